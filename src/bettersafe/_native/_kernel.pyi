@@ -1,0 +1,32 @@
+"""Signatures of the C++ kernel; `programs.hpp` and `linear.hpp` say what each does."""
+
+import numpy as np
+import numpy.typing as npt
+
+def solve_programs(
+    ptr: npt.NDArray[np.int64],
+    baseline: npt.NDArray[np.float64],
+    objective: npt.NDArray[np.float64],
+    error: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.float64],
+    epsilon: float,
+    basis: npt.NDArray[np.int32],
+    at_upper: npt.NDArray[np.uint8],
+    policy: npt.NDArray[np.float64],
+    gap: npt.NDArray[np.float64],
+    status: npt.NDArray[np.int8],
+    threads: int,
+) -> int: ...
+def solve_values(
+    ptr: npt.NDArray[np.int64],
+    weight: npt.NDArray[np.float64],
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    discount: float,
+    rhs: npt.NDArray[np.float64],
+    value: npt.NDArray[np.float64],
+    tol: float,
+    max_products: int,
+    threads: int,
+) -> tuple[float, int]: ...

@@ -1,0 +1,76 @@
+"""What a user can do wrong, and the checks that say so.
+
+Every message says what was expected, what came, where, and what to do. These errors are for people: the
+command line prints their sentence alone. Anything else that is raised is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+class BettersafeError(Exception):
+    """Any error that its user can mend."""
+
+
+class DataError(BettersafeError):
+    """The logged data is not what it should be."""
+
+
+class PolicyError(BettersafeError):
+    """A policy is not one, or does not fit the data."""
+
+
+class ParameterError(BettersafeError):
+    """A setting is outside what it may be."""
+
+
+class RunError(BettersafeError):
+    """A run directory can't be read or written."""
+
+
+def check_probability(name: str, value: float) -> None:
+    """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
+    if not (isinstance(value, int | float | np.floating) and 0.0 < value <= 1.0):
+        raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.")
+
+
+def check_discount(name: str, value: float) -> None:
+    """Raise unless 0 ≤ value < 1."""
+    if not (isinstance(value, int | float | np.floating) and 0.0 <= value < 1.0):
+        raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.")
+
+
+def check_epsilon(value: float) -> None:
+    """Raise unless ε ≥ 0; infinity is allowed and means no budget."""
+    if math.isnan(value) or value < 0.0:
+        raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise unless ``value`` is one of ``choices``, suggesting the nearest."""
+    if value not in choices:
+        raise ParameterError(
+            f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}"
+        )
+
+
+def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt.NDArray[np.float64]:
+    """``value`` as a finite float64 vector of ``length``; raise otherwise, saying what its entries stand for."""
+    vector = np.asarray(value, dtype=np.float64)
+    if vector.shape != (length,):
+        raise ParameterError(f"{name} needs {length} numbers, one per {what}; got shape {vector.shape}.")
+    if not np.all(np.isfinite(vector)):
+        raise ParameterError(f"{name} must be finite; got {vector.tolist()}.")
+    return vector
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` when something like ``word`` is among ``words``, else an empty string."""
+    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""
