@@ -1,0 +1,30 @@
+// Values of a policy: (I − γ P_π) v = r by BiCGSTAB with a diagonal preconditioner, straight on the stored rows.
+//
+// Row x of P_π is Σ over pairs s in ptr[x]:ptr[x+1] of weight[s] times row s of the CSR matrix. Sums over states are
+// taken in blocks of fixed size and added in a fixed order, so the bits do not depend on the number of threads.
+#pragma once
+#include <cstdint>
+
+namespace bettersafe {
+
+template <typename Index>
+struct PolicyMatrix {
+    std::int64_t n_states;
+    const std::int64_t* ptr;   // [X+1]
+    const double* weight;      // [P]
+    const Index* indptr;       // [P+1]
+    const Index* indices;      // [nnz]
+    const double* data;        // [nnz]
+    double discount;
+};
+
+struct SolveReport {
+    double residual;   // ‖r − (I − γP)v‖∞ / (‖r‖∞ + 2‖v‖∞), computed from v at the end
+    std::int64_t products;
+};
+
+template <typename Index>
+SolveReport solve_values(const PolicyMatrix<Index>& matrix, const double* rhs, double* value, double tol,
+                         std::int64_t max_products, int threads);
+
+}  // namespace bettersafe

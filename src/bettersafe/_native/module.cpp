@@ -1,0 +1,69 @@
+// What Python sees of the kernel. Shapes are checked in Python (lp.py, linear.py); here only types.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+
+#include "linear.hpp"
+#include "programs.hpp"
+
+namespace nb = nanobind;
+using namespace bettersafe;
+
+template <typename T>
+using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+
+namespace {
+
+std::int64_t solve_programs_py(In<std::int64_t> ptr, In<double> baseline, In<double> objective, In<double> error,
+                               In<double> rows, double epsilon, Out<std::int32_t> basis, Out<std::uint8_t> at_upper,
+                               Out<double> policy, Out<double> gap, Out<std::int8_t> status, int threads) {
+    Programs programs{};
+    programs.n_programs = static_cast<std::int64_t>(ptr.size()) - 1;
+    programs.n_entries = static_cast<std::int64_t>(baseline.size());
+    programs.n_rows = static_cast<std::int64_t>(rows.shape(0));
+    programs.ptr = ptr.data();
+    programs.baseline = baseline.data();
+    programs.objective = objective.data();
+    programs.error = error.data();
+    programs.rows = rows.data();
+    programs.epsilon = epsilon;
+    programs.basis = basis.data();
+    programs.at_upper = at_upper.data();
+    programs.policy = policy.data();
+    programs.gap = gap.data();
+    programs.status = status.data();
+    nb::gil_scoped_release release;
+    return solve_programs(programs, threads);
+}
+
+template <typename Index>
+std::pair<double, std::int64_t> solve_values_py(In<std::int64_t> ptr, In<double> weight, In<Index> indptr,
+                                                In<Index> indices, In<double> data, double discount, In<double> rhs,
+                                                Out<double> value, double tol, std::int64_t max_products, int threads) {
+    const PolicyMatrix<Index> matrix{static_cast<std::int64_t>(ptr.size()) - 1,
+                                     ptr.data(),
+                                     weight.data(),
+                                     indptr.data(),
+                                     indices.data(),
+                                     data.data(),
+                                     discount};
+    nb::gil_scoped_release release;
+    const SolveReport report = solve_values(matrix, rhs.data(), value.data(), tol, max_products, threads);
+    return {report.residual, report.products};
+}
+
+}  // namespace
+
+NB_MODULE(_kernel, m) {
+    m.def("solve_programs", &solve_programs_py, nb::arg("ptr"), nb::arg("baseline"), nb::arg("objective"),
+          nb::arg("error"), nb::arg("rows"), nb::arg("epsilon"), nb::arg("basis"), nb::arg("at_upper"),
+          nb::arg("policy"), nb::arg("gap"), nb::arg("status"), nb::arg("threads"));
+    m.def("solve_values", &solve_values_py<std::int32_t>, nb::arg("ptr"), nb::arg("weight"), nb::arg("indptr"),
+          nb::arg("indices"), nb::arg("data"), nb::arg("discount"), nb::arg("rhs"), nb::arg("value"), nb::arg("tol"),
+          nb::arg("max_products"), nb::arg("threads"));
+    m.def("solve_values", &solve_values_py<std::int64_t>, nb::arg("ptr"), nb::arg("weight"), nb::arg("indptr"),
+          nb::arg("indices"), nb::arg("data"), nb::arg("discount"), nb::arg("rhs"), nb::arg("value"), nb::arg("tol"),
+          nb::arg("max_products"), nb::arg("threads"));
+}

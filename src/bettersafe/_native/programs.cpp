@@ -1,0 +1,567 @@
+#include "programs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace bettersafe {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kDualTol = 1e-11;      // reduced cost that makes a variable worth entering (objective has half-range 1)
+constexpr double kTieTol = 1e-10;       // reduced cost below which two optima count as one
+constexpr double kPivotTol = 1e-9;      // smallest pivot (rows have half-range 1)
+constexpr double kFeasTol = 1e-11;      // Harris: how far a basic variable may pass its bound
+constexpr double kAcceptFeas = 1e-10;   // row violation above which the basis is factorised anew
+constexpr double kAcceptGap = 1e-9;     // relative gap that counts as solved
+constexpr double kSnap = 1e-14;         // deviations below this are rounding: the baseline's bits are kept
+constexpr int kRefactorEvery = 60;
+
+int padded(int size) { return (size + 3) & ~3; }
+
+// y += a x over `size` (padded) entries that do not overlap
+inline void axpy(int size, double a, const double* __restrict x, double* __restrict y) {
+    for (int i = 0; i < size; ++i) y[i] += a * x[i];
+}
+
+// One program at a time; the memory is reused. Variables are numbered p_0.., n_0.. (from wide_ on), slack of row 1,
+// slack of row 2, ... (from 2 wide_ on). Row 0 is Σδ = 0; then the kept rows as −rows·δ + slack = 0; then the budget, if any.
+// The slack of row i, when basic, always sits at basis position i. So column i of the inverse is a unit vector
+// unless that slack is out of the basis: only the columns of "tight" rows are stored and touched.
+class Simplex {
+public:
+    std::int64_t pivots = 0;
+
+    void solve(const Programs& in, std::int64_t x) {
+        const std::int64_t begin = in.ptr[x], count = in.ptr[x + 1] - begin;
+        std::copy(in.baseline + begin, in.baseline + begin + count, in.policy + begin);
+        in.gap[x] = 0.0;
+        in.status[x] = kSolved;
+        if (!load(in, begin, count)) return;
+        std::int32_t* basis = in.basis + x * (in.n_rows + 2);
+        std::uint8_t* upper = in.at_upper + begin;
+        if (!warm_start(basis, upper)) cold_start();
+        bool solved = optimise(false);
+        if (!check(false)) {  // rounding had piled up: factorise and go on
+            solved = (refactor() || (cold_start(), true)) && optimise(false) && check(false);
+        }
+        if (value() > 0.0 && has_ties()) {
+            best_delta_ = delta_;
+            optimise(true);
+            if (!check(true)) {  // keep the optimum that was found; the next round starts afresh
+                delta_ = best_delta_;
+                cold_start();
+            }
+        }
+        double relative_gap = kInf;
+        if (solved) {
+            if (value() > 0.0) write(in.policy + begin);  // otherwise the origin is optimal: the baseline, to the bit
+            relative_gap = duality_gap(in.policy + begin);
+        }
+        in.gap[x] = relative_gap * half_;
+        if (!(relative_gap <= kAcceptGap)) in.status[x] = kInexact;
+        std::copy(head_.begin(), head_.begin() + m_, basis);
+        std::fill(basis + m_, basis + in.n_rows + 2, -1);
+        for (int j = 0; j < n_; ++j) upper[j] = at_upper_[j];
+    }
+
+private:
+    int n_ = 0, m_ = 0;
+    int wide_ = 0, tall_ = 0;            // n and m rounded up to whole vectors; the padding stays zero
+    bool budget_ = false;
+    double half_ = 0.0, limit_ = 0.0, mass_ = 0.0;
+    int since_refactor_ = 0;
+    std::vector<int> entry_;             // free entry -> entry of the program
+    std::vector<double> base_, cost_;    // [n]
+    std::vector<double> matrix_;         // [m, n], row-major: the p columns
+    std::vector<double> inverse_;        // [m, m], column-major; only columns of tight rows are meaningful
+    std::vector<double> x_, y_, y_opt_, w_, price_, direction_;
+    std::vector<int> head_, wanted_;     // basic variable of every position; those a factorisation must place
+    std::vector<int> tight_rows_;        // the rows with tight_ set
+    std::vector<char> tight_, open_, basic_, locked_;
+    std::vector<std::uint8_t> at_upper_;
+    std::vector<double> delta_, best_delta_;
+
+    const double* row(int i) const { return matrix_.data() + static_cast<std::size_t>(i) * wide_; }
+    double* column(int c) { return inverse_.data() + static_cast<std::size_t>(c) * tall_; }
+    bool is_slack(int var) const { return var >= 2 * wide_; }
+    int slack_row(int var) const { return var - 2 * wide_ + 1; }
+    double upper_bound(int var) const { return (var >= wide_ && var < 2 * wide_) ? base_[var - wide_] : kInf; }
+
+    // Copies, centres and scales program `begin`; false when nothing can move.
+    bool load(const Programs& in, std::int64_t begin, std::int64_t count) {
+        const bool finite = std::isfinite(in.epsilon);
+        const double* error = in.error + begin;
+        entry_.clear();
+        for (int j = 0; j < count; ++j) {
+            if (!finite || (in.epsilon > 0.0 ? std::isfinite(error[j]) : error[j] == 0.0)) entry_.push_back(j);
+        }
+        n_ = static_cast<int>(entry_.size());
+        if (n_ < 2) return false;
+        base_.resize(n_);
+        cost_.assign(padded(n_), 0.0);
+        mass_ = 0.0;
+        for (int f = 0; f < n_; ++f) {
+            base_[f] = in.baseline[begin + entry_[f]];
+            mass_ += base_[f];
+        }
+        if (!(mass_ > 0.0)) return false;
+        half_ = centred(in.objective + begin, cost_.data());
+        if (half_ == 0.0) return false;  // no direction: no deviation without a reason
+        const std::size_t most_rows = static_cast<std::size_t>(in.n_rows) + 2;
+        wide_ = padded(n_);
+        matrix_.assign(most_rows * wide_, 0.0);
+        std::fill(matrix_.begin(), matrix_.begin() + n_, 1.0);
+        m_ = 1;
+        for (std::int64_t k = 0; k < in.n_rows; ++k) {
+            double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
+            if (centred(in.rows + k * in.n_entries + begin, target) == 0.0) continue;  // Σδ = 0 settles it
+            for (int f = 0; f < n_; ++f) target[f] = -target[f];
+            ++m_;
+        }
+        budget_ = false;
+        if (finite && in.epsilon > 0.0) {
+            double largest = 0.0;
+            for (int f = 0; f < n_; ++f) largest = std::max(largest, error[entry_[f]]);
+            if (2.0 * largest * mass_ > in.epsilon) {  // otherwise it can never bind
+                double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
+                for (int f = 0; f < n_; ++f) target[f] = error[entry_[f]] / largest;
+                limit_ = in.epsilon / largest;
+                budget_ = true;
+                ++m_;
+            }
+        }
+        tall_ = padded(m_);
+        inverse_.assign(static_cast<std::size_t>(m_) * tall_, 0.0);
+        for (auto* v : {&x_, &y_, &y_opt_, &w_}) v->assign(tall_, 0.0);
+        price_.assign(2 * wide_, 0.0);
+        direction_.assign(2 * wide_, 0.0);
+        delta_.resize(n_);
+        head_.resize(m_);
+        tight_.resize(m_);
+        basic_.resize(2 * wide_ + m_ - 1);
+        locked_.resize(2 * wide_ + m_ - 1);
+        at_upper_.resize(n_);
+        return true;
+    }
+
+    // Values at the free entries, shifted and scaled to [-1, 1]; returns the half-range (0: constant).
+    double centred(const double* values, double* target) const {
+        double low = kInf, high = -kInf;
+        for (int f = 0; f < n_; ++f) {
+            low = std::min(low, values[entry_[f]]);
+            high = std::max(high, values[entry_[f]]);
+        }
+        const double middle = 0.5 * low + 0.5 * high, half = 0.5 * high - 0.5 * low;
+        if (!(half > 1e-300)) return 0.0;  // below it 1/half overflows
+        const double scale = 1.0 / half;
+        for (int f = 0; f < n_; ++f) target[f] = (values[entry_[f]] - middle) * scale;
+        return half;
+    }
+
+    void set_slack_basis() {
+        std::fill(basic_.begin(), basic_.end(), 0);
+        for (int i = 1; i < m_; ++i) {
+            head_[i] = 2 * wide_ + i - 1;
+            basic_[head_[i]] = 1;
+            tight_[i] = 0;
+        }
+        head_[0] = -1;
+        tight_[0] = 0;
+        tight_rows_.clear();
+    }
+
+    // Slacks and the p of the best entry, all at the origin.
+    void cold_start() {
+        set_slack_basis();
+        std::fill(at_upper_.begin(), at_upper_.end(), 0);
+        const int best = static_cast<int>(std::max_element(cost_.begin(), cost_.begin() + n_) - cost_.begin());
+        load_column(best);
+        eliminate(0, best);
+        since_refactor_ = 0;
+        compute_x();
+    }
+
+    bool warm_start(const std::int32_t* basis, const std::uint8_t* upper) {
+        if (basis[0] < 0) return false;
+        std::copy(basis, basis + m_, head_.begin());
+        for (int j = 0; j < n_; ++j) at_upper_[j] = upper[j];
+        if (!refactor()) return false;
+        for (int i = 0; i < m_; ++i) {
+            if (x_[i] < -1e-9 || x_[i] > upper_bound(head_[i]) + 1e-9) return false;
+        }
+        return true;
+    }
+
+    // w = B^{-1} a_var
+    void load_column(int var) {
+        const double sign = (var >= wide_ && !is_slack(var)) ? -1.0 : 1.0;
+        double* w = w_.data();
+        if (is_slack(var)) {
+            const double* c = column(slack_row(var));
+            std::copy(c, c + m_, w);  // its row is tight, or it would be basic
+            return;
+        }
+        const int j = var < wide_ ? var : var - wide_;
+        const double* a = matrix_.data() + j;
+        for (int i = 0; i < m_; ++i) w[i] = tight_[i] ? 0.0 : sign * a[static_cast<std::size_t>(i) * wide_];
+        if (budget_ && !tight_[m_ - 1]) w[m_ - 1] = row(m_ - 1)[j];
+        for (int i : tight_rows_) {
+            const double weight = (budget_ && i == m_ - 1) ? row(i)[j] : sign * row(i)[j];
+            if (weight != 0.0) axpy(tall_, weight, column(i), w);
+        }
+    }
+
+    // Puts `var`, whose column is in w, into basis position r.
+    void eliminate(int r, int var) {
+        const double scale = 1.0 / w_[r];
+        const double* w = w_.data();
+        for (int c : tight_rows_) {
+            double* col = column(c);
+            const double factor = col[r] * scale;
+            if (factor == 0.0) continue;
+            axpy(tall_, -factor, w, col);
+            col[r] = factor;
+        }
+        if (!tight_[r]) {  // its slack leaves: column r is no unit vector now
+            double* col = column(r);
+            for (int i = 0; i < m_; ++i) col[i] = -scale * w[i];
+            col[r] = scale;
+            tight_[r] = 1;
+            tight_rows_.push_back(r);
+        }
+        if (head_[r] >= 0) basic_[head_[r]] = 0;
+        head_[r] = var;
+        basic_[var] = 1;
+        if (is_slack(var)) {  // move it to its own position
+            const int home = slack_row(var);
+            if (home != r) {
+                std::swap(head_[r], head_[home]);
+                std::swap(x_[r], x_[home]);
+                for (int c : tight_rows_) std::swap(column(c)[r], column(c)[home]);
+            }
+            tight_[home] = 0;
+            tight_rows_.erase(std::find(tight_rows_.begin(), tight_rows_.end(), home));
+        }
+    }
+
+    // Rebuilds the inverse, x and y from `head_` and `at_upper_`; false when the basis is singular.
+    bool refactor() {
+        wanted_.assign(head_.begin(), head_.end());
+        set_slack_basis();
+        open_.assign(m_, 1);
+        for (int var : wanted_) {
+            if (is_slack(var)) open_[slack_row(var)] = 0;
+        }
+        for (int var : wanted_) {
+            if (is_slack(var)) continue;
+            load_column(var);
+            int r = -1;
+            for (int i = 0; i < m_; ++i) {
+                if (open_[i] && (r < 0 || std::abs(w_[i]) > std::abs(w_[r]))) r = i;
+            }
+            if (r < 0 || std::abs(w_[r]) < kPivotTol) return false;
+            eliminate(r, var);
+            open_[r] = 0;
+        }
+        since_refactor_ = 0;
+        compute_x();
+        return true;
+    }
+
+    void compute_x() {
+        double* rhs = w_.data();
+        std::fill(rhs, rhs + m_, 0.0);
+        if (budget_) rhs[m_ - 1] = limit_;
+        for (int j = 0; j < n_; ++j) {
+            if (!at_upper_[j]) continue;
+            for (int i = 0; i < m_; ++i) {
+                const bool last = budget_ && i == m_ - 1;
+                rhs[i] -= base_[j] * (last ? row(i)[j] : -row(i)[j]);
+            }
+        }
+        double* x = x_.data();
+        std::fill(x, x + m_, 0.0);
+        for (int c = 0; c < m_; ++c) {
+            if (!tight_[c]) x[c] = rhs[c];
+        }
+        for (int c : tight_rows_) {
+            if (rhs[c] != 0.0) axpy(tall_, rhs[c], column(c), x);
+        }
+    }
+
+    double cost(int var, bool nearest) const {
+        if (is_slack(var)) return 0.0;
+        if (nearest) return -1.0;
+        return var < wide_ ? cost_[var] : -cost_[var - wide_];
+    }
+
+    void compute_y(bool nearest) {
+        std::fill(y_.begin(), y_.end(), 0.0);
+        for (int c : tight_rows_) {
+            const double* col = column(c);
+            double sum = 0.0;
+            for (int i = 0; i < m_; ++i) sum += cost(head_[i], nearest) * col[i];
+            y_[c] = sum;
+        }
+    }
+
+    // Reduced costs of all p and n under multipliers y.
+    void price(const std::vector<double>& y, bool nearest) {
+        double* __restrict p = price_.data();
+        double* __restrict q = price_.data() + wide_;
+        if (nearest) {
+            std::fill(p, p + wide_, 0.0);
+        } else {
+            std::copy(cost_.begin(), cost_.end(), p);
+        }
+        for (int i = 0; i < m_ - (budget_ ? 1 : 0); ++i) {
+            if (y[i] != 0.0) axpy(wide_, -y[i], row(i), p);
+        }
+        const double constant = nearest ? -1.0 : 0.0;
+        const double yb = budget_ ? y[m_ - 1] : 0.0;
+        const double* __restrict e = row(m_ - 1);
+        for (int j = 0; j < wide_; ++j) {
+            const double both = constant - yb * e[j];
+            q[j] = both - p[j];
+            p[j] = both + p[j];
+        }
+    }
+
+    // Which way each p and n may enter: up (+1), down from its upper bound (−1), not at all (0).
+    void compute_direction() {
+        for (int j = 0; j < n_; ++j) {
+            set_direction(j);
+            set_direction(wide_ + j);
+        }
+    }
+    void set_direction(int var) {
+        if (var < wide_) {
+            direction_[var] = (basic_[var] || locked_[var]) ? 0.0 : 1.0;
+        } else if (!is_slack(var)) {
+            const bool stays = basic_[var] || locked_[var] || base_[var - wide_] == 0.0;
+            direction_[var] = stays ? 0.0 : (at_upper_[var - wide_] ? -1.0 : 1.0);
+        }
+    }
+
+    // The variable to enter (−1: none): the most attractive, or under Bland's rule the first attractive one.
+    int entering(bool bland) const {
+        int enter = -1;
+        double best = kDualTol;
+        const int n_moves = 2 * wide_;
+        if (bland) {
+            for (int var = 0; var < n_moves; ++var) {
+                if (direction_[var] * price_[var] > kDualTol) return var;
+            }
+        } else {
+            for (int var = 0; var < n_moves; ++var) {
+                const double gain = direction_[var] * price_[var];
+                if (gain > best) {
+                    best = gain;
+                    enter = var;
+                }
+            }
+        }
+        for (int i = 1; i < m_; ++i) {
+            const int var = n_moves + i - 1;
+            if (!tight_[i] || locked_[var] || !(-y_[i] > best)) continue;
+            if (bland) return var;
+            best = -y_[i];
+            enter = var;
+        }
+        return enter;
+    }
+
+    // Simplex from the current basis. nearest = false: the objective. nearest = true: least Σ(p + n), among
+    // variables that are not locked. Returns false on the pivot cap or a numerical dead end (still feasible).
+    bool optimise(bool nearest) {
+        if (!nearest) std::fill(locked_.begin(), locked_.end(), 0);
+        compute_y(nearest);
+        compute_direction();
+        price(y_, nearest);
+        const int cap = 500 + 50 * (m_ + n_);
+        int degenerate = 0;
+        for (int step = 0; step < cap; ++step) {
+            if (since_refactor_ >= kRefactorEvery) {
+                if (!refactor()) return false;
+                compute_y(nearest);
+                price(y_, nearest);
+            }
+            const bool bland = degenerate > 10 + m_;
+            const int enter = entering(bland);
+            if (enter < 0) return true;
+            const double reduced = is_slack(enter) ? -y_[slack_row(enter)] : price_[enter];
+            const bool down = enter >= wide_ && !is_slack(enter) && at_upper_[enter - wide_];
+            load_column(enter);
+            double t = 0.0;
+            const int leave = ratio_test(down ? -1.0 : 1.0, bland, &t);
+            const double own = upper_bound(enter);
+            if (leave < 0 && !std::isfinite(own)) return false;
+            ++pivots;
+            const double sign = down ? -1.0 : 1.0;
+            if (leave < 0 || own <= t) {  // it reaches its own other bound first
+                for (int i = 0; i < m_; ++i) x_[i] -= sign * own * w_[i];
+                at_upper_[enter - wide_] = !at_upper_[enter - wide_];
+                direction_[enter] = -direction_[enter];
+                degenerate = 0;
+                continue;
+            }
+            degenerate = t * std::abs(reduced) > 1e-14 ? 0 : degenerate + 1;
+            for (int i = 0; i < m_; ++i) x_[i] -= sign * t * w_[i];
+            const double start = down ? own : 0.0;
+            const int out = head_[leave];
+            if (out >= wide_ && !is_slack(out)) at_upper_[out - wide_] = sign * w_[leave] < 0.0;
+            x_[leave] = start + sign * t;
+            if (!is_slack(enter) && enter >= wide_) at_upper_[enter - wide_] = 0;
+            // y moves along row `leave` of the inverse, taken before the exchange
+            const double move = reduced / w_[leave];
+            for (int c : tight_rows_) y_[c] += move * column(c)[leave];
+            if (!tight_[leave]) y_[leave] += move;
+            eliminate(leave, enter);
+            if (is_slack(enter)) y_[slack_row(enter)] = 0.0;
+            set_direction(enter);
+            set_direction(out);
+            price(y_, nearest);
+            ++since_refactor_;
+        }
+        return false;
+    }
+
+    // Basis position that blocks first when the entering variable moves (−1: none), and the step.
+    int ratio_test(double sign, bool bland, double* step) const {
+        double limit = kInf;
+        const double slack = bland ? 0.0 : kFeasTol;
+        for (int i = 0; i < m_; ++i) {
+            const double rate = sign * w_[i];
+            if (rate > kPivotTol) {
+                limit = std::min(limit, (std::max(x_[i], 0.0) + slack) / rate);
+            } else if (rate < -kPivotTol) {
+                const double room = upper_bound(head_[i]) - x_[i];
+                limit = std::min(limit, (std::max(room, 0.0) + slack) / -rate);
+            }
+        }
+        int leave = -1;
+        double pivot = 0.0;
+        for (int i = 0; i < m_; ++i) {
+            const double rate = sign * w_[i], size = std::abs(rate);
+            if (size <= kPivotTol) continue;
+            const double room = rate > 0.0 ? x_[i] : upper_bound(head_[i]) - x_[i];
+            const double t = std::max(room, 0.0) / size;
+            if (t > limit) continue;
+            const bool better = leave < 0 || (bland ? head_[i] < head_[leave] : size > pivot);
+            if (better) {
+                leave = i;
+                pivot = size;
+                *step = t;
+            }
+        }
+        return leave;
+    }
+
+    void compute_delta() {
+        for (int j = 0; j < n_; ++j) delta_[j] = at_upper_[j] ? -base_[j] : 0.0;
+        for (int i = 0; i < m_; ++i) {
+            const int var = head_[i];
+            if (is_slack(var)) continue;
+            if (var < wide_) {
+                delta_[var] += std::max(x_[i], 0.0);
+            } else {
+                delta_[var - wide_] -= std::min(std::max(x_[i], 0.0), base_[var - wide_]);
+            }
+        }
+    }
+
+    double value() const {
+        double sum = 0.0;
+        for (int j = 0; j < n_; ++j) sum += cost_[j] * delta_[j];
+        return sum > 1e-13 ? sum : 0.0;
+    }
+
+    // Computes δ; true when it keeps every row (and, for the objective, remembers the multipliers).
+    bool check(bool nearest) {
+        compute_delta();
+        if (!nearest) y_opt_ = y_;
+        double total = 0.0;
+        for (int j = 0; j < n_; ++j) total += delta_[j];
+        if (!(std::abs(total) <= kAcceptFeas)) return false;
+        for (int i = 1; i < m_; ++i) {
+            const bool last = budget_ && i == m_ - 1;
+            const double* a = row(i);
+            double sum = 0.0;
+            for (int j = 0; j < n_; ++j) sum += a[j] * (last ? std::abs(delta_[j]) : delta_[j]);
+            if (!(sum <= (last ? limit_ : 0.0) + kAcceptFeas)) return false;
+        }
+        return true;
+    }
+
+    // Locks what must stay for the objective to stay optimal; true when something is left that could move.
+    bool has_ties() {
+        price(y_opt_, false);
+        bool any = false;
+        const auto visit = [&](int var, double reduced, bool fixed) {
+            if (basic_[var]) return;
+            locked_[var] = std::abs(reduced) > kTieTol;
+            any = any || !(locked_[var] || fixed);
+        };
+        for (int j = 0; j < n_; ++j) {
+            visit(j, price_[j], false);
+            visit(wide_ + j, price_[wide_ + j], base_[j] == 0.0);
+        }
+        for (int i = 1; i < m_; ++i) visit(2 * wide_ + i - 1, y_opt_[i], false);
+        return any;
+    }
+
+    // policy = baseline + δ: no negative entry, the free mass as before, the baseline's bits where nothing moves.
+    void write(double* policy) {
+        double total = 0.0;
+        int largest = -1;
+        for (int f = 0; f < n_; ++f) {
+            double& target = policy[entry_[f]];
+            if (std::abs(delta_[f]) > kSnap) target = std::max(base_[f] + delta_[f], 0.0);
+            if (target != base_[f] && (largest < 0 || target > policy[entry_[largest]])) largest = f;
+            total += target;
+        }
+        if (largest >= 0) policy[entry_[largest]] += mass_ - total;
+    }
+
+    // Weak duality: how far the written policy can be from the optimum, in units of the objective's half-range.
+    double duality_gap(const double* policy) {
+        for (int i = 1; i < m_; ++i) y_opt_[i] = std::max(y_opt_[i], 0.0);
+        price(y_opt_, false);
+        double bound = budget_ ? y_opt_[m_ - 1] * limit_ : 0.0;
+        double most = 0.0;
+        for (int j = 0; j < n_; ++j) {
+            most = std::max(most, price_[j]);
+            bound += base_[j] * std::max(price_[wide_ + j], 0.0);
+        }
+        bound += mass_ * most;
+        double reached = 0.0;
+        for (int f = 0; f < n_; ++f) reached += cost_[f] * (policy[entry_[f]] - base_[f]);
+        return std::max(bound - reached, 0.0);
+    }
+};
+
+}  // namespace
+
+std::int64_t solve_programs(const Programs& programs, int threads) {
+    const std::int64_t total = programs.n_programs;
+    const int workers = static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, total / 256)));
+    std::vector<std::int64_t> pivots(workers, 0);
+    auto work = [&](int worker) {
+        Simplex simplex;
+        const std::int64_t begin = total * worker / workers, end = total * (worker + 1) / workers;
+        for (std::int64_t x = begin; x < end; ++x) simplex.solve(programs, x);
+        pivots[worker] = simplex.pivots;
+    };
+    std::vector<std::thread> pool;
+    for (int worker = 1; worker < workers; ++worker) pool.emplace_back(work, worker);
+    work(0);
+    for (auto& thread : pool) thread.join();
+    std::int64_t sum = 0;
+    for (std::int64_t p : pivots) sum += p;
+    return sum;
+}
+
+}  // namespace bettersafe

@@ -1,0 +1,43 @@
+// Many small linear programs with a common shape, solved one after the other by a bounded-variable simplex.
+//
+// Program x has the entries ptr[x] .. ptr[x+1]-1. With δ = p − n, p ≥ 0, 0 ≤ n ≤ baseline it is
+//
+//     maximise   Σ_j objective_j δ_j
+//     subject to Σ_j δ_j = 0
+//                Σ_j rows_kj δ_j ≥ 0                for every k
+//                Σ_j error_j (p_j + n_j) ≤ epsilon  (left out when epsilon is infinite)
+//                δ_j = 0 where error_j is infinite  (unless epsilon is)
+//
+// The origin is feasible, so there is no first phase. Among optimal points the one with the smallest Σ(p + n) is
+// returned. Every stop is feasible; `gap` is a proven bound on what the objective could still gain.
+#pragma once
+#include <cstdint>
+
+namespace bettersafe {
+
+enum Status : std::int8_t {
+    kSolved = 0,   // optimal to tolerance
+    kInexact = 1,  // feasible, but the gap is above tolerance (pivot cap or numerical trouble)
+};
+
+struct Programs {
+    std::int64_t n_programs;
+    std::int64_t n_entries;
+    std::int64_t n_rows;           // d
+    const std::int64_t* ptr;       // [X+1]
+    const double* baseline;        // [F]
+    const double* objective;       // [F]
+    const double* error;           // [F]
+    const double* rows;            // [d, F]
+    double epsilon;
+    std::int32_t* basis;           // [X, d+2], in and out; basis[x, 0] = -1 asks for a cold start
+    std::uint8_t* at_upper;        // [F], in and out
+    double* policy;                // [F], out
+    double* gap;                   // [X], out, in units of the objective
+    std::int8_t* status;           // [X], out
+};
+
+// Returns the number of pivots. The result does not depend on `threads`.
+std::int64_t solve_programs(const Programs& programs, int threads);
+
+}  // namespace bettersafe

@@ -1,0 +1,114 @@
+"""ICU-Sepsis: treating sepsis in intensive care, as a finite environment estimated from MIMIC-III stays.
+
+Choudhary, Gupta and Thomas (2024) clustered four-hour blocks of real stays into 713 patient states and
+counted what followed each of 25 treatments; their package icu-sepsis 2.0.1 (MIT) publishes the fractions. The
+rewards are those of the sepsis study in the S-OPT paper: +100 on entering survival, −100 on entering death, 0
+before, with γ = 0.99.
+
+Action a = 5·iv + vaso: the bins of intravenous fluid and of vasopressor given in four hours, 0 for none and 1
+to 4 for the quartiles of the non-zero doses. Action 3 is labelled ``iv0/vaso3``.
+
+Read before use:
+
+- A pair is admissible when clinicians played it more than 20 times. Only the 2,238 admissible pairs (of
+  17,825) were estimated. The outcome of every other pair is *defined* as the unweighted mean over the
+  admissible actions of the same state. The truth known here is therefore the simulator's, and for rarely
+  tried treatments it is a convention: clinicians play such pairs on about one visit in eight.
+- Death means death within 90 days, where the S-OPT paper counts deaths in hospital.
+- This is a benchmark for algorithms. Nothing in it is medical advice.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from bettersafe.data import Objective
+from bettersafe.envs.tabular import World
+from bettersafe.errors import DataError
+from bettersafe.mdp import frozen
+
+if TYPE_CHECKING:
+    from bettersafe.mdp import Floats
+
+N_STATES = 713
+N_ACTIONS = 25
+TERMINALS = ("death", "survival")
+RETURN_OF_DEATH, RETURN_OF_SURVIVAL = -100.0, 100.0
+DISCOUNT = 0.99
+
+SCHEMA = 1  # of icu_sepsis.npz, as scripts/make_icu_sepsis.py writes it
+
+
+def icu_sepsis() -> World:
+    """The world of 713 patient states, 25 treatments (all 17,825 pairs stored) and two ways to end.
+
+    One objective, ``survival``. States are labelled 0 to 712 as in the package; its states 713 (death) and
+    714 (survival) are the ways to end, and its state 715, a sink behind these two, is left out.
+    """
+    data = _archive()
+    pair = data["pair"].astype(np.int64)
+    n_outcomes = N_STATES + len(TERMINALS)
+    known = sparse.csr_array((data["data"], data["indices"], data["indptr"]), shape=(pair.size, n_outcomes))
+    # Rows of `known` first, then one mean row per state; `source` says which of them every pair takes.
+    state = pair // N_ACTIONS
+    share = 1.0 / np.bincount(state, minlength=N_STATES)[state]
+    mean = sparse.csr_array((share, (state, np.arange(pair.size))), shape=(N_STATES, pair.size)) @ known
+    source = np.repeat(pair.size + np.arange(N_STATES), N_ACTIONS)
+    source[pair] = np.arange(pair.size)
+    outcome = sparse.csr_array(sparse.vstack([known, mean], format="csr")[source])
+    outcome.sort_indices()  # products come out in no promised order, and logs must not depend on it
+
+    reward = np.zeros((1, outcome.nnz))
+    reward[0, outcome.indices == N_STATES] = RETURN_OF_DEATH
+    reward[0, outcome.indices == N_STATES + 1] = RETURN_OF_SURVIVAL
+    return World(
+        n_states=N_STATES,
+        n_actions=N_ACTIONS,
+        n_terminals=len(TERMINALS),
+        pair_state=np.repeat(np.arange(N_STATES), N_ACTIONS),
+        pair_action=np.tile(np.arange(N_ACTIONS), N_STATES),
+        outcome=outcome,
+        outcome_reward=reward,
+        initial=data["initial"],
+        objectives=(Objective(name="survival", discount=DISCOUNT, label="survival (±100)", unit="points"),),
+        state_labels=np.arange(N_STATES),
+        action_labels=np.array([f"iv{a // 5}/vaso{a % 5}" for a in range(N_ACTIONS)]),
+        terminal_labels=np.array(TERMINALS),
+    )
+
+
+def clinician_policy() -> Floats:
+    """How often clinicians gave each treatment in each patient state, shape [713, 25]; 9,252 are positive."""
+    return frozen(_archive()["clinician"], np.float64)  # type: ignore[return-value]
+
+
+def admissible_pairs() -> npt.NDArray[np.bool_]:
+    """Whether a pair's outcomes were estimated (True) or filled in with the state's mean, shape [713, 25]."""
+    table = np.zeros(N_STATES * N_ACTIONS, dtype=np.bool_)
+    table[_archive()["pair"]] = True
+    return frozen(table.reshape(N_STATES, N_ACTIONS), np.bool_)  # type: ignore[return-value]
+
+
+def sofa_scores() -> Floats:
+    """Mean SOFA score (organ failure, 0 to 24, higher is worse) of every patient state, shape [713]."""
+    return frozen(_archive()["sofa"], np.float64)  # type: ignore[return-value]
+
+
+def _archive() -> dict[str, npt.NDArray[Any]]:
+    """The arrays of icu_sepsis.npz."""
+    with (
+        resources.files("bettersafe.envs").joinpath("icu_sepsis.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        arrays = {name: archive[name] for name in archive.files}
+    if int(arrays["schema"]) != SCHEMA:
+        raise DataError(
+            f"icu_sepsis.npz must have schema {SCHEMA}; it has {int(arrays['schema'])}. Reinstall bettersafe,"
+            " or write the file again with scripts/make_icu_sepsis.py."
+        )
+    return arrays

@@ -1,0 +1,268 @@
+"""True finite environments: what can happen after every (state, action) pair, and logs drawn from it.
+
+    r_k(x,a) = Σ_o p(o|x,a) ρ_k(x,a,o)      p(x'|x,a) = Σ p(o|x,a) over the outcomes o that lead to x'
+
+An outcome o leads to a state or is a way to end. An MDP forgets which way an episode ended and what was paid
+on the way; a World keeps both, so that its logs show the rewards that a person would have seen.
+
+Drawing uses one array: G(i) = Σ_{j<i} p_j over the outcomes of all rows. Row [b, e) is drawn from by finding
+the i with G(i) ≤ G(b) + u (G(e) − G(b)) < G(i+1), u uniform; no row needs to sum to exactly 1. Probabilities
+are exact to the spacing of floats near G's end (4e-12 for 20,000 rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from bettersafe.data import Dataset, Objective
+from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.mdp import MDP, check_policy, frozen
+
+if TYPE_CHECKING:
+    from bettersafe.mdp import Floats, Ints
+
+SUM_TOL = 1e-9  # how far probabilities may sum from 1, as in MDP
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A true finite environment: outcomes of every pair, told apart where they end or pay differently.
+
+    Attributes:
+        n_states: |X|.
+        n_actions: |A|.
+        n_terminals: T, the ways to end; at least 0.
+        pair_state: State of every pair, shape [P]; pairs are sorted by state, then action.
+        pair_action: Action of every pair, shape [P].
+        outcome: Probability of every outcome, CSR [P, X + T], rows sum to 1; columns from X on end the
+            episode. A column may stand twice in a row, with different rewards.
+        outcome_reward: Reward of every outcome, shape [d, nnz], aligned with ``outcome.data``.
+        initial: μ(x), shape [X].
+        objectives: Names and discounts of the d rewards.
+        state_labels: Labels of the states, shape [X].
+        action_labels: Labels of the actions, shape [A].
+        terminal_labels: Labels of the ways to end, shape [T].
+    """
+
+    n_states: int
+    n_actions: int
+    n_terminals: int
+    pair_state: Ints
+    pair_action: Ints
+    outcome: sparse.csr_array
+    outcome_reward: Floats
+    initial: Floats
+    objectives: tuple[Objective, ...]
+    state_labels: npt.NDArray[np.generic]
+    action_labels: npt.NDArray[np.generic]
+    terminal_labels: npt.NDArray[np.generic]
+
+    def __post_init__(self) -> None:
+        # outcome_reward follows the order in which the outcomes were given, so nothing may sort or sum them
+        # in place, as many of SciPy's methods do; read-only arrays turn such an attempt into an error.
+        probability = np.asarray(self.outcome.data, dtype=np.float64).view()
+        indices, indptr = self.outcome.indices.view(), self.outcome.indptr.view()
+        outcome = sparse.csr_array((probability, indices, indptr), shape=self.outcome.shape)
+        for part in (outcome.data, outcome.indices, outcome.indptr):
+            part.flags.writeable = False
+        pair_state = np.asarray(self.pair_state, dtype=np.int64)
+        pair_action = np.asarray(self.pair_action, dtype=np.int64)
+        reward = np.asarray(self.outcome_reward, dtype=np.float64)
+        initial = np.asarray(self.initial, dtype=np.float64)
+        shapes = {
+            "outcome": (outcome.shape, (pair_state.size, self.n_states + self.n_terminals)),
+            "outcome_reward": (reward.shape, (len(self.objectives), outcome.nnz)),
+            "pair_state": (pair_state.shape, (pair_state.size,)),
+            "pair_action": (pair_action.shape, (pair_state.size,)),
+            "initial": (initial.shape, (self.n_states,)),
+            "state_labels": (self.state_labels.shape, (self.n_states,)),
+            "action_labels": (self.action_labels.shape, (self.n_actions,)),
+            "terminal_labels": (self.terminal_labels.shape, (self.n_terminals,)),
+        }
+        for name, (got, expected) in shapes.items():
+            if got != expected:
+                raise ParameterError(f"{name} must have shape {list(expected)}; got {list(got)}.")
+        pairs = pair_state * self.n_actions + pair_action
+        outside = (pair_state < 0) | (pair_state >= self.n_states)
+        outside |= (pair_action < 0) | (pair_action >= self.n_actions)
+        if np.any(outside) or np.any(np.diff(pairs) <= 0):
+            raise ParameterError(
+                f"pairs must lie in {self.n_states} states × {self.n_actions} actions,"
+                " sorted by state, then action, each once."
+            )
+        totals: Floats = outcome.sum(axis=1)
+        valid = np.abs(totals - 1.0) <= SUM_TOL
+        valid[np.repeat(np.arange(pair_state.size), np.diff(outcome.indptr))[~(probability >= 0.0)]] = False
+        bad = np.flatnonzero(~valid)
+        if bad.size:
+            p = int(bad[0])
+            raise ParameterError(
+                f"outcomes of state {self.state_labels[pair_state[p]]},"
+                f" action {self.action_labels[pair_action[p]]} must have probabilities ≥ 0 that sum to 1;"
+                f" they sum to {totals[p]:.9g}."
+            )
+        if not (np.all(initial >= 0.0) and abs(initial.sum() - 1.0) <= SUM_TOL):
+            raise ParameterError(f"initial must be a distribution; it sums to {initial.sum():.9g}.")
+        fields = {
+            "pair_state": frozen(pair_state, np.int64),
+            "pair_action": frozen(pair_action, np.int64),
+            "outcome": outcome,
+            "outcome_reward": frozen(reward, np.float64),
+            "initial": frozen(initial, np.float64),
+            "state_labels": frozen(self.state_labels, self.state_labels.dtype),
+            "action_labels": frozen(self.action_labels, self.action_labels.dtype),
+            "terminal_labels": frozen(self.terminal_labels, self.terminal_labels.dtype),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_objectives(self) -> int:
+        """The number d of objectives."""
+        return len(self.objectives)
+
+    @property
+    def discount(self) -> Floats:
+        """γ_k, shape [d]."""
+        return np.array([objective.discount for objective in self.objectives])
+
+
+def true_mdp(world: World) -> MDP:
+    """The MDP of ``world``: expected rewards [d, P]; transitions CSR [P, X], outcomes to one state summed."""
+    paid = world.outcome_reward * world.outcome.data
+    return MDP(
+        n_states=world.n_states,
+        n_actions=world.n_actions,
+        pair_state=world.pair_state,
+        pair_action=world.pair_action,
+        transition=sparse.csr_array(world.outcome[:, : world.n_states], copy=True),  # MDP sums it in place
+        reward=np.add.reduceat(paid, world.outcome.indptr[:-1], axis=1),  # no row is empty: each sums to 1
+        discount=world.discount,
+        initial=world.initial,
+    )
+
+
+def sample_episodes(
+    world: World,
+    policy: npt.ArrayLike,
+    n_episodes: int,
+    rng: np.random.Generator,
+    *,
+    horizon: int | None = None,
+) -> Dataset:
+    """Log ``n_episodes`` episodes of ``policy``; the same generator state gives the same data.
+
+    All running episodes advance together, one step at a time.
+
+    Args:
+        world: The environment.
+        policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``.
+        n_episodes: How many episodes; at least 1.
+        rng: Source of randomness.
+        horizon: Steps after which an episode that has not ended is cut off (truncated, not terminated); None
+            lets every episode run until it ends, and is refused where one could run forever.
+
+    Returns:
+        The rows of each episode in order; episodes are labelled 0, 1, ….
+    """
+    policy = check_policy(policy, world.n_states, world.n_actions, state_labels=world.state_labels)
+    if n_episodes < 1:
+        raise ParameterError(f"n_episodes must be at least 1; got {n_episodes}.")
+    if horizon is not None and horizon < 1:
+        raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+    pair_prob = policy[world.pair_state, world.pair_action]
+    _check_covered(world, pair_prob)
+    if horizon is None:
+        _check_ends(world, pair_prob)
+
+    columns = world.outcome.indices.astype(np.int64)
+    choices = np.searchsorted(world.pair_state, np.arange(world.n_states + 1))
+    choice_sums, outcome_sums, initial_sums = (
+        np.concatenate([[0.0], np.cumsum(p)]) for p in (pair_prob, world.outcome.data, world.initial)
+    )
+    episode = np.arange(n_episodes)
+    state = _draw(initial_sums, np.array([0, world.n_states]), np.zeros(n_episodes, dtype=np.int64), rng)
+    lengths = np.zeros(n_episodes, dtype=np.int64)
+    steps: list[tuple[Ints, Ints, Ints]] = []  # per step: who is running, the pair played, the outcome drawn
+    while episode.size and len(steps) != horizon:
+        pair = _draw(choice_sums, choices, state, rng)
+        drawn = _draw(outcome_sums, world.outcome.indptr, pair, rng)
+        steps.append((episode, pair, drawn))
+        lengths[episode] += 1
+        reached = columns[drawn]
+        running = reached < world.n_states
+        episode, state = episode[running], reached[running]
+
+    # Step t of episode i belongs in row ptr[i] + t: no sorting.
+    ptr = np.concatenate([[0], np.cumsum(lengths)])
+    pairs, outcomes = np.empty(ptr[-1], dtype=np.int64), np.empty(ptr[-1], dtype=np.int64)
+    for t, (episode, pair, drawn) in enumerate(steps):
+        pairs[ptr[episode] + t] = pair
+        outcomes[ptr[episode] + t] = drawn
+    reached = columns[outcomes]
+    terminated = reached >= world.n_states
+    return Dataset(
+        states=world.pair_state[pairs],
+        actions=world.pair_action[pairs],
+        rewards=world.outcome_reward[:, outcomes].T,
+        next_states=np.where(terminated, -1, reached),
+        terminated=terminated,
+        episode_ptr=ptr,
+        baseline_prob=pair_prob[pairs],
+        state_labels=world.state_labels,
+        action_labels=world.action_labels,
+        objectives=world.objectives,
+        episode_labels=np.arange(n_episodes),
+    )
+
+
+def _draw(sums: Floats, ptr: npt.NDArray[np.integer], rows: Ints, rng: np.random.Generator) -> Ints:
+    """An entry of ptr[row]:ptr[row+1] for every row, by the probabilities with running sums ``sums``."""
+    begin, end = sums[ptr[rows]], sums[ptr[rows + 1]]
+    target = begin + rng.random(rows.size) * (end - begin)
+    # Rounding must not carry a target into the next row. Side "right" never hits an entry of probability 0.
+    target = np.minimum(target, np.nextafter(end, begin))
+    after: Ints = np.searchsorted(sums, target, side="right")
+    return after - 1
+
+
+def _check_covered(world: World, pair_prob: Floats) -> None:
+    """Raise where the policy plays a pair whose outcomes the world does not know."""
+    covered = np.bincount(world.pair_state, weights=pair_prob, minlength=world.n_states)
+    bad = np.flatnonzero(covered < 1.0 - SUM_TOL)
+    if bad.size:
+        x = int(bad[0])
+        raise PolicyError(
+            f"in state {world.state_labels[x]} the policy gives probability {1.0 - covered[x]:.6g} to actions"
+            " that the world has no outcomes for."
+        )
+
+
+def _check_ends(world: World, pair_prob: Floats) -> None:
+    """Raise where an episode can reach a state from which, under the policy, there is no way to end."""
+    n = world.n_states
+    chosen = sparse.csr_array(
+        (pair_prob, (world.pair_state, np.arange(pair_prob.size))), shape=(n, pair_prob.size)
+    )
+    move = sparse.coo_array(chosen @ world.outcome)
+    rows, columns = move.coords
+    possible = move.data > 0.0
+    # Node n is the end (all ways to end in one); node n + 1 is the start.
+    first = np.flatnonzero(world.initial > 0.0)
+    tail = np.concatenate([rows[possible], np.full(first.size, n + 1)])
+    head = np.concatenate([np.minimum(columns[possible], n), first])
+    graph = sparse.csr_array((np.ones(tail.size), (tail, head)), shape=(n + 2, n + 2))
+    reached = csgraph.breadth_first_order(graph, n + 1, return_predecessors=False)
+    ending = csgraph.breadth_first_order(graph.T, n, return_predecessors=False)
+    stuck = np.setdiff1d(reached, ending)
+    if stuck.size:
+        raise ParameterError(
+            f"an episode can reach state {world.state_labels[stuck[0]]} and never end under this policy;"
+            " give a horizon."
+        )

@@ -1,0 +1,277 @@
+"""Counts -> Model: the estimated MDP, how far it may be wrong, and the baseline.
+
+    p̂(x'|x,a) = n(x,a,x') / n(x,a)          mass of terminating transitions goes nowhere
+    r̂_k(x,a)  = mean logged reward of the pair (or a table that the user knows to be true)
+
+Pairs never tried have no row; the rule ``unseen`` says what playing one is worth:
+
+    "end"       the process ends there with the reward 0 (what the published code does; optimistic when rewards are negative)
+    "worst"     the lowest return that rewards in the observed range allow
+    "baseline"  the value of the state under the baseline
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from bettersafe.counts import Counts, count
+from bettersafe.data import Dataset
+from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
+from bettersafe.mdp import MDP, check_policy, frozen, policy_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+ErrorKind = Literal["q", "l1"]
+ERROR_KINDS: tuple[ErrorKind, ...] = ("q", "l1")
+Unseen = Literal["end", "worst", "baseline"]
+UNSEEN_RULES: tuple[Unseen, ...] = ("end", "worst", "baseline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """An MDP estimated from data, and how far each pair may be wrong.
+
+    Attributes:
+        mdp: The estimated MDP over visited pairs.
+        counts: Visits n(x,a), shape [P].
+        error: e(x,a), shape [P]; ``inf`` freezes the pair.
+        error_kind: "q" or "l1" (see `error_bound_q`, `error_bound_l1`).
+        delta: δ used in the error function.
+        unseen: Rule for pairs never tried.
+        state_labels: The user's name of every state, shape [X].
+        action_labels: The user's name of every action, shape [A].
+        objectives: Names of the objectives, length d.
+    """
+
+    mdp: MDP
+    counts: Ints
+    error: Floats
+    error_kind: str
+    delta: float
+    unseen: Unseen
+    state_labels: npt.NDArray[np.generic]
+    action_labels: npt.NDArray[np.generic]
+    objectives: tuple[str, ...]
+
+
+def error_bound_q(counts: Ints, n_states: int, n_actions: int, n_objectives: int, delta: float) -> Floats:
+    """Width e(x,a) of the plausible interval around q^{π_b}, for all pairs and objectives at once.
+
+        e(x,a) = √( 2/n(x,a) · ln( 2|X||A|d / δ ) )        (Soft-SPIBB, Theorem 1, with a union over k)
+
+    Args:
+        counts: Visits n(x,a) of every pair, shape [P].
+        n_states: |X|, states seen or declared.
+        n_actions: |A|.
+        n_objectives: d; 1 reproduces the published code, which leaves it out.
+        delta: δ.
+
+    Returns:
+        e, shape [P]; ``inf`` where a pair was never tried (the program freezes it; never multiply by it).
+    """
+    check_probability("delta", delta)
+    log_term = np.log(2.0 * n_states * n_actions * n_objectives / delta)
+    with np.errstate(divide="ignore"):  # n = 0 gives inf, on purpose
+        return np.asarray(np.sqrt(2.0 * log_term / counts))
+
+
+def error_bound_l1(
+    counts: Ints, n_states: int, n_actions: int, n_objectives: int, delta: float, *, support: int | None = None
+) -> Floats:
+    """Width e(x,a) of the L1 ball around p̂(·|x,a) that holds p* for all pairs at once (paper, Appendix B.1).
+
+        e(x,a) = √( 2/n · ln( 2|X||A|2^S / δ' ) ),   δ' = δ / (1 + d·2^{−S}),   capped at 2
+
+    S is |X|, or ``support`` where the user knows that no pair has more successors (termination counts as one).
+    Computed as a sum of logs: 2^S overflows.
+    """
+    check_probability("delta", delta)
+    size = n_states if support is None else support
+    if size < 1:
+        raise ParameterError(f"support must be at least 1 successor; got {support}.")
+    log_term = np.log(2.0 * n_states * n_actions / delta) + size * np.log(2.0) + np.log1p(n_objectives * np.exp2(-float(size)))
+    with np.errstate(divide="ignore"):
+        width = np.sqrt(2.0 * log_term / counts)
+    return np.asarray(np.where(counts > 0, np.minimum(width, 2.0), np.inf))  # two distributions differ by at most 2
+
+
+def return_lower_bound(reward_min: Floats, discount: Floats) -> Floats:
+    """The lowest return that rewards ≥ reward_min allow, shape [d]: r_min/(1−γ), or r_min itself when it is no loss."""
+    return np.where(reward_min < 0.0, reward_min / (1.0 - discount), reward_min)
+
+
+def estimate_model(
+    data: Dataset | Counts,
+    *,
+    delta: float = 0.1,
+    error_kind: ErrorKind = "q",
+    support: int | None = None,
+    unseen: Unseen = "end",
+    baseline: Floats | None = None,
+    rewards: npt.ArrayLike | None = None,
+    error_objectives: int | None = None,
+) -> Model:
+    """The estimated MDP with its error function.
+
+    Args:
+        data: A dataset, or its counts.
+        delta: δ of the error function.
+        error_kind: "q" or "l1".
+        support: For "l1": the largest number of successors of a pair, where it is known.
+        unseen: What a pair never tried is worth: "end", "worst" or "baseline".
+        baseline: π_b [X, A]; needed by unseen="baseline" alone.
+        rewards: Known rewards [d, X, A], as in the published gridworld study; estimated from the data if left out.
+        error_objectives: d in the error function, if not the number of objectives (1 reproduces the published code).
+    """
+    check_choice("error_kind", error_kind, ERROR_KINDS)
+    check_choice("unseen", unseen, UNSEEN_RULES)
+    counts = count(data) if isinstance(data, Dataset) else data
+    n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
+    discount = np.array([objective.discount for objective in counts.objectives])
+    outcomes = sparse.csr_array(
+        (counts.outcome_count / np.repeat(counts.pair_count, np.diff(counts.outcome_ptr)), counts.outcome_state, counts.outcome_ptr),
+        shape=(counts.n_pairs, n_states),
+    )
+    if rewards is None:
+        pair_state, pair_action, visits, transition = counts.pair_state, counts.pair_action, counts.pair_count, outcomes
+        reward = counts.reward_sum / visits
+        lowest = np.minimum(counts.reward_min, counts.unseen_reward)
+        unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
+    else:  # every reward is known, so every pair is stored; those never tried end there, and stay frozen (n = 0)
+        table = np.asarray(rewards, dtype=np.float64)
+        if table.shape != (n_objectives, n_states, n_actions):
+            raise ParameterError(f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}.")
+        if unseen != "end":
+            raise ParameterError(f'known rewards go with unseen="end" alone; got {unseen!r}.')
+        pair_state = np.repeat(np.arange(n_states), n_actions)
+        pair_action = np.tile(np.arange(n_actions), n_states)
+        place = counts.pair_state * n_actions + counts.pair_action
+        visits = np.zeros(n_states * n_actions, dtype=np.int64)
+        visits[place] = counts.pair_count
+        spread = sparse.csr_array((np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size))
+        transition = sparse.csr_array(spread @ outcomes)
+        reward = table.reshape(n_objectives, -1)
+        lowest = reward.min(axis=1)
+        unseen_value = np.zeros((n_objectives, n_states))
+    if unseen == "worst":
+        unseen_value = np.repeat(return_lower_bound(lowest, discount)[:, None], n_states, axis=1)
+    mdp = MDP(
+        n_states=n_states,
+        n_actions=n_actions,
+        pair_state=pair_state,
+        pair_action=pair_action,
+        transition=transition,
+        reward=reward,
+        discount=discount,
+        initial=counts.initial_count / counts.initial_count.sum(),
+        unseen_value=unseen_value,
+    )
+    if unseen == "baseline":
+        if baseline is None:
+            raise ParameterError('unseen="baseline" needs the baseline: pass baseline=.')
+        mdp = _with_baseline_value(mdp, check_policy(baseline, n_states, n_actions, name="baseline"))
+    d_in_error = n_objectives if error_objectives is None else error_objectives
+    if error_kind == "q":
+        error = error_bound_q(visits, n_states, n_actions, d_in_error, delta)
+    else:
+        error = error_bound_l1(visits, n_states, n_actions, d_in_error, delta, support=support)
+    return Model(
+        mdp=mdp,
+        counts=frozen(visits, np.int64),  # type: ignore[arg-type]
+        error=frozen(error, np.float64),  # type: ignore[arg-type]
+        error_kind=error_kind,
+        delta=delta,
+        unseen=unseen,
+        state_labels=counts.state_labels,
+        action_labels=counts.action_labels,
+        objectives=tuple(objective.name for objective in counts.objectives),
+    )
+
+
+def _with_baseline_value(mdp: MDP, baseline: Floats) -> MDP:
+    """Let a pair never tried be worth v^{π_b}(x): solve with the baseline spread over the pairs that were tried.
+
+    A state with no tried action that the baseline plays keeps its old unseen value: nothing is known of it.
+    """
+    tried = np.zeros((mdp.n_states, mdp.n_actions))
+    tried[mdp.pair_state, mdp.pair_action] = baseline[mdp.pair_state, mdp.pair_action]
+    mass = tried.sum(axis=1, keepdims=True)
+    known = mass[:, 0] > 0.0
+    conditional = np.where(mass > 0.0, tried / np.where(mass > 0.0, mass, 1.0), baseline)
+    v, _ = policy_values(mdp, conditional)
+    return replace(mdp, unseen_value=np.where(known, v, mdp.unseen_value))
+
+
+def estimate_baseline(counts: Counts) -> Floats:
+    """π̂_b(a|x) = n(x,a)/n(x), shape [X, A] (Simão et al. 2020); uniform in states where no action was logged."""
+    table = np.zeros((counts.n_states, counts.n_actions))
+    table[counts.pair_state, counts.pair_action] = counts.pair_count
+    total = table.sum(axis=1, keepdims=True)
+    policy = np.where(total > 0, table / np.maximum(total, 1.0), 1.0 / counts.n_actions)
+    return check_policy(policy, counts.n_states, counts.n_actions, name="estimated baseline", tol=1e-9)
+
+
+def logged_baseline(counts: Counts) -> Floats:
+    """π_b [X, A] from the logged probabilities of the pairs.
+
+    What is left of a state's probability goes evenly to the actions never logged there (they are frozen anyway);
+    states where no action was logged are uniform.
+    """
+    if counts.baseline_prob is None:
+        raise PolicyError("the data has no column with the baseline's probability; name it with --baseline-prob.")
+    n_states, n_actions = counts.n_states, counts.n_actions
+    policy = np.zeros((n_states, n_actions))
+    seen = np.zeros((n_states, n_actions), dtype=bool)
+    policy[counts.pair_state, counts.pair_action] = counts.baseline_prob
+    seen[counts.pair_state, counts.pair_action] = True
+    left = 1.0 - policy.sum(axis=1)
+    n_unseen = n_actions - seen.sum(axis=1)
+    bad = np.flatnonzero((left < -1e-6) | ((n_unseen == 0) & (left > 1e-6)))
+    if bad.size:
+        x = int(bad[0])
+        raise PolicyError(
+            f"the logged baseline probabilities of state {counts.state_labels[x]} sum to {policy[x].sum():.6g}"
+            f" over {int(seen[x].sum())} of {n_actions} actions; they must sum to 1 over all actions."
+            " Correct the column, or use --baseline estimate."
+        )
+    share = np.maximum(left, 0.0) / np.maximum(n_unseen, 1)
+    policy = np.where(seen, policy, share[:, None])
+    return check_policy(policy, n_states, n_actions, name="logged baseline", state_labels=counts.state_labels)
+
+
+def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6) -> None:
+    """Raise when the logged probabilities don't agree with ``baseline``, or it never plays what was logged."""
+    given = baseline[counts.pair_state, counts.pair_action]
+    if counts.baseline_prob is not None:
+        bad = np.flatnonzero(~(np.abs(counts.baseline_prob - given) <= tol))
+        if bad.size:
+            p = int(bad[0])
+            raise PolicyError(
+                f"the logged probability of action {_name(counts.action_labels, counts.pair_action[p])} in state"
+                f" {_name(counts.state_labels, counts.pair_state[p])} is {counts.baseline_prob[p]:.6g}, but the given baseline says"
+                f" {given[p]:.6g}{_and_more(bad.size)}. One of the two is not the policy that made the data."
+            )
+    impossible = np.flatnonzero(given <= 0.0)
+    if impossible.size:
+        p = int(impossible[0])
+        raise PolicyError(
+            f"the baseline never plays action {_name(counts.action_labels, counts.pair_action[p])} in state"
+            f" {_name(counts.state_labels, counts.pair_state[p])}, yet the data has it {int(counts.pair_count[p])} times"
+            f"{_and_more(impossible.size)}. Correct the baseline, or use --baseline estimate."
+        )
+
+
+def _name(labels: Sequence[object] | npt.NDArray[np.generic], index: int) -> str:
+    return repr(str(labels[index]))
+
+
+def _and_more(n: int) -> str:
+    return f" (and {n - 1} more pairs like it)" if n > 1 else ""
