@@ -39,9 +39,7 @@ def shown(cell: str, form: Shape) -> str:
 
 
 def family(cell: str, form: Shape) -> str:
-    """Which ``Family`` the label in the cell belongs to; NULL for a missing one (NaN, too, is how tables say missing)."""
-    number = f"CAST({cell} AS DOUBLE)"
-    fraction = f"isfinite({number}) AND ({number} <> floor({number}) OR abs({number}) >= 9.2e18)"
+    """The ``Family`` of the label in the cell; NULL for a missing one (a table of floats says it with NaN)."""
     if form == "cell":
         whole = f"CAST(TRY_CAST({cell} AS BIGINT) AS VARCHAR)"
         real = f"TRY_CAST({cell} AS DOUBLE)"
@@ -54,17 +52,25 @@ def family(cell: str, form: Shape) -> str:
         real = f"TRY_CAST({shown(cell, form)} AS DOUBLE)"
         return (
             f"CASE json_type({cell}) WHEN 'VARCHAR' THEN 'text' WHEN 'BOOLEAN' THEN 'boolean'"
-            f" WHEN 'BIGINT' THEN 'integer' WHEN 'UBIGINT' THEN CASE WHEN {real} {_FITS} THEN 'integer' ELSE 'huge' END"
+            f" WHEN 'BIGINT' THEN 'integer'"
+            f" WHEN 'UBIGINT' THEN CASE WHEN {real} {_FITS} THEN 'integer' ELSE 'huge' END"
             f" WHEN 'DOUBLE' THEN CASE WHEN isnan({real}) THEN NULL"
             f" WHEN {real} = floor({real}) AND abs({real}) {_FITS} THEN 'integer' ELSE 'fraction' END"
             f" ELSE CASE WHEN {cell} IS NOT NULL THEN 'nested' END END"
         )
     if form == "float":
-        return f"CASE WHEN {fraction} OR isinf({number}) THEN 'fraction' WHEN isfinite({number}) THEN 'integer' END"
+        real = f"CAST({cell} AS DOUBLE)"
+        return (
+            f"CASE WHEN {cell} IS NULL OR isnan({real}) THEN NULL"
+            f" WHEN {real} = floor({real}) AND abs({real}) {_FITS} THEN 'integer' ELSE 'fraction' END"
+        )
     if form == "huge":
-        return f"CASE WHEN {cell} IS NULL THEN NULL WHEN TRY_CAST({cell} AS BIGINT) IS NULL THEN 'huge' ELSE 'integer' END"
+        fits = f"CASE WHEN TRY_CAST({cell} AS BIGINT) IS NULL THEN 'huge' ELSE 'integer' END"
+        return f"CASE WHEN {cell} IS NOT NULL THEN {fits} END"
     names: dict[Shape, Family] = {"int": "integer", "bool": "boolean", "text": "text", "nested": "nested"}
-    return f"CASE WHEN {cell} IS NOT NULL THEN '{names[form]}' END" if form in names else "CAST(NULL AS VARCHAR)"
+    return (
+        f"CASE WHEN {cell} IS NOT NULL THEN '{names[form]}' END" if form in names else "CAST(NULL AS VARCHAR)"
+    )
 
 
 def label(cell: str, form: Shape, kind: Kind) -> str:

@@ -1,22 +1,22 @@
 """What can be wrong in the rows of a log, each said in one sentence with its file, line, column and remedy.
 
-A good log pays for one pass that counts bad cells and one fingerprint per episode. Only when something is wrong do
-later, targeted queries look for the row.
+A good log pays for one pass that counts bad cells and one fingerprint per episode. Only when something is wrong
+do later, targeted queries look for the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from bettersafe import cells
-from bettersafe.cells import FAMILIES, Kind, Shape
+from bettersafe.cells import FAMILIES, Family, Kind, shape
 from bettersafe.errors import DataError
-from bettersafe.files import File, identifier, literal, number_of_row, readable, scan
+from bettersafe.files import File, literal, readable
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from collections.abc import Mapping, Sequence
+
+    from bettersafe.raw import Place, Raw
 
 LARGEST = 1e150  # a reward whose square would not be a finite number is a slip of the pen
 STEP_LIMIT = 4 * 10**18  # differences of steps must fit in 64 bits
@@ -24,75 +24,8 @@ ROW_ORDER = "row-order"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a row stands: a file and the number of its line or row; and what the asked cell holds."""
-
-    file: File
-    number: int
-    cell: str | None
-
-    def __str__(self) -> str:
-        return f"{self.file.name}, {self.file.unit} {self.number}"
-
-    @property
-    def content(self) -> str:
-        """The cell as a message quotes it."""
-        if self.cell is None:
-            return "an empty cell" if self.file.format == "CSV" else "null"
-        return repr(self.cell)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Raw:
-    """The columns that are used, as they stand in the files.
-
-    Attributes:
-        connection: Where the files are read.
-        files: The files, in order.
-        names: Role ("state", "r0", ...) -> the user's column name.
-        types: Role -> DuckDB type, common to all files.
-        shapes: Role -> how its cells are read.
-    """
-
-    connection: DuckDBPyConnection
-    files: tuple[File, ...]
-    names: Mapping[str, str]
-    types: Mapping[str, str]
-    shapes: Mapping[str, Shape]
-
-    @property
-    def title(self) -> str:
-        """How a message calls all the files together."""
-        more = len(self.files) - 1
-        return self.files[0].name + (f" (and {more} more)" if more else "")
-
-    def relation(self, files: Sequence[File]) -> str:
-        """SELECT of the raw cells of the files, one column per role."""
-        chosen = ", ".join(
-            f'CAST("{i}" AS {self.types[role]}) AS {role}' if len(self.files) > 1 else f'"{i}" AS {role}'
-            for i, role in enumerate(self.names)
-        )
-        return f"SELECT {chosen} FROM ({scan(files, list(self.names.values()))})"
-
-    def find(self, where: str, role: str, nth: int = 1) -> Place:
-        """Place of the nth row, in file order, for which ``where`` holds; with the cell of ``role``."""
-        cell = cells.shown(role, self.shapes[role])
-        for file in self.files:
-            with readable(file.name, file.format):
-                rows = self.connection.execute(
-                    f"SELECT row, {cell} FROM (SELECT *, row_number() OVER () AS row FROM"
-                    f" ({self.relation([file])})) WHERE {where} ORDER BY row LIMIT {nth}"
-                ).fetchall()
-                if len(rows) >= nth:
-                    row, content = rows[nth - 1]
-                    return Place(file=file, number=number_of_row(file, row), cell=content)
-            nth -= len(rows)
-        raise AssertionError(f"no row of {self.title} has {where}")
-
-
-@dataclass(frozen=True, kw_only=True)
 class BadCell:
-    """Cells that may not be: ``where`` picks them; the sentence is "expected; got CELL in column ... . remedy"."""
+    """Cells that may not be; ``where`` picks them. The sentence: expected; got CELL in column NAME of FILE. remedy"""
 
     role: str
     where: str
@@ -103,24 +36,24 @@ class BadCell:
         """Raise, naming the first such cell."""
         place = raw.find(self.where, self.role)
         raise DataError(
-            f"{self.expected}; got {place.content} in column {raw.names[self.role]!r} of {place}. {self.remedy}"
+            f"{self.expected}; got {place.content} in column {raw.names[self.role]!r} of {place}."
+            f" {self.remedy}"
         )
 
 
 def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
     """Every check of a single row, in the order in which they are reported."""
-    shapes = raw.shapes
     found = [
         BadCell(
             role=role,
-            where=f"({cells.family(role, shapes[role])}) IS NULL",
+            where=f"({raw.family(role)}) IS NULL",
             expected=f"every row needs {'an' if role[0] in 'ae' else 'a'} {role}",
             remedy=f"Fill it in or drop {'the row' if role == 'episode' else 'its episode'}.",
         )
         for role in ("episode", "state", "action")
     ]
     if "step" in raw.names:
-        step = cells.integer("step", shapes["step"])
+        step = raw.read("step")
         found.append(
             BadCell(
                 role="step",
@@ -135,7 +68,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
         found.append(
             BadCell(
                 role=role,
-                where=f"({cells.flag(role, shapes[role])}) IS NULL",
+                where=f"({raw.read(role)}) IS NULL",
                 expected=f"{role} must be true or false",
                 remedy="Write true, false, 1 or 0 in every row.",
             )
@@ -144,13 +77,13 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
         found.append(
             BadCell(
                 role="truncated",
-                where=" AND ".join(f"({cells.flag(role, shapes[role])})" for role in flags),
+                where=" AND ".join(f"({raw.read(role)})" for role in flags),
                 expected=f"a row can't be both terminated (column {raw.names['terminated']!r}) and truncated",
                 remedy="Set truncated to false where the process itself ended.",
             )
         )
     for k in range(n_objectives):
-        value = cells.number(f"r{k}", shapes[f"r{k}"])
+        value = raw.read(f"r{k}")
         found.append(
             BadCell(
                 role=f"r{k}",
@@ -160,7 +93,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
             )
         )
     if "baseline_prob" in raw.names:
-        value = cells.number("baseline_prob", shapes["baseline_prob"])
+        value = raw.read("baseline_prob")
         found += [
             BadCell(
                 role="baseline_prob",
@@ -178,7 +111,9 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
     return found
 
 
-def label_kind(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[str, int]]) -> tuple[Kind, str]:
+def label_kind(
+    raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]
+) -> tuple[Kind, str]:
     """What the labels in the columns of ``roles`` are, and a note ("" if there is nothing to say).
 
     Args:
@@ -190,11 +125,16 @@ def label_kind(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[st
     text, numbers = seen["text"], seen["integer"] + seen["fraction"] + seen["huge"]
     what = roles[0]
     if seen["nested"]:
-        _complain_of_label(raw, roles, "nested", f"{what} labels must be single values", "Write one text for each.")
+        _complain_of_label(
+            raw, roles, "nested", f"{what} labels must be single values", "Write one text for each."
+        )
     if raw.files[0].format == "CSV":
         if text and seen["integer"] and what != "episode":
             whole, name = (_example(raw, roles, family) for family in ("integer", "text"))
-            return "text", f"{what} labels mix numbers and text, e.g. {whole} and {name}: all are read as text"
+            return (
+                "text",
+                f"{what} labels mix numbers and text, e.g. {whole} and {name}: all are read as text",
+            )
         if text:
             return "text", ""
     elif sum(1 for count in (text, numbers, seen["boolean"]) if count) > 1:
@@ -220,96 +160,90 @@ def check_one_type(files: Sequence[File], names: Mapping[str, str], roles: Seque
     for role in roles:
         first: tuple[str, str] | None = None
         for file in files:
-            word = words.get(cells.shape(file.columns[names[role]][1]))
+            word = words.get(shape(file.columns[names[role]][1]))
             if word and first and word != first[0]:
                 raise DataError(
-                    f"mixed types: column {names[role]!r} holds {first[0]} in {first[1]} but {word} in {file.name}."
-                    " Write it with one type."
+                    f"mixed types: column {names[role]!r} holds {first[0]} in {first[1]} but {word} in"
+                    f" {file.name}. Write it with one type."
                 )
             first = first or ((word, file.name) if word else None)
 
 
-def complain_of_episode(raw: Raw, episode: object, *, labels: Mapping[str, str], key: str) -> NoReturn:
-    """Raise for the first row of ``episode`` that does not follow from the one before.
+def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) -> NoReturn:
+    """Raise for the first row of a broken ``episode`` that does not follow from the one before."""
+    by_step = "step" in raw.names
+    belongs = f"({raw.read('episode', kinds['episode'])}) = {literal(episode)}"
 
-    Args:
-        raw: The raw columns.
-        episode: Label of an episode that is known to be broken.
-        labels: Role -> SQL that reads it from the raw cells ("episode", "step", ...).
-        key: What orders the rows: "step", or "row" for the order in the files.
-    """
+    def read(role: str, otherwise: str) -> str:
+        return (
+            f"({raw.read(role, kinds['state'])}) AS {role}" if role in raw.names else f"{otherwise} AS {role}"
+        )
 
-    def known(role: str, otherwise: str) -> str:
-        return f"({labels[role]})" if role in labels else otherwise
-
-    chosen = f"SELECT *, row_number() OVER () AS row FROM ({raw.relation(raw.files)})"
     rows = (
-        f"SELECT {known('step', 'row')} AS step, ({labels['state']}) AS state,"
-        f" {known('next_state', 'NULL')} AS next_state, {known('terminated', 'false')} AS terminated,"
-        f" {known('truncated', 'false')} AS truncated FROM ({chosen})"
-        f" WHERE ({labels['episode']}) = {literal(episode)}"
+        f"SELECT {read('step', 'row')}, {read('state', '')}, {read('next_state', 'NULL')},"
+        f" {read('terminated', 'false')}, {read('truncated', 'false')}"
+        f" FROM (SELECT *, row_number() OVER () AS row FROM ({raw.relation(raw.files)})) WHERE {belongs}"
     )
+    gap = " OR after <> step + 1" if by_step else ""
     with readable(raw.title, raw.files[0].format):
         found = raw.connection.execute(
-            f"SELECT * FROM (SELECT *, row_number() OVER w AS nth, lead(step) OVER w AS after,"
+            "SELECT * FROM (SELECT *, row_number() OVER w AS nth, lead(step) OVER w AS after,"
             f" lead(state) OVER w AS after_state FROM ({rows}) WINDOW w AS (ORDER BY step))"
-            " WHERE after IS NOT NULL AND (after = step OR terminated OR truncated"
-            + (" OR after <> step + 1" if key == "step" else "")
-            + " OR next_state <> after_state) ORDER BY step LIMIT 1"
+            f" WHERE after IS NOT NULL AND (after = step OR terminated OR truncated{gap}"
+            " OR next_state <> after_state) ORDER BY step LIMIT 1"
         ).fetchall()
     step, _, next_state, terminated, truncated, nth, after, after_state = found[0]
     column = {role: repr(name) for role, name in raw.names.items()}
 
-    def place(role: str, at: int, which: int) -> Place:
-        where = f"({labels['episode']}) = {literal(episode)}"
-        return (
-            raw.find(f"{where} AND ({labels['step']}) = {at}", role)
-            if key == "step"
-            else raw.find(where, role, which)
-        )
+    def at(step: int) -> str:
+        return f"{belongs} AND ({raw.read('step')}) = {step}"
+
+    def place(role: str, at_step: int, which: int) -> Place:
+        return raw.find(at(at_step), role) if by_step else raw.find(belongs, role, which)
 
     if after == step:
-        where = f"({labels['episode']}) = {literal(episode)} AND ({labels['step']}) = {step}"
-        first, second = raw.find(where, "step", 1), raw.find(where, "step", 2)
         raise DataError(
-            f"steps must be unique within an episode; step {step} of episode {episode!r} is in {first} and again in"
-            f" column {column['step']} of {second}. Remove one of the rows, or give different episodes different"
+            f"steps must be unique within an episode; step {step} of episode {episode!r} is in"
+            f" {raw.find(at(step), 'step')} and again in column {column['step']} of"
+            f" {raw.find(at(step), 'step', 2)}. Remove one of the rows, or give different episodes different"
             f" labels in column {column['episode']}."
         )
     if terminated or truncated:
         role = "terminated" if terminated else "truncated"
         raise DataError(
-            f"a {role} row must be the last of its episode; column {column[role]} of {place(role, step, nth)} ends"
-            f" episode {episode!r}, but {place(role, after, nth + 1)} goes on with it."
+            f"a {role} row must be the last of its episode; column {column[role]} of"
+            f" {place(role, step, nth)} ends episode {episode!r}, but {place(role, after, nth + 1)} goes on with it."
             " Correct the flag, or give the later rows another episode label."
         )
-    if key == "step" and after != step + 1:
+    if by_step and after != step + 1:
         raise DataError(
-            f"steps must be consecutive within an episode; episode {episode!r} goes from {step} to {after} in column"
-            f" {column['step']} of {place('step', after, nth + 1)}. Add the missing rows or number the steps anew"
-            f" (--step {ROW_ORDER} takes the rows as they come)."
+            f"steps must be consecutive within an episode; episode {episode!r} goes from {step} to {after} in"
+            f" column {column['step']} of {place('step', after, nth + 1)}. Add the missing rows, number the steps"
+            f" anew, or take the rows as they come with --step {ROW_ORDER}."
         )
     raise DataError(
-        f"next_state must be the state of the next row; got {next_state!r} in column {column['next_state']} of"
-        f" {place('next_state', step, nth)}, but episode {episode!r} goes on in state {after_state!r} in"
-        f" {place('state', after, nth + 1)}. Correct one of them."
+        f"next_state must be the state of the next row; got {next_state!r} in column"
+        f" {column['next_state']} of {place('next_state', step, nth)}, but episode {episode!r} goes on in state"
+        f" {after_state!r} in {place('state', after, nth + 1)}. Correct one of them."
     )
 
 
-def _complain_of_mix(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[str, int]]) -> NoReturn:
+def _complain_of_mix(
+    raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]
+) -> NoReturn:
     """Numbers, text and booleans in one vocabulary of a format that knows types."""
-    words = {"integer": "a number", "fraction": "a number", "huge": "a number"}
+    words: dict[Family, str] = {"integer": "a number", "fraction": "a number", "huge": "a number"}
     words |= {"text": "text", "boolean": "a boolean"}
     first = next(name for name in FAMILIES if families[roles[0]][name])
     for role in roles:
         others = [n for n in FAMILIES if families[role][n] and words.get(n) != words[first]]
         if others:
             chosen = ", ".join(literal(name) for name in others)
-            place = raw.find(f"({cells.family(role, raw.shapes[role])}) IN ({chosen})", role)
+            place = raw.find(f"({raw.family(role)}) IN ({chosen})", role)
             other = next(words[name] for name in others)
             raise DataError(
-                f"mixed types: {roles[0]} labels must be all numbers or all text; got {place.content}, {other}, in"
-                f" column {raw.names[role]!r} of {place} and {words[first]} elsewhere"
+                f"mixed types: {roles[0]} labels must be all numbers or all text; got {place.content}, {other},"
+                f" in column {raw.names[role]!r} of {place} and {words[first]} elsewhere"
                 f" (column {raw.names[roles[0]]!r}). Write them with one type."
             )
     raise AssertionError("no mix to complain of")
@@ -327,38 +261,9 @@ def _example(raw: Raw, roles: Sequence[str], family: str) -> str:
 def _first(raw: Raw, roles: Sequence[str], family: str) -> tuple[str, Place]:
     """The first cell of the family, looking through the columns in turn."""
     for role in roles:
-        where = f"({cells.family(role, raw.shapes[role])}) = {literal(family)}"
+        where = f"({raw.family(role)}) = {literal(family)}"
         if raw.connection.execute(
             f"SELECT count(*) FROM (SELECT 1 FROM ({raw.relation(raw.files)}) WHERE {where} LIMIT 1)"
         ).fetchall() != [(0,)]:
             return role, raw.find(where, role)
     raise AssertionError(f"no {family} label in {roles}")
-
-
-def labels_of(raw: Raw, kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """Role -> SQL that reads the raw cell as the canonical column; not for rewards."""
-    read = {role: cells.label(role, raw.shapes[role], kinds[role]) for role in ("episode", "state", "action")}
-    if "step" in raw.names:
-        read["step"] = cells.integer("step", raw.shapes["step"])
-    for role in ("terminated", "truncated"):
-        if role in raw.names:
-            read[role] = cells.flag(role, raw.shapes[role])
-    if "next_state" in raw.names:
-        read["next_state"] = masked_next(raw, cells.label("next_state", raw.shapes["next_state"], kinds["state"]))
-    if "baseline_prob" in raw.names:
-        read["baseline_prob"] = cells.number("baseline_prob", raw.shapes["baseline_prob"])
-    return read
-
-
-def masked_next(raw: Raw, expression: str) -> str:
-    """``expression`` about next_state, NULL on rows known to be terminated: what stands there is no state."""
-    if "terminated" not in raw.names:
-        return expression
-    return f"CASE WHEN NOT {cells.flag('terminated', raw.shapes['terminated'])} THEN {expression} END"
-
-
-def column_list(file: File) -> str:
-    """The file's columns, for a message."""
-    return ", ".join(file.columns) or "none"
-
-

@@ -30,6 +30,10 @@ class ParameterError(BettersafeError):
     """A setting is outside what it may be."""
 
 
+class NoSolutionError(BettersafeError):
+    """What was asked has no solution: an answer, for those who asked for a policy."""
+
+
 class RunError(BettersafeError):
     """A run directory can't be read or written."""
 

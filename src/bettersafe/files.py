@@ -92,7 +92,7 @@ def expand(paths: PathsLike) -> tuple[Path, ...]:
     if not wanted:
         raise DataError("no file given. Name a file, or a glob such as 'logs/*.parquet'.")
     found: list[str] = []
-    for item in map(os.fspath, wanted):
+    for item in [os.fspath(name) for name in wanted]:
         if os.path.isdir(item):
             raise DataError(f"{item} is a directory. Name its files, e.g. {os.path.join(item, '*.parquet')}.")
         if os.path.exists(item):
@@ -140,7 +140,9 @@ def scan(files: Sequence[File], columns: Sequence[str]) -> str:
     """SELECT that gives the named columns of the files, in file order, as columns "0", "1", ...."""
     # Neighbours with the same layout share a scan, so a thousand equal shards are one table function.
     parts = []
-    for _, group in groupby(files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width, file.view)):
+    for _, group in groupby(
+        files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width, file.view)
+    ):
         alike = list(group)
         chosen = ", ".join(f'{alike[0].columns[name][0]} AS "{i}"' for i, name in enumerate(columns))
         parts.append(f"SELECT {chosen} FROM {_table(alike, columns)}")
@@ -204,7 +206,7 @@ def _reason(name: str, form: Format, message: str) -> str:
 def _format(path: Path) -> Format:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     zipped = suffixes[-1:] == [".gz"]
-    form = FORMATS.get(("".join(suffixes[-2:-1]) if zipped else "".join(suffixes[-1:])))
+    form = FORMATS.get("".join(suffixes[-2:-1]) if zipped else "".join(suffixes[-1:]))
     if form is None or (zipped and form not in GZIPPED):
         raise DataError(
             f"can't tell the format of {path} from its extension; known are {', '.join(FORMATS)}"

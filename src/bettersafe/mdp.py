@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+ROUNDING = 1e-9
+"""Rows that sum to 1 within this are kept to the bit; others, within the tolerance of the check, are normalised."""
+
 
 def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
     """A read-only, contiguous view (or copy, where the type differs) of ``array``."""
@@ -226,7 +229,8 @@ def check_policy(
             f"the {name}'s probabilities in state {state(x)!s} sum to {totals[x]:.6g}, not 1"
             + (f" (and {bad.size - 1} more states like it)." if bad.size > 1 else ".")
         )
-    exact = table if tol == 0.0 or np.all(totals == 1.0) else np.clip(table, 0.0, 1.0) / totals[:, None]
+    rounding = np.max(np.abs(totals - 1.0), initial=0.0) <= ROUNDING and np.min(table, initial=0.0) >= 0.0
+    exact = table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
     return frozen(exact, np.float64)  # type: ignore[return-value]
 
 

@@ -20,11 +20,12 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bettersafe.data import Dataset, Objective
+from bettersafe.data import Dataset, Objective, label_array
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.mdp import MDP, check_policy, frozen
 
 if TYPE_CHECKING:
+    from bettersafe.data import Labels
     from bettersafe.mdp import Floats, Ints
 
 SUM_TOL = 1e-9  # how far probabilities may sum from 1, as in MDP
@@ -59,9 +60,9 @@ class World:
     outcome_reward: Floats
     initial: Floats
     objectives: tuple[Objective, ...]
-    state_labels: npt.NDArray[np.generic]
-    action_labels: npt.NDArray[np.generic]
-    terminal_labels: npt.NDArray[np.generic]
+    state_labels: Labels
+    action_labels: Labels
+    terminal_labels: Labels
 
     def __post_init__(self) -> None:
         # outcome_reward follows the order in which the outcomes were given, so nothing may sort or sum them
@@ -115,9 +116,9 @@ class World:
             "outcome": outcome,
             "outcome_reward": frozen(reward, np.float64),
             "initial": frozen(initial, np.float64),
-            "state_labels": frozen(self.state_labels, self.state_labels.dtype),
-            "action_labels": frozen(self.action_labels, self.action_labels.dtype),
-            "terminal_labels": frozen(self.terminal_labels, self.terminal_labels.dtype),
+            "state_labels": label_array(self.state_labels),
+            "action_labels": label_array(self.action_labels),
+            "terminal_labels": label_array(self.terminal_labels),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)

@@ -1,0 +1,369 @@
+"""Files of any size -> one DuckDB relation with canonical columns, or one DataError that says what to mend.
+
+``open_source`` gives a connection with two relations:
+
+    log        episode, step BIGINT, state, action, next_state (NULL: terminated or unknown), terminated BOOLEAN,
+               r0 .. r{d-1} DOUBLE (higher is better), and baseline_prob DOUBLE where the log has it
+    episodes   episode, first_step, first_state, n_rows, terminated, dropped (its last next_state is unknown)
+
+Where the files say everything, ``log`` is a view over them and nothing is copied. Where something has to be taken
+from the next row (no next_state, no terminated, no step), ``log`` is a table in a scratch file on disk.
+
+The check of a good log is one fingerprint per episode. With h a 64-bit hash of (step, state),
+
+    XOR over rows of h(step, state)  ⊕  XOR over rows of h(step+1, next_state)
+
+leaves only the first state (and, of a truncated episode, the last next_state) when the rows form one chain, and a
+chain of n rows whose steps span n is one where no step is missing or double. A log that is wrong passes with
+probability about 2^-64 per episode; no sort is needed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+
+from bettersafe.cells import FAMILIES, Kind, shape
+from bettersafe.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
+from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives
+from bettersafe.errors import DataError, ParameterError, did_you_mean
+from bettersafe.files import File, Format, PathsLike, data_digest, open_files, readable, scan
+from bettersafe.raw import Raw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+
+    from bettersafe.mdp import Floats
+
+__all__ = ["Source", "data_digest", "load", "open_source"]
+
+REQUIRED = ("episode", "step", "state", "action")
+OPTIONAL = ("next_state", "terminated", "truncated", "baseline_prob")
+SAMPLE = 1000  # rows looked at to guess which columns could be objectives
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """An open, checked log.
+
+    Attributes:
+        connection: Has the relations ``log`` and ``episodes``.
+        title: How messages call the files.
+        format: Their format.
+        objectives: What r0, r1, ... are.
+        kinds: "episode", "state", "action" -> kind of their labels.
+        has_baseline_prob: ``log`` has that column.
+        n_rows: Rows in ``log``.
+        reward_min: Smallest r_k, shape [d].
+        reward_max: Largest r_k, shape [d].
+        notes: Not wrong, but worth saying.
+    """
+
+    connection: DuckDBPyConnection
+    title: str
+    format: Format
+    objectives: tuple[Objective, ...]
+    kinds: Mapping[str, Kind]
+    has_baseline_prob: bool
+    n_rows: int
+    reward_min: Floats
+    reward_max: Floats
+    notes: tuple[str, ...]
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """All rows of a small answer."""
+        with readable(self.title, self.format):
+            return self.connection.execute(sql).fetchall()
+
+    def table(self, sql: str) -> pa.Table:
+        """A large answer, as an Arrow table."""
+        with readable(self.title, self.format):
+            return self.connection.sql(sql).to_arrow_table()
+
+
+@contextmanager
+def open_source(
+    paths: PathsLike,
+    *,
+    objectives: Sequence[Objective],
+    columns: Columns = DEFAULT_COLUMNS,
+    memory_limit: str | None = None,
+) -> Iterator[Source]:
+    """Open and check a log; the scratch directory goes when the context ends.
+
+    Args:
+        paths: A file, a glob, or a list of them, all of one format.
+        objectives: The reward columns.
+        columns: The other columns.
+        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; its own default if None.
+    """
+    with tempfile.TemporaryDirectory(prefix="bettersafe-", ignore_cleanup_errors=True) as scratch:
+        connection = duckdb.connect(
+            str(Path(scratch, "log.duckdb")),
+            config={"temp_directory": scratch, "autoinstall_known_extensions": "false"},
+        )
+        try:
+            if memory_limit is not None:
+                _limit_memory(connection, memory_limit)
+            files = open_files(connection, paths)
+            raw = _used_columns(connection, files, tuple(objectives), columns)
+            yield _prepare(raw, tuple(objectives))
+        finally:
+            connection.close()
+
+
+def load(source: Source) -> Dataset:
+    """The whole log in memory, sorted by episode and step."""
+    for name, column in (("states", "state"), ("actions", "action")):
+        more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
+        source.ask(
+            f"CREATE TABLE {name} AS SELECT label, row_number() OVER (ORDER BY label) - 1 AS i"
+            f" FROM (SELECT {column} AS label FROM log{more or ' GROUP BY ALL'})"
+        )
+    rewards = [f"r{k}" for k in range(len(source.objectives))]
+    extra = [*rewards, "baseline_prob"] if source.has_baseline_prob else rewards
+    rows = source.table(
+        "SELECT x.i AS state, a.i AS action, coalesce(y.i, -1) AS next_state, terminated,"
+        f" {', '.join(extra)} FROM log JOIN states x ON log.state = x.label JOIN actions a ON log.action = a.label"
+        " LEFT JOIN states y ON log.next_state = y.label ORDER BY episode, step"
+    )
+    values = {name: rows[name].to_numpy() for name in rows.column_names}
+    episodes = source.table("SELECT episode, n_rows FROM episodes ORDER BY episode")
+
+    def labels(name: str) -> list[int | str]:
+        found: list[int | str] = source.table(f"SELECT label FROM {name} ORDER BY i")["label"].to_pylist()
+        return found
+
+    return Dataset(
+        states=values["state"],
+        actions=values["action"],
+        rewards=np.stack([values[name] for name in rewards], axis=1),
+        next_states=values["next_state"],
+        terminated=values["terminated"],
+        baseline_prob=values.get("baseline_prob"),
+        episode_ptr=np.concatenate([[0], np.cumsum(episodes["n_rows"].to_numpy())]),
+        state_labels=np.array(labels("states")),
+        action_labels=np.array(labels("actions")),
+        episode_labels=np.array(episodes["episode"].to_pylist()),
+        objectives=source.objectives,
+        notes=source.notes,
+    )
+
+
+def _limit_memory(connection: DuckDBPyConnection, limit: str) -> None:
+    try:
+        connection.execute(f"SET memory_limit = '{limit}'").fetchall()
+    except duckdb.Error:
+        raise ParameterError(f"memory_limit must be a size such as '2GB'; got {limit!r}.") from None
+
+
+def _used_columns(
+    connection: DuckDBPyConnection,
+    files: tuple[File, ...],
+    objectives: tuple[Objective, ...],
+    columns: Columns,
+) -> Raw:
+    """Which column of the files plays which role, or an error about one that is missing."""
+    first = files[0]
+    if not first.columns:
+        raise DataError(f"{first.name} has no rows. Name a file with logged decisions.")
+    names = {role: getattr(columns, role) for role in REQUIRED}
+    if columns.step == ROW_ORDER:
+        del names["step"]
+    for role in OPTIONAL:
+        given = getattr(columns, role)
+        if given is not None or any(role in file.columns for file in files):
+            names[role] = role if given is None else given
+    if not objectives:
+        raise DataError(_no_objective(connection, first, set(names.values())))
+    check_objectives(objectives)
+    names |= {f"r{k}": objective.name for k, objective in enumerate(objectives)}
+    for file in files:
+        for role, name in names.items():
+            if name not in file.columns:
+                raise DataError(_missing(file, role, name))
+    labels = [role for role in ("episode", "state", "action", "next_state") if role in names]
+    check_one_type(files, names, labels)
+    with readable(first.name, first.format):
+        described = connection.execute(f"DESCRIBE {scan(files, list(names.values()))}").fetchall()
+    types = {role: str(row[1]) for role, row in zip(names, described, strict=True)}
+    shapes = {role: shape("CSV" if first.format == "CSV" else kind) for role, kind in types.items()}
+    return Raw(connection=connection, files=files, names=names, types=types, shapes=shapes)
+
+
+def _prepare(raw: Raw, objectives: tuple[Objective, ...]) -> Source:
+    """Check the rows and create ``log`` and ``episodes``."""
+    probe = _probe(raw, len(objectives))
+    if not probe["n_rows"]:
+        raise DataError(f"{raw.title} has no rows. Name a file with logged decisions.")
+    notes = []
+    kinds: dict[str, Kind] = {}
+    for roles in (("episode",), ("state", "next_state"), ("action",)):
+        present = [role for role in roles if role in raw.names]
+        counted = {role: {name: probe[f"{role}_{name}"] for name in FAMILIES} for role in present}
+        kinds[roles[0]], note = label_kind(raw, present, counted)
+        notes += [note] if note else []
+    for i, bad in enumerate(bad_cells(raw, len(objectives))):
+        if probe[f"bad_{i}"]:
+            bad.complain(raw)
+    _create_log(raw, objectives, kinds, derived=bool(probe["no_next"]))
+    _create_episodes(raw, kinds)
+    low, high = ([probe[f"{end}_{k}"] for k in range(len(objectives))] for end in ("min", "max"))
+    cost = np.array([objective.lower_is_better for objective in objectives])
+    return Source(
+        connection=raw.connection,
+        title=raw.title,
+        format=raw.files[0].format,
+        objectives=objectives,
+        kinds=kinds,
+        has_baseline_prob="baseline_prob" in raw.names,
+        n_rows=probe["n_rows"],
+        reward_min=np.where(cost, 0.0 - np.array(high), low),
+        reward_max=np.where(cost, 0.0 - np.array(low), high),
+        notes=(*notes, *_notes(raw)),
+    )
+
+
+def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
+    """Everything that one pass over the raw cells can tell."""
+    asked = {"n_rows": "count(*)"}
+    for role in ("episode", "state", "next_state", "action"):
+        if role in raw.names:
+            asked |= {f"{role}_{name}": f"count_if(({raw.family(role)}) = '{name}')" for name in FAMILIES}
+    for i, bad in enumerate(bad_cells(raw, n_objectives)):
+        asked[f"bad_{i}"] = f"count_if({bad.where})"
+    for k in range(n_objectives):
+        asked |= {f"{end}_{k}": f"{end}({raw.read(f'r{k}')})" for end in ("min", "max")}
+    complete = {"step", "next_state", "terminated"} <= set(raw.names)
+    asked["no_next"] = (
+        f"count_if(({raw.family('next_state')}) IS NULL AND NOT ({raw.read('terminated')}))"
+        if complete
+        else "1"
+    )
+    with readable(raw.title, raw.files[0].format):
+        [row] = raw.connection.execute(
+            f"SELECT {', '.join(asked.values())} FROM ({raw.relation(raw.files)})"
+        ).fetchall()
+    return dict(zip(asked, row, strict=True))
+
+
+def _create_log(
+    raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool
+) -> None:
+    """Create ``log``: a view, or a table where ``derived`` says that rows are needed to complete other rows."""
+    read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
+    if "next_state" in raw.names:
+        read["next_state"] = f"{raw.read('next_state', kinds['state'])} AS next_state"
+    for role in ("step", "terminated", "truncated", "baseline_prob"):
+        if role in raw.names:
+            read[role] = f"{raw.read(role)} AS {role}"
+    for k, objective in enumerate(objectives):
+        # 0 - r, not -r: a cost of 0 is a reward of 0, not of -0.
+        sign = "0.0 - " if objective.lower_is_better else ""
+        read[f"r{k}"] = f"{sign}{raw.read(f'r{k}')} AS r{k}"
+    cells = f"SELECT {', '.join(read.values())} FROM ({raw.relation(raw.files)})"
+    with readable(raw.title, raw.files[0].format):
+        if not derived:
+            raw.connection.execute(f"CREATE VIEW log AS {cells}").fetchall()
+            return
+        last = "lead(state) OVER w IS NULL"
+        cut = "truncated" if "truncated" in raw.names else "false"
+        ended = "terminated" if "terminated" in raw.names else f"({last} AND NOT {cut})"
+        given = (
+            "coalesce(next_state, lead(state) OVER w)" if "next_state" in raw.names else "lead(state) OVER w"
+        )
+        chosen = {role: role for role in read}
+        chosen["next_state"] = f"CASE WHEN NOT {ended} THEN {given} END AS next_state"
+        chosen["terminated"] = f"{ended} AS terminated"
+        order = "step"
+        if "step" not in raw.names:
+            cells = f"SELECT *, row_number() OVER () AS row FROM ({cells})"
+            order = "row"
+            chosen["step"] = "row_number() OVER w - 1 AS step"
+        raw.connection.execute(
+            f"CREATE TABLE log AS SELECT {', '.join(chosen.values())} FROM ({cells})"
+            f" WINDOW w AS (PARTITION BY episode ORDER BY {order})"
+        ).fetchall()
+
+
+def _create_episodes(raw: Raw, kinds: Mapping[str, Kind]) -> None:
+    """Create ``episodes``; raise where the rows of one are no chain."""
+    # DuckDB's hash of two columns is linear in XOR; hashing it again is not.
+    node, edge = "hash(hash(step, state))", "hash(hash(step + 1, next_state))"
+    truncated = "truncated" if "truncated" in raw.names else "false"
+    with readable(raw.title, raw.files[0].format):
+        raw.connection.execute(
+            "CREATE TABLE episodes AS SELECT episode, first_step, first_state, n_rows, terminated, dropped,"
+            " n_rows <> last_step - first_step + 1 OR last_step <> coalesce(end_step, last_step)"
+            " OR xor(nodes, edges) <> xor(hash(hash(first_step, first_state)),"
+            " CASE WHEN terminated OR dropped THEN 0 ELSE hash(hash(last_step + 1, last_next)) END) AS broken"
+            " FROM (SELECT episode, min(step) AS first_step, max(step) AS last_step,"
+            " arg_min(state, step) AS first_state, arg_max(next_state, step) AS last_next, count(*) AS n_rows,"
+            " bool_or(terminated) AS terminated, bool_or(NOT terminated AND next_state IS NULL) AS dropped,"
+            f" min(CASE WHEN terminated OR {truncated} THEN step END) AS end_step, bit_xor({node}) AS nodes,"
+            f" bit_xor(CASE WHEN next_state IS NULL THEN 0 ELSE {edge} END) AS edges FROM log GROUP BY episode)"
+        ).fetchall()
+        broken = raw.connection.execute(
+            "SELECT episode FROM episodes WHERE broken ORDER BY episode LIMIT 1"
+        ).fetchall()
+    if broken:
+        complain_of_episode(raw, broken[0][0], kinds)
+
+
+def _notes(raw: Raw) -> list[str]:
+    """What a careful reader of the log would mention."""
+    notes = []
+    if "terminated" not in raw.names:
+        unless = (
+            f" unless column {raw.names['truncated']!r} says otherwise" if "truncated" in raw.names else ""
+        )
+        notes.append(f"no 'terminated' column: the last row of every episode is taken as its end{unless}")
+    [(dropped,)] = raw.connection.execute("SELECT count_if(dropped) FROM episodes").fetchall()
+    if dropped:
+        many = f"{dropped} episodes are" if dropped > 1 else "1 episode is"
+        theirs = "their last row is" if dropped > 1 else "its last row is"
+        notes.append(f"{many} cut off with no next_state: {theirs} left out of the model")
+    if "baseline_prob" in raw.names:
+        notes.append(
+            f"column {raw.names['baseline_prob']!r} gives the baseline's probability of each logged action"
+        )
+    return notes
+
+
+def _missing(file: File, role: str, name: str) -> str:
+    option = "--objective" if role not in (*REQUIRED, *OPTIONAL) else "--" + role.replace("_", "-")
+    remedy = f"Name it with {option}" + (
+        f", or take the rows as they come with --step {ROW_ORDER}" if role == "step" else ""
+    )
+    return f"{file.name} has no column {name!r}; it has {', '.join(file.columns)}.{did_you_mean(name, file.columns)} {remedy}."
+
+
+def _no_objective(connection: DuckDBPyConnection, file: File, used: set[str]) -> str:
+    """The sentence for a log of which no objective was named: which columns could be one."""
+    free = [name for name in file.columns if name not in used]
+    numeric = []
+    if free:
+        with readable(file.name, file.format):
+            asked = ", ".join(
+                f'count("{i}") > 0 AND count("{i}") = count(TRY_CAST(CAST("{i}" AS VARCHAR) AS DOUBLE))'
+                for i in range(len(free))
+            )
+            [answers] = connection.execute(
+                f"SELECT {asked} FROM (SELECT * FROM ({scan([file], free)}) LIMIT {SAMPLE})"
+            ).fetchall()
+        numeric = [name for name, answer in zip(free, answers, strict=True) if answer]
+    could = (
+        f"numeric columns of {file.name} that could be one: {', '.join(numeric)}"
+        if numeric
+        else (f"{file.name} has no numeric column that could be one")
+    )
+    return f"at least one objective is needed; got none. Name it with --objective; {could}."
