@@ -1,0 +1,62 @@
+"""Better on what you prefer, no worse on anything: policies improved from logged decisions with several objectives.
+
+    data ──> model ──> improve ──> evaluate ──> certify ──> report
+
+Names are imported when they are first used, so that ``import bettersafe`` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bettersafe.cmdp import CMDPOptimum, cmdp_optimum
+    from bettersafe.counts import Counts, count, count_files, merge, with_rare
+    from bettersafe.data import Columns, Dataset, Objective, read_dataset, split, take_episodes, write_dataset
+    from bettersafe.describe import Description, describe
+    from bettersafe.errors import BettersafeError, DataError, NoSolutionError, ParameterError, PolicyError, RunError
+    from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt
+    from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
+    from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
+    from bettersafe.policies import read_policy, write_policy
+    from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
+    from bettersafe.task import Task, read_task, run_task
+
+_WHERE = {
+    "cmdp": ("CMDPOptimum", "cmdp_optimum"),
+    "counts": ("Counts", "count", "count_files", "merge", "with_rare"),
+    "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
+    "describe": ("Description", "describe"),
+    "errors": ("BettersafeError", "DataError", "NoSolutionError", "ParameterError", "PolicyError", "RunError"),
+    "improve": ("Improvement", "adv_linearized", "linearized", "s_opt"),
+    "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
+    "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
+    "policies": ("read_policy", "write_policy"),
+    "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
+    "task": ("Task", "read_task", "run_task"),
+}
+_MODULE = {name: module for module, names in _WHERE.items() for name in names}
+
+__all__ = [  # noqa: RUF022 - as the data flows
+    "Columns", "Objective", "Dataset", "read_dataset", "write_dataset", "split", "take_episodes",
+    "Counts", "count", "count_files", "merge", "with_rare", "Description", "describe",
+    "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
+    "Model", "estimate_model", "estimate_baseline", "logged_baseline",
+    "Improvement", "s_opt", "adv_linearized", "linearized", "CMDPOptimum", "cmdp_optimum",
+    "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes",
+    "Task", "read_task", "run_task",
+    "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'bettersafe' has no attribute {name!r}")
+    value = getattr(import_module(f"bettersafe.{_MODULE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

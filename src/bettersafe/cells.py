@@ -39,7 +39,7 @@ def shown(cell: str, form: Shape) -> str:
 
 
 def family(cell: str, form: Shape) -> str:
-    """The ``Family`` of the label in the cell; NULL for a missing one (a table of floats says it with NaN)."""
+    """The ``Family`` of the label in the cell; NULL for a missing one (floats say it with NaN)."""
     if form == "cell":
         whole = f"CAST(TRY_CAST({cell} AS BIGINT) AS VARCHAR)"
         real = f"TRY_CAST({cell} AS DOUBLE)"

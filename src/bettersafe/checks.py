@@ -1,7 +1,7 @@
 """What can be wrong in the rows of a log, each said in one sentence with its file, line, column and remedy.
 
-A good log pays for one pass that counts bad cells and one fingerprint per episode. Only when something is wrong
-do later, targeted queries look for the row.
+A good log pays for one pass that counts bad cells and one fingerprint per episode. Only when something is
+wrong do later, targeted queries look for the row.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from bettersafe.raw import Place, Raw
 
-LARGEST = 1e150  # a reward whose square would not be a finite number is a slip of the pen
+LARGEST = 1e100  # squares and sums must stay finite; a larger reward is a slip of the pen
 STEP_LIMIT = 4 * 10**18  # differences of steps must fit in 64 bits
 ROW_ORDER = "row-order"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BadCell:
-    """Cells that may not be; ``where`` picks them. The sentence: expected; got CELL in column NAME of FILE. remedy"""
+    """Cells that may not be; ``where`` picks them. Expected and remedy frame the sentence about the first."""
 
     role: str
     where: str
@@ -212,19 +212,20 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
         role = "terminated" if terminated else "truncated"
         raise DataError(
             f"a {role} row must be the last of its episode; column {column[role]} of"
-            f" {place(role, step, nth)} ends episode {episode!r}, but {place(role, after, nth + 1)} goes on with it."
+            f" {place(role, step, nth)} ends episode {episode!r}, but {place(role, after, nth + 1)} goes on"
+            " with it."
             " Correct the flag, or give the later rows another episode label."
         )
     if by_step and after != step + 1:
         raise DataError(
             f"steps must be consecutive within an episode; episode {episode!r} goes from {step} to {after} in"
-            f" column {column['step']} of {place('step', after, nth + 1)}. Add the missing rows, number the steps"
-            f" anew, or take the rows as they come with --step {ROW_ORDER}."
+            f" column {column['step']} of {place('step', after, nth + 1)}. Add the missing rows, number the"
+            f" steps anew, or take the rows as they come with --step {ROW_ORDER}."
         )
     raise DataError(
         f"next_state must be the state of the next row; got {next_state!r} in column"
-        f" {column['next_state']} of {place('next_state', step, nth)}, but episode {episode!r} goes on in state"
-        f" {after_state!r} in {place('state', after, nth + 1)}. Correct one of them."
+        f" {column['next_state']} of {place('next_state', step, nth)}, but episode {episode!r} goes on in"
+        f" state {after_state!r} in {place('state', after, nth + 1)}. Correct one of them."
     )
 
 
@@ -242,8 +243,8 @@ def _complain_of_mix(
             place = raw.find(f"({raw.family(role)}) IN ({chosen})", role)
             other = next(words[name] for name in others)
             raise DataError(
-                f"mixed types: {roles[0]} labels must be all numbers or all text; got {place.content}, {other},"
-                f" in column {raw.names[role]!r} of {place} and {words[first]} elsewhere"
+                f"mixed types: {roles[0]} labels must be all numbers or all text; got {place.content},"
+                f" {other}, in column {raw.names[role]!r} of {place} and {words[first]} elsewhere"
                 f" (column {raw.names[roles[0]]!r}). Write them with one type."
             )
     raise AssertionError("no mix to complain of")

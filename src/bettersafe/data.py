@@ -1,4 +1,4 @@
-"""Logged decisions in memory: what an objective is, which column is which, and the Dataset of all transitions.
+"""Logged decisions in memory: what an objective is, which column is which, and the Dataset of transitions.
 
 Everything is a reward to be maximised: a cost changes sign once, on reading, and back on writing.
 """
@@ -65,8 +65,8 @@ class Objective:
 class Columns:
     """Which column of a log is which.
 
-    ``step="row-order"`` takes the rows of an episode in the order of the file. None means: the column of the field's
-    own name if the file has it.
+    ``step="row-order"`` takes the rows of an episode in the order of the file. None means: the column of the
+    field's own name if the file has it.
     """
 
     episode: str = "episode"
@@ -90,8 +90,8 @@ class Dataset:
         states: x, shape [N].
         actions: a, shape [N].
         rewards: r_k, higher is better, shape [N, d].
-        next_states: x', shape [N]; -1 where the row terminated, or where it is the last of an episode that was cut
-            off and the state it led to is unknown.
+        next_states: x', shape [N]; -1 where the row terminated, or where it is the last of an episode that
+            was cut off and the state it led to is unknown.
         terminated: The process ended with this row, shape [N].
         episode_ptr: Rows of episode i are episode_ptr[i]:episode_ptr[i+1], in step order, shape [n+1].
         baseline_prob: π_b(a|x) as logged, shape [N], or None.
@@ -149,7 +149,8 @@ class Dataset:
         if self.rewards.shape != expected:
             names = ", ".join(objective.name for objective in self.objectives)
             raise DataError(
-                f"rewards must have shape {expected}, one column per objective ({names}); got {self.rewards.shape}."
+                f"rewards must have shape {expected}, one column per objective ({names});"
+                f" got {self.rewards.shape}."
             )
         if ptr.ndim != 1 or not ptr.size or ptr[0] != 0 or ptr[-1] != n_rows or np.any(np.diff(ptr) <= 0):
             raise DataError(
@@ -256,7 +257,7 @@ def read_dataset(
 
 
 def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
-    """The episodes with these indices, in this order; the vocabulary stays whole, the notes are left behind."""
+    """The episodes with these indices, in this order; the vocabulary stays whole, notes are left behind."""
     chosen = np.asarray(indices, dtype=np.int64)
     if chosen.ndim != 1 or (chosen.size and (chosen.min() < 0 or chosen.max() >= dataset.n_episodes)):
         raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.")
@@ -297,15 +298,17 @@ def split(dataset: Dataset, fractions: Sequence[float], rng: np.random.Generator
     for share, part in zip(shares, parts, strict=True):
         if not part.size:
             raise DataError(
-                f"a share of {share:g} of {dataset.n_episodes} episodes leaves none. Log more, or split differently."
+                f"a share of {share:g} of {dataset.n_episodes} episodes leaves none."
+                " Log more, or split differently."
             )
     return tuple(take_episodes(dataset, np.sort(part)) for part in parts)
 
 
 def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
-    """Write a Parquet file that ``read_dataset`` reads back, one row per transition, in the user's labels and signs.
+    """Write a Parquet file that ``read_dataset`` reads back, one row per transition.
 
-    Labels that no row uses are not written. The file appears under its name only when it is complete.
+    Labels and signs are the user's. Labels that no row uses are not written. The file appears under its name
+    only when it is complete.
     """
     import pyarrow as pa
     from pyarrow import parquet

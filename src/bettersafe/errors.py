@@ -9,9 +9,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is quick
+    import numpy as np
+    import numpy.typing as npt
 
 
 class BettersafeError(Exception):
@@ -40,13 +43,13 @@ class RunError(BettersafeError):
 
 def check_probability(name: str, value: float) -> None:
     """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
-    if not (isinstance(value, int | float | np.floating) and 0.0 < value <= 1.0):
+    if not (isinstance(value, Real) and 0.0 < value <= 1.0):
         raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.")
 
 
 def check_discount(name: str, value: float) -> None:
     """Raise unless 0 ≤ value < 1."""
-    if not (isinstance(value, int | float | np.floating) and 0.0 <= value < 1.0):
+    if not (isinstance(value, Real) and 0.0 <= value < 1.0):
         raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.")
 
 
@@ -66,6 +69,8 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt.NDArray[np.float64]:
     """``value`` as a finite float64 vector of ``length``; raise otherwise, saying what its entries stand for."""
+    import numpy as np
+
     vector = np.asarray(value, dtype=np.float64)
     if vector.shape != (length,):
         raise ParameterError(f"{name} needs {length} numbers, one per {what}; got shape {vector.shape}.")

@@ -1,8 +1,8 @@
 """Log files on disk: which there are, what columns they have, and where in them row n stands.
 
-Every format becomes a DuckDB table expression that is read from disk each time it is used, so a log may be larger
-than memory. CSV cells come as text and JSON cells as JSON: casting them is our work (``cells.py``), so that a bad
-cell gives a sentence about its line instead of a parser's error.
+Every format becomes a DuckDB table expression that is read from disk each time it is used, so a log may be
+larger than memory. CSV cells come as text and JSON cells as JSON: casting them is our work (``cells.py``), so
+that a bad cell gives a sentence about its line instead of a parser's error.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def expand(paths: PathsLike) -> tuple[Path, ...]:
 
 
 def data_digest(paths: PathsLike) -> str:
-    """SHA-256, in hex, of the contents of the files in sorted order; of one file, what ``sha256sum`` prints."""
+    """SHA-256 in hex of the contents of the files in sorted order; of one file, what ``sha256sum`` prints."""
     digest = hashlib.sha256()
     for path in sorted(expand(paths)):
         with path.open("rb") as stream:
@@ -325,5 +325,5 @@ def _names(paths: Sequence[Path]) -> str:
 
 def _text(path: Path) -> IO[str]:
     if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+    return path.open(encoding="utf-8-sig", errors="replace", newline="")

@@ -101,11 +101,17 @@ class Improvement:
         if not np.any(self.preference):
             return "The preference is zero on every objective, so there is nothing to improve: the baseline is returned."
         if self.changed.size == 0:
-            reason = "epsilon is 0" if self.epsilon == 0.0 else "no change within the constraints gains anything in the estimated model"
+            reason = (
+                "epsilon is 0"
+                if self.epsilon == 0.0
+                else "no change within the constraints gains anything in the estimated model"
+            )
             return f"The baseline is returned: {reason}."
         gain = float(self.preference @ (self.policy_return - self.baseline_return))
         end = "" if self.converged else f" It stopped after {self.rounds} rounds, before it had settled."
-        hard = f" {self.kept.size} states could not be solved and keep the baseline." if self.kept.size else ""
+        hard = (
+            f" {self.kept.size} states could not be solved and keep the baseline." if self.kept.size else ""
+        )
         return (
             f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"
             f" in the estimated model.{end}{hard}"
@@ -147,7 +153,9 @@ def adv_linearized(
     progress: Progress | None = None,
 ) -> Improvement:
     """The best policy for λ that loses on no objective in any state of the estimated model; no budget."""
-    return _improve("adv-linearized", model, baseline, preference, math.inf, True, engine, max_rounds, progress)
+    return _improve(
+        "adv-linearized", model, baseline, preference, math.inf, True, engine, max_rounds, progress
+    )
 
 
 def linearized(
@@ -175,16 +183,28 @@ def _improve(
     progress: Progress | None,
 ) -> Improvement:
     mdp = model.mdp
-    base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
+    base = check_policy(
+        baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels
+    )
     weights = check_preference(preference, mdp.n_objectives)
     if max_rounds < 1:
         raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
     search = iterate(
-        mdp, base, model.error, weights, epsilon, constrained=constrained, engine=engine, max_rounds=max_rounds, progress=progress
+        mdp,
+        base,
+        model.error,
+        weights,
+        epsilon,
+        constrained=constrained,
+        engine=engine,
+        max_rounds=max_rounds,
+        progress=progress,
     )
     deviation = np.abs(search.policy - base)
     pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
-    spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
+    spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(
+        pair_deviation > 0.0, model.error, 0.0
+    )
     policy_v, _ = policy_values(mdp, search.policy)
     return Improvement(
         method=method,
@@ -208,7 +228,9 @@ def check_preference(preference: npt.ArrayLike, n_objectives: int) -> Floats:
     """λ as a vector of d finite numbers ≥ 0."""
     weights = check_vector("preference", preference, n_objectives, "objective")
     if np.any(weights < 0.0):
-        raise ParameterError(f"preference must not be negative (mark the objective as lower-is-better instead); got {weights.tolist()}.")
+        raise ParameterError(
+            f"preference must not be negative (mark the objective as lower-is-better instead); got {weights.tolist()}."
+        )
     return weights
 
 
@@ -298,7 +320,12 @@ def iterate(
         solution = lp.solve(programs, objective, engine=engine_name, warm=warm)
         warm = solution.warm
         current = policy[entry_state, entry_action]
-        gain = float(np.max(np.bincount(entry_state, weights=(solution.policy - current) * objective, minlength=1), initial=0.0))
+        gain = float(
+            np.max(
+                np.bincount(entry_state, weights=(solution.policy - current) * objective, minlength=1),
+                initial=0.0,
+            )
+        )
         scalar_return = float(weights @ v @ mdp.initial)
         if progress is not None:
             progress(Round(number=rounds, gain=gain, scalar_return=scalar_return))
@@ -334,7 +361,10 @@ def iterate(
 
 def noise(mdp: MDP, v: Floats, k: int, tol: float = linear.RESIDUAL_TOL) -> float:
     """How far q_k and v_k may be off because equations are solved to ``tol``, not exactly."""
-    size = max(float(np.max(np.abs(mdp.reward[k]), initial=0.0)), float(np.max(np.abs(mdp.unseen_value[k]), initial=0.0)))
+    size = max(
+        float(np.max(np.abs(mdp.reward[k]), initial=0.0)),
+        float(np.max(np.abs(mdp.unseen_value[k]), initial=0.0)),
+    )
     return linear.value_error_bound(v, np.array([size]), float(mdp.discount[k]), tol)
 
 

@@ -67,17 +67,20 @@ def solve_values(
     tol: float = RESIDUAL_TOL,
     threads: int | None = None,
 ) -> Floats:
-    """Solve (I − γ P_π) v = rhs.
+    """Solve (I − γ P_π) v = rhs for one or more right-hand sides.
 
     Args:
         ptr: Pairs of state x are ptr[x]:ptr[x+1], shape [X+1].
         weight: π(a|x) of every pair, shape [P].
         transition: p(x'|x,a), CSR [P, X]; rows sum to at most 1.
         discount: γ in [0, 1).
-        rhs: r_π, shape [X].
-        guess: Where to start, shape [X]; zero if left out.
+        rhs: r_π of every right-hand side, shape [m, X].
+        guess: Where to start, shape [m, X]; zero if left out.
         tol: Backward error allowed (see RESIDUAL_TOL).
         threads: Cores to use; all of them on large problems if left out. The bits do not depend on it.
+
+    Returns:
+        v, shape [m, X].
     """
     kernel = _native.kernel
     if kernel is not None:
@@ -96,19 +99,22 @@ def solve_occupancy(
     ptr: Ints, weight: Floats, transition: sparse.csr_array, discount: float, initial: Floats
 ) -> Floats:
     """Solve ν = μ + γ P_πᵀ ν: expected discounted visits of every state, shape [X]."""
-    return _solve_direct(policy_matrix(ptr, weight, transition).T.tocsr(), discount, initial)
+    backward = sparse.csr_array(policy_matrix(ptr, weight, transition).T)
+    n_states = initial.size
+    return solve_values(np.arange(n_states + 1), np.ones(n_states), backward, discount, initial[None, :])[0]
 
 
 def _solve_direct(matrix: Any, discount: float, rhs: Floats) -> Floats:
-    """LU of I − γM, with one step of refinement."""
+    """LU of I − γM for right-hand sides [m, X], with one step of refinement."""
     from scipy.sparse.linalg import splu
 
-    n = rhs.size
+    n = rhs.shape[1]
+    columns = rhs.T
     if n <= DENSE_STATES:
         system = np.eye(n) - discount * matrix.toarray()
-        solution = np.linalg.solve(system, rhs)
-        return np.asarray(solution + np.linalg.solve(system, rhs - system @ solution))
+        solution = np.linalg.solve(system, columns)
+        return np.ascontiguousarray((solution + np.linalg.solve(system, columns - system @ solution)).T)
     sparse_system = sparse.csc_array(sparse.eye_array(n) - discount * matrix)
     lu = splu(sparse_system)
-    solution = lu.solve(rhs)
-    return np.asarray(solution + lu.solve(rhs - sparse_system @ solution))
+    solution = lu.solve(columns)
+    return np.ascontiguousarray((solution + lu.solve(columns - sparse_system @ solution)).T)

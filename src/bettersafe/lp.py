@@ -66,12 +66,25 @@ class Programs:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        for name, dtype in (("ptr", np.int64), ("baseline", np.float64), ("error", np.float64), ("rows", np.float64)):
+        for name, dtype in (
+            ("ptr", np.int64),
+            ("baseline", np.float64),
+            ("error", np.float64),
+            ("rows", np.float64),
+        ):
             object.__setattr__(self, name, frozen(getattr(self, name), dtype))
         n = self.baseline.size
         if self.error.shape != (n,) or self.rows.ndim != 2 or self.rows.shape[1] != n:
-            raise ParameterError(f"programs with {n} entries need error [{n}] and rows [d, {n}]; got {self.error.shape}, {self.rows.shape}.")
-        if self.ptr.ndim != 1 or self.ptr.size < 1 or self.ptr[0] != 0 or self.ptr[-1] != n or np.any(np.diff(self.ptr) < 0):
+            raise ParameterError(
+                f"programs with {n} entries need error [{n}] and rows [d, {n}]; got {self.error.shape}, {self.rows.shape}."
+            )
+        if (
+            self.ptr.ndim != 1
+            or self.ptr.size < 1
+            or self.ptr[0] != 0
+            or self.ptr[-1] != n
+            or np.any(np.diff(self.ptr) < 0)
+        ):
             raise ParameterError("ptr must rise from 0 to the number of entries.")
         if not (np.all(self.baseline >= 0.0) and np.all(self.baseline <= 1.0 + 1e-9)):
             raise ParameterError("baseline probabilities must be in [0, 1].")
@@ -137,7 +150,9 @@ def solve(
     """
     objective = np.ascontiguousarray(objective, dtype=np.float64)
     if objective.shape != programs.baseline.shape or not np.all(np.isfinite(objective)):
-        raise ParameterError(f"objective must be finite with shape {programs.baseline.shape}; got {objective.shape}.")
+        raise ParameterError(
+            f"objective must be finite with shape {programs.baseline.shape}; got {objective.shape}."
+        )
     if resolve_engine(engine) == "native":
         return _solve_native(programs, objective, warm, threads)
     return _solve_highs(programs, objective)
@@ -151,7 +166,9 @@ def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
     if _native.kernel is not None:
         return "native"
     if engine == "native":
-        raise ParameterError("the native kernel is not installed; use engine 'highs', or reinstall bettersafe with a C++ compiler.")
+        raise ParameterError(
+            "the native kernel is not installed; use engine 'highs', or reinstall bettersafe with a C++ compiler."
+        )
     warnings.warn(
         "bettersafe was installed without its native kernel (no C++ compiler was found): the slower engine 'highs' is used,"
         " with the same answers.",
@@ -161,7 +178,9 @@ def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
     return "highs"
 
 
-def _solve_native(programs: Programs, objective: Floats, warm: WarmStart | None, threads: int | None) -> Solution:
+def _solve_native(
+    programs: Programs, objective: Floats, warm: WarmStart | None, threads: int | None
+) -> Solution:
     kernel = _native.kernel
     assert kernel is not None
     n_states, n_entries = programs.n_states, objective.size
@@ -250,8 +269,14 @@ def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState
             error = None
         block.append(
             _ScaledState(
-                index=x, entries=entries, base=base, cost=cost, scale=scale,
-                rows=np.array(rows).reshape(len(rows), entries.size), error=error, limit=limit,
+                index=x,
+                entries=entries,
+                base=base,
+                cost=cost,
+                scale=scale,
+                rows=np.array(rows).reshape(len(rows), entries.size),
+                error=error,
+                limit=limit,
             )  # fmt: skip
         )
         size += entries.size * (1 + len(rows))
@@ -281,7 +306,10 @@ def _highs_block(states: list[_ScaledState]) -> list[tuple[Floats, float] | None
                 bounds.append(np.array([-floors[i]]))
             rows.append(sparse.csr_array(np.vstack(parts)))
             limits.append(np.concatenate(bounds))
-        balance = [sparse.csr_array(np.concatenate([np.ones(s.base.size), -np.ones(s.base.size)])[None, :]) for s in states]
+        balance = [
+            sparse.csr_array(np.concatenate([np.ones(s.base.size), -np.ones(s.base.size)])[None, :])
+            for s in states
+        ]
         upper = np.concatenate([np.concatenate([np.full(s.base.size, s.base.sum()), s.base]) for s in states])
         return linprog(
             -cost,

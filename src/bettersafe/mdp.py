@@ -230,7 +230,9 @@ def check_policy(
             + (f" (and {bad.size - 1} more states like it)." if bad.size > 1 else ".")
         )
     rounding = np.max(np.abs(totals - 1.0), initial=0.0) <= ROUNDING and np.min(table, initial=0.0) >= 0.0
-    exact = table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
+    exact = (
+        table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
+    )
     return frozen(exact, np.float64)  # type: ignore[return-value]
 
 
@@ -260,14 +262,19 @@ def policy_values(
         tol: Backward error allowed in the solve.
     """
     weight = policy[mdp.pair_state, mdp.pair_action]
+    unseen_mass = np.clip(policy.sum(axis=1) - _by_state(mdp, weight), 0.0, 1.0)
     v = np.empty((mdp.n_objectives, mdp.n_states))
     q = np.empty((mdp.n_objectives, mdp.n_pairs))
-    unseen_mass = np.clip(policy.sum(axis=1) - _by_state(mdp, weight), 0.0, 1.0)
-    for k in range(mdp.n_objectives):
-        gamma = float(mdp.discount[k])
-        rhs = _by_state(mdp, weight * mdp.reward[k]) + unseen_mass * mdp.unseen_value[k]
-        start = None if guess is None else guess[k]
-        v[k] = linear.solve_values(mdp.state_ptr, weight, mdp.transition, gamma, rhs, guess=start, tol=tol)
+    rhs = (
+        np.array([_by_state(mdp, weight * reward) for reward in mdp.reward]) + unseen_mass * mdp.unseen_value
+    )
+    for gamma in np.unique(mdp.discount):
+        same = mdp.discount == gamma
+        start = None if guess is None else guess[same]
+        v[same] = linear.solve_values(
+            mdp.state_ptr, weight, mdp.transition, float(gamma), rhs[same], guess=start, tol=tol
+        )
+    for k, gamma in enumerate(mdp.discount):
         q[k] = mdp.reward[k] + gamma * (mdp.transition @ v[k])
     return v, q
 

@@ -84,7 +84,13 @@ def error_bound_q(counts: Ints, n_states: int, n_actions: int, n_objectives: int
 
 
 def error_bound_l1(
-    counts: Ints, n_states: int, n_actions: int, n_objectives: int, delta: float, *, support: int | None = None
+    counts: Ints,
+    n_states: int,
+    n_actions: int,
+    n_objectives: int,
+    delta: float,
+    *,
+    support: int | None = None,
 ) -> Floats:
     """Width e(x,a) of the L1 ball around p̂(·|x,a) that holds p* for all pairs at once (paper, Appendix B.1).
 
@@ -97,10 +103,16 @@ def error_bound_l1(
     size = n_states if support is None else support
     if size < 1:
         raise ParameterError(f"support must be at least 1 successor; got {support}.")
-    log_term = np.log(2.0 * n_states * n_actions / delta) + size * np.log(2.0) + np.log1p(n_objectives * np.exp2(-float(size)))
+    log_term = (
+        np.log(2.0 * n_states * n_actions / delta)
+        + size * np.log(2.0)
+        + np.log1p(n_objectives * np.exp2(-float(size)))
+    )
     with np.errstate(divide="ignore"):
         width = np.sqrt(2.0 * log_term / counts)
-    return np.asarray(np.where(counts > 0, np.minimum(width, 2.0), np.inf))  # two distributions differ by at most 2
+    return np.asarray(
+        np.where(counts > 0, np.minimum(width, 2.0), np.inf)
+    )  # two distributions differ by at most 2
 
 
 def return_lower_bound(reward_min: Floats, discount: Floats) -> Floats:
@@ -137,18 +149,29 @@ def estimate_model(
     n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
     discount = np.array([objective.discount for objective in counts.objectives])
     outcomes = sparse.csr_array(
-        (counts.outcome_count / np.repeat(counts.pair_count, np.diff(counts.outcome_ptr)), counts.outcome_state, counts.outcome_ptr),
+        (
+            counts.outcome_count / np.repeat(counts.pair_count, np.diff(counts.outcome_ptr)),
+            counts.outcome_state,
+            counts.outcome_ptr,
+        ),
         shape=(counts.n_pairs, n_states),
     )
     if rewards is None:
-        pair_state, pair_action, visits, transition = counts.pair_state, counts.pair_action, counts.pair_count, outcomes
+        pair_state, pair_action, visits, transition = (
+            counts.pair_state,
+            counts.pair_action,
+            counts.pair_count,
+            outcomes,
+        )
         reward = counts.reward_sum / visits
         lowest = np.minimum(counts.reward_min, counts.unseen_reward)
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
     else:  # every reward is known, so every pair is stored; those never tried end there, and stay frozen (n = 0)
         table = np.asarray(rewards, dtype=np.float64)
         if table.shape != (n_objectives, n_states, n_actions):
-            raise ParameterError(f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}.")
+            raise ParameterError(
+                f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}."
+            )
         if unseen != "end":
             raise ParameterError(f'known rewards go with unseen="end" alone; got {unseen!r}.')
         pair_state = np.repeat(np.arange(n_states), n_actions)
@@ -156,7 +179,9 @@ def estimate_model(
         place = counts.pair_state * n_actions + counts.pair_action
         visits = np.zeros(n_states * n_actions, dtype=np.int64)
         visits[place] = counts.pair_count
-        spread = sparse.csr_array((np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size))
+        spread = sparse.csr_array(
+            (np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size)
+        )
         transition = sparse.csr_array(spread @ outcomes)
         reward = table.reshape(n_objectives, -1)
         lowest = reward.min(axis=1)
@@ -226,7 +251,9 @@ def logged_baseline(counts: Counts) -> Floats:
     states where no action was logged are uniform.
     """
     if counts.baseline_prob is None:
-        raise PolicyError("the data has no column with the baseline's probability; name it with --baseline-prob.")
+        raise PolicyError(
+            "the data has no column with the baseline's probability; name it with --baseline-prob."
+        )
     n_states, n_actions = counts.n_states, counts.n_actions
     policy = np.zeros((n_states, n_actions))
     seen = np.zeros((n_states, n_actions), dtype=bool)

@@ -56,7 +56,9 @@ def write_policy(
     pq.write_table(table.replace_schema_metadata({"bettersafe.schema": SCHEMA}), path)
 
 
-def read_policy(path: str | Path, state_labels: Labels, action_labels: Labels, *, column: str = "probability") -> Floats:
+def read_policy(
+    path: str | Path, state_labels: Labels, action_labels: Labels, *, column: str = "probability"
+) -> Floats:
     """Read a policy [X, A] for the given vocabulary.
 
     Raises:
@@ -79,7 +81,11 @@ def read_policy(path: str | Path, state_labels: Labels, action_labels: Labels, *
     if absent.size:
         raise PolicyError(
             f"{name} has no row for state {state_labels[absent[0]]!s}"
-            + (f" and {absent.size - 1} more states of the data." if absent.size > 1 else ", which is in the data.")
+            + (
+                f" and {absent.size - 1} more states of the data."
+                if absent.size > 1
+                else ", which is in the data."
+            )
         )
     return _probabilities(table, column, x, a, state_labels, action_labels, name)
 
@@ -97,7 +103,8 @@ def read_saved_policy(path: Path, action_labels: Labels) -> tuple[Labels, Floats
     counts = np.zeros((states.size, action_labels.size), dtype=np.int64)
     counts[x, a] = table.column("count").to_numpy()
     policy, baseline = (
-        _probabilities(table, column, x, a, states, action_labels, path.name) for column in ("probability", "baseline")
+        _probabilities(table, column, x, a, states, action_labels, path.name)
+        for column in ("probability", "baseline")
     )
     return states, policy, baseline, counts
 
@@ -146,7 +153,9 @@ def _codes(table: pa.Table, column: str, labels: Labels, name: str) -> Ints:
     """Positions of a label column in the sorted vocabulary; an error names the first label that is not in it."""
     values = _labels(table, column)
     if labels.dtype.kind in "iu" and values.dtype.kind not in "iu":
-        raise PolicyError(f"{column}s of the data are whole numbers, but column {column!r} of {name} holds {values[0]!s}.")
+        raise PolicyError(
+            f"{column}s of the data are whole numbers, but column {column!r} of {name} holds {values[0]!s}."
+        )
     values = values.astype(labels.dtype.kind if labels.dtype.kind == "U" else np.int64)
     place = np.minimum(np.searchsorted(labels, values), labels.size - 1)
     unknown = np.flatnonzero(labels[place] != values)
@@ -159,7 +168,9 @@ def _codes(table: pa.Table, column: str, labels: Labels, name: str) -> Ints:
     return np.asarray(place, dtype=np.int64)
 
 
-def _probabilities(table: pa.Table, column: str, x: Ints, a: Ints, states: Labels, actions: Labels, name: str) -> Floats:
+def _probabilities(
+    table: pa.Table, column: str, x: Ints, a: Ints, states: Labels, actions: Labels, name: str
+) -> Floats:
     try:
         values = np.asarray(table.column(column).cast("double").to_numpy(), dtype=np.float64)
     except ValueError as error:
@@ -167,7 +178,9 @@ def _probabilities(table: pa.Table, column: str, x: Ints, a: Ints, states: Label
     bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0)))
     if bad.size:
         row = int(bad[0])
-        raise PolicyError(f"probabilities must be in [0, 1]; got {values[row]} in column {column!r} of {name}, row {row + 1}.")
+        raise PolicyError(
+            f"probabilities must be in [0, 1]; got {values[row]} in column {column!r} of {name}, row {row + 1}."
+        )
     policy = np.zeros((states.size, actions.size))
     policy[x, a] = values
     return check_policy(policy, *policy.shape, name=f"policy in {name}", state_labels=states)

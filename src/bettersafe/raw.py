@@ -87,7 +87,7 @@ class Raw:
         return self._if_state(role, cells.family(role, self.shapes[role]))
 
     def read(self, role: str, kind: Kind = "integer") -> str:
-        """SQL: the canonical value in a cell of ``role``; ``kind`` is that of its labels, where it is a label."""
+        """SQL: the canonical value in a cell of ``role``; ``kind`` is that of its labels, if any."""
         shape = self.shapes[role]
         if role in {"episode", "state", "action", "next_state"}:
             return self._if_state(role, cells.label(role, shape, kind))

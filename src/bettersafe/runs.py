@@ -92,7 +92,10 @@ def largest_changes(run: Run, n: int = 10) -> list[Change]:
         delta = run.policy[x] - run.baseline[x]
 
         def named(actions: npt.NDArray[np.int64], x: int = x) -> tuple[tuple[str, float, float], ...]:
-            return tuple((str(run.action_labels[a]), float(run.baseline[x, a]), float(run.policy[x, a])) for a in actions)
+            return tuple(
+                (str(run.action_labels[a]), float(run.baseline[x, a]), float(run.policy[x, a]))
+                for a in actions
+            )
 
         rank = np.argsort(delta, kind="stable")
         changes.append(
@@ -153,7 +156,12 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         write_policy(
-            work / "policy.parquet", run.policy, run.state_labels, run.action_labels, baseline=run.baseline, counts=run.counts
+            work / "policy.parquet",
+            run.policy,
+            run.state_labels,
+            run.action_labels,
+            baseline=run.baseline,
+            counts=run.counts,
         )
         document = {
             "schema": SCHEMA,
@@ -170,13 +178,17 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
                     "baseline_return": float(before),
                     "policy_return": float(after),
                 }
-                for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True)
+                for objective, before, after in zip(
+                    run.objectives, run.baseline_return, run.policy_return, strict=True
+                )
             ],
             **run.info,
             "actions": run.action_labels.tolist(),
             "policy_sha256": file_digest(work / "policy.parquet"),
         }
-        (work / "run.json").write_text(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        (work / "run.json").write_text(
+            json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
         work.chmod(0o755)  # mkdtemp makes it private
         if target.exists():
             aside = target.with_name(f".{target.name}.old-{os.getpid()}")

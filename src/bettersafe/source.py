@@ -2,20 +2,21 @@
 
 ``open_source`` gives a connection with two relations:
 
-    log        episode, step BIGINT, state, action, next_state (NULL: terminated or unknown), terminated BOOLEAN,
-               r0 .. r{d-1} DOUBLE (higher is better), and baseline_prob DOUBLE where the log has it
+    log        episode, step BIGINT, state, action, next_state (NULL: terminated or unknown), terminated
+               BOOLEAN, r0 .. r{d-1} DOUBLE (higher is better), and baseline_prob DOUBLE and truncated BOOLEAN
+               where the files have them
     episodes   episode, first_step, first_state, n_rows, terminated, dropped (its last next_state is unknown)
 
-Where the files say everything, ``log`` is a view over them and nothing is copied. Where something has to be taken
-from the next row (no next_state, no terminated, no step), ``log`` is a table in a scratch file on disk.
+Where the files say everything, ``log`` is a view over them and nothing is copied. Where something has to be
+taken from the next row (no next_state, no terminated, no step), ``log`` is a table in a scratch file on disk.
 
 The check of a good log is one fingerprint per episode. With h a 64-bit hash of (step, state),
 
     XOR over rows of h(step, state)  ⊕  XOR over rows of h(step+1, next_state)
 
-leaves only the first state (and, of a truncated episode, the last next_state) when the rows form one chain, and a
-chain of n rows whose steps span n is one where no step is missing or double. A log that is wrong passes with
-probability about 2^-64 per episode; no sort is needed.
+leaves only the first state (and, of a truncated episode, the last next_state) when the rows form one chain,
+and a chain of n rows whose steps span n is one where no step is missing or double. A wrong episode passes
+with probability about 2^-64; no sort is needed.
 """
 
 from __future__ import annotations
@@ -133,8 +134,9 @@ def load(source: Source) -> Dataset:
     extra = [*rewards, "baseline_prob"] if source.has_baseline_prob else rewards
     rows = source.table(
         "SELECT x.i AS state, a.i AS action, coalesce(y.i, -1) AS next_state, terminated,"
-        f" {', '.join(extra)} FROM log JOIN states x ON log.state = x.label JOIN actions a ON log.action = a.label"
-        " LEFT JOIN states y ON log.next_state = y.label ORDER BY episode, step"
+        f" {', '.join(extra)} FROM log JOIN states x ON log.state = x.label"
+        " JOIN actions a ON log.action = a.label LEFT JOIN states y ON log.next_state = y.label"
+        " ORDER BY episode, step"
     )
     values = {name: rows[name].to_numpy() for name in rows.column_names}
     episodes = source.table("SELECT episode, n_rows FROM episodes ORDER BY episode")
@@ -235,23 +237,26 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...]) -> Source:
 
 def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
     """Everything that one pass over the raw cells can tell."""
-    asked = {"n_rows": "count(*)"}
+    cells, asked = {}, {"n_rows": "count(*)", "no_next": "1"}
     for role in ("episode", "state", "next_state", "action"):
         if role in raw.names:
-            asked |= {f"{role}_{name}": f"count_if(({raw.family(role)}) = '{name}')" for name in FAMILIES}
+            cells[f"{role}_family"] = raw.family(role)
+            asked |= {
+                f"{role}_{name}": f"count(*) FILTER (WHERE {role}_family = '{name}')" for name in FAMILIES
+            }
     for i, bad in enumerate(bad_cells(raw, n_objectives)):
-        asked[f"bad_{i}"] = f"count_if({bad.where})"
+        cells[f"is_bad_{i}"] = bad.where
+        asked[f"bad_{i}"] = f"count(*) FILTER (WHERE is_bad_{i})"
     for k in range(n_objectives):
-        asked |= {f"{end}_{k}": f"{end}({raw.read(f'r{k}')})" for end in ("min", "max")}
-    complete = {"step", "next_state", "terminated"} <= set(raw.names)
-    asked["no_next"] = (
-        f"count_if(({raw.family('next_state')}) IS NULL AND NOT ({raw.read('terminated')}))"
-        if complete
-        else "1"
-    )
+        cells[f"value_{k}"] = raw.read(f"r{k}")
+        asked |= {f"{end}_{k}": f"{end}(value_{k})" for end in ("min", "max")}
+    if {"step", "next_state", "terminated"} <= set(raw.names):
+        cells["goes_on"] = f"NOT ({raw.read('terminated')})"
+        asked["no_next"] = "count(*) FILTER (WHERE next_state_family IS NULL AND goes_on)"
+    columns = ", ".join(f"{cell} AS {name}" for name, cell in cells.items())
     with readable(raw.title, raw.files[0].format):
         [row] = raw.connection.execute(
-            f"SELECT {', '.join(asked.values())} FROM ({raw.relation(raw.files)})"
+            f"SELECT {', '.join(asked.values())} FROM (SELECT {columns} FROM ({raw.relation(raw.files)}))"
         ).fetchall()
     return dict(zip(asked, row, strict=True))
 
@@ -259,7 +264,7 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
 def _create_log(
     raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool
 ) -> None:
-    """Create ``log``: a view, or a table where ``derived`` says that rows are needed to complete other rows."""
+    """Create ``log``: a view, or a table where ``derived`` says that rows complete other rows."""
     read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
     if "next_state" in raw.names:
         read["next_state"] = f"{raw.read('next_state', kinds['state'])} AS next_state"
@@ -307,10 +312,12 @@ def _create_episodes(raw: Raw, kinds: Mapping[str, Kind]) -> None:
             " OR xor(nodes, edges) <> xor(hash(hash(first_step, first_state)),"
             " CASE WHEN terminated OR dropped THEN 0 ELSE hash(hash(last_step + 1, last_next)) END) AS broken"
             " FROM (SELECT episode, min(step) AS first_step, max(step) AS last_step,"
-            " arg_min(state, step) AS first_state, arg_max(next_state, step) AS last_next, count(*) AS n_rows,"
-            " bool_or(terminated) AS terminated, bool_or(NOT terminated AND next_state IS NULL) AS dropped,"
+            " arg_min(state, step) AS first_state, arg_max(next_state, step) AS last_next,"
+            " count(*) AS n_rows, bool_or(terminated) AS terminated,"
+            " bool_or(NOT terminated AND next_state IS NULL) AS dropped,"
             f" min(CASE WHEN terminated OR {truncated} THEN step END) AS end_step, bit_xor({node}) AS nodes,"
-            f" bit_xor(CASE WHEN next_state IS NULL THEN 0 ELSE {edge} END) AS edges FROM log GROUP BY episode)"
+            f" bit_xor(CASE WHEN next_state IS NULL THEN 0 ELSE {edge} END) AS edges"
+            " FROM log GROUP BY episode)"
         ).fetchall()
         broken = raw.connection.execute(
             "SELECT episode FROM episodes WHERE broken ORDER BY episode LIMIT 1"
@@ -327,7 +334,7 @@ def _notes(raw: Raw) -> list[str]:
             f" unless column {raw.names['truncated']!r} says otherwise" if "truncated" in raw.names else ""
         )
         notes.append(f"no 'terminated' column: the last row of every episode is taken as its end{unless}")
-    [(dropped,)] = raw.connection.execute("SELECT count_if(dropped) FROM episodes").fetchall()
+    [(dropped,)] = raw.connection.execute("SELECT count(*) FILTER (WHERE dropped) FROM episodes").fetchall()
     if dropped:
         many = f"{dropped} episodes are" if dropped > 1 else "1 episode is"
         theirs = "their last row is" if dropped > 1 else "its last row is"
@@ -344,7 +351,8 @@ def _missing(file: File, role: str, name: str) -> str:
     remedy = f"Name it with {option}" + (
         f", or take the rows as they come with --step {ROW_ORDER}" if role == "step" else ""
     )
-    return f"{file.name} has no column {name!r}; it has {', '.join(file.columns)}.{did_you_mean(name, file.columns)} {remedy}."
+    there = ", ".join(file.columns)
+    return f"{file.name} has no column {name!r}; it has {there}.{did_you_mean(name, file.columns)} {remedy}."
 
 
 def _no_objective(connection: DuckDBPyConnection, file: File, used: set[str]) -> str:

@@ -13,7 +13,23 @@
 namespace bettersafe {
 namespace {
 
+constexpr std::int64_t kMergeNonzeros = 2'000'000;  // up to here the rows of P_π are formed once: fewer, longer rows
 constexpr std::int64_t kBlock = 2048;  // states per block; fixed, so that sums are the same on any number of threads
+
+// Σ data_i in[index_i], in four lanes that are added in a fixed order
+template <typename Index>
+inline double gather(const double* data, const Index* index, std::int64_t size, const double* in) {
+    double lane[4] = {0.0, 0.0, 0.0, 0.0};
+    std::int64_t i = 0;
+    for (; i + 4 <= size; i += 4) {
+        lane[0] += data[i] * in[index[i]];
+        lane[1] += data[i + 1] * in[index[i + 1]];
+        lane[2] += data[i + 2] * in[index[i + 2]];
+        lane[3] += data[i + 3] * in[index[i + 3]];
+    }
+    for (; i < size; ++i) lane[0] += data[i] * in[index[i]];
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
 
 // A few threads that run the same job on every block; with one thread, a plain loop.
 class Team {
@@ -82,7 +98,9 @@ template <typename Index>
 class Solver {
 public:
     Solver(const PolicyMatrix<Index>& matrix, int threads)
-        : m_(matrix), n_(matrix.n_states), blocks_((n_ + kBlock - 1) / kBlock), team_(threads), partial_(4 * blocks_) {}
+        : m_(matrix), n_(matrix.n_states), blocks_((n_ + kBlock - 1) / kBlock), team_(threads) {
+        if (m_.indptr[m_.ptr[n_]] <= kMergeNonzeros) merge();
+    }
 
     SolveReport solve(const double* rhs, double* v, double tol, std::int64_t max_products) {
         std::vector<double> r(n_), shadow(n_), p(n_), s(n_), t(n_), ap(n_), hat(n_), scale(n_);
@@ -142,7 +160,37 @@ private:
     const PolicyMatrix<Index>& m_;
     std::int64_t n_, blocks_;
     Team team_;
-    std::vector<double> partial_;
+    std::vector<std::int64_t> row_;      // P_π as CSR, when merged; else empty
+    std::vector<Index> column_;
+    std::vector<double> probability_;
+
+    void merge() {
+        const std::size_t most = static_cast<std::size_t>(m_.indptr[m_.ptr[n_]]);
+        row_.resize(n_ + 1);
+        column_.resize(most);
+        probability_.resize(most);
+        std::vector<std::int64_t> owner(n_, -1), slot(n_);  // which row last used a column, and where it stands there
+        std::int64_t size = 0;
+        for (std::int64_t x = 0; x < n_; ++x) {
+            row_[x] = size;
+            for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
+                const double w = m_.weight[s];
+                if (w == 0.0) continue;
+                for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {
+                    const Index y = m_.indices[i];
+                    if (owner[y] == x) {
+                        probability_[slot[y]] += w * m_.data[i];
+                    } else {
+                        owner[y] = x;
+                        slot[y] = size;
+                        column_[size] = y;
+                        probability_[size++] = w * m_.data[i];
+                    }
+                }
+            }
+        }
+        row_[n_] = size;
+    }
 
     template <typename F>
     void each(F&& f) {
@@ -150,7 +198,7 @@ private:
     }
     template <typename F>
     void by_block(F&& f) {
-        team_.run(blocks_, [&](std::int64_t b) { f(b, b * kBlock, std::min(n_, (b + 1) * kBlock)); });
+        team_.run(blocks_, [&](std::int64_t b) { f(b * kBlock, std::min(n_, (b + 1) * kBlock)); });
     }
     double dot(const double* a, const double* b) {
         double sum = 0.0;
@@ -177,15 +225,18 @@ private:
     }
     // out = (I − γ P_π) in
     void multiply(const double* in, double* out) {
-        by_block([&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        by_block([&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t x = begin; x < end; ++x) {
                 double expected = 0.0;
-                for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
-                    const double w = m_.weight[s];
-                    if (w == 0.0) continue;
-                    double sum = 0.0;
-                    for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) sum += m_.data[i] * in[m_.indices[i]];
-                    expected += w * sum;
+                if (!row_.empty()) {
+                    const std::int64_t first = row_[x];
+                    expected = gather(probability_.data() + first, column_.data() + first, row_[x + 1] - first, in);
+                } else {
+                    for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
+                        const std::int64_t first = m_.indptr[s];
+                        if (m_.weight[s] == 0.0) continue;
+                        expected += m_.weight[s] * gather(m_.data + first, m_.indices + first, m_.indptr[s + 1] - first, in);
+                    }
                 }
                 out[x] = in[x] - m_.discount * expected;
             }
@@ -193,7 +244,7 @@ private:
     }
     // 1 / (1 − γ P_π(x, x))
     void diagonal(double* scale) {
-        by_block([&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        by_block([&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t x = begin; x < end; ++x) {
                 double stay = 0.0;
                 for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
@@ -211,15 +262,22 @@ private:
 }  // namespace
 
 template <typename Index>
-SolveReport solve_values(const PolicyMatrix<Index>& matrix, const double* rhs, double* value, double tol,
-                         std::int64_t max_products, int threads) {
+SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
+                         double tol, std::int64_t max_products, int threads) {
     Solver<Index> solver(matrix, std::max(1, threads));
-    return solver.solve(rhs, value, tol, max_products);
+    SolveReport worst{0.0, 0};
+    for (std::int64_t k = 0; k < n_rhs; ++k) {
+        const std::int64_t offset = k * matrix.n_states;
+        const SolveReport report = solver.solve(rhs + offset, value + offset, tol, max_products);
+        worst.residual = std::max(worst.residual, report.residual);
+        worst.products += report.products;
+    }
+    return worst;
 }
 
-template SolveReport solve_values<std::int32_t>(const PolicyMatrix<std::int32_t>&, const double*, double*, double,
-                                                std::int64_t, int);
-template SolveReport solve_values<std::int64_t>(const PolicyMatrix<std::int64_t>&, const double*, double*, double,
-                                                std::int64_t, int);
+template SolveReport solve_values<std::int32_t>(const PolicyMatrix<std::int32_t>&, std::int64_t, const double*, double*,
+                                                double, std::int64_t, int);
+template SolveReport solve_values<std::int64_t>(const PolicyMatrix<std::int64_t>&, std::int64_t, const double*, double*,
+                                                double, std::int64_t, int);
 
 }  // namespace bettersafe

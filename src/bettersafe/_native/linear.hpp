@@ -19,12 +19,13 @@ struct PolicyMatrix {
 };
 
 struct SolveReport {
-    double residual;   // ‖r − (I − γP)v‖∞ / (‖r‖∞ + 2‖v‖∞), computed from v at the end
+    double residual;   // largest ‖r − (I − γP)v‖∞ / (‖r‖∞ + 2‖v‖∞) of all right-hand sides, computed from v at the end
     std::int64_t products;
 };
 
+// Solves for n_rhs right-hand sides, one after the other: rhs and value are [n_rhs, X]; value holds the first guess.
 template <typename Index>
-SolveReport solve_values(const PolicyMatrix<Index>& matrix, const double* rhs, double* value, double tol,
-                         std::int64_t max_products, int threads);
+SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
+                         double tol, std::int64_t max_products, int threads);
 
 }  // namespace bettersafe

@@ -50,7 +50,8 @@ std::pair<double, std::int64_t> solve_values_py(In<std::int64_t> ptr, In<double>
                                      data.data(),
                                      discount};
     nb::gil_scoped_release release;
-    const SolveReport report = solve_values(matrix, rhs.data(), value.data(), tol, max_products, threads);
+    const SolveReport report = solve_values(matrix, static_cast<std::int64_t>(rhs.shape(0)), rhs.data(), value.data(), tol,
+                                            max_products, threads);
     return {report.residual, report.products};
 }
 

@@ -19,6 +19,14 @@ constexpr double kAcceptGap = 1e-9;     // relative gap that counts as solved
 constexpr double kSnap = 1e-14;         // deviations below this are rounding: the baseline's bits are kept
 constexpr int kRefactorEvery = 60;
 
+// Where the compiler can, the whole solve is also built for AVX2 and chosen at load time. Only element-wise loops gain
+// from it and nothing is fused (-ffp-contract=off), so the bits are the same.
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define BETTERSAFE_WIDE __attribute__((flatten, target_clones("avx2", "default")))
+#else
+#define BETTERSAFE_WIDE
+#endif
+
 int padded(int size) { return (size + 3) & ~3; }
 
 // y += a x over `size` (padded) entries that do not overlap
@@ -77,7 +85,7 @@ private:
     std::vector<double> base_, cost_;    // [n]
     std::vector<double> matrix_;         // [m, n], row-major: the p columns
     std::vector<double> inverse_;        // [m, m], column-major; only columns of tight rows are meaningful
-    std::vector<double> x_, y_, y_opt_, w_, price_, direction_;
+    std::vector<double> x_, y_, y_opt_, w_, bound_, room_, size_, price_, direction_;
     std::vector<int> head_, wanted_;     // basic variable of every position; those a factorisation must place
     std::vector<int> tight_rows_;        // the rows with tight_ set
     std::vector<char> tight_, open_, basic_, locked_;
@@ -135,7 +143,7 @@ private:
         }
         tall_ = padded(m_);
         inverse_.assign(static_cast<std::size_t>(m_) * tall_, 0.0);
-        for (auto* v : {&x_, &y_, &y_opt_, &w_}) v->assign(tall_, 0.0);
+        for (auto* v : {&x_, &y_, &y_opt_, &w_, &bound_, &room_, &size_}) v->assign(tall_, 0.0);
         price_.assign(2 * wide_, 0.0);
         direction_.assign(2 * wide_, 0.0);
         delta_.resize(n_);
@@ -165,6 +173,7 @@ private:
         std::fill(basic_.begin(), basic_.end(), 0);
         for (int i = 1; i < m_; ++i) {
             head_[i] = 2 * wide_ + i - 1;
+            bound_[i] = kInf;
             basic_[head_[i]] = 1;
             tight_[i] = 0;
         }
@@ -190,7 +199,7 @@ private:
         for (int j = 0; j < n_; ++j) at_upper_[j] = upper[j];
         if (!refactor()) return false;
         for (int i = 0; i < m_; ++i) {
-            if (x_[i] < -1e-9 || x_[i] > upper_bound(head_[i]) + 1e-9) return false;
+            if (x_[i] < -1e-9 || x_[i] > bound_[i] + 1e-9) return false;
         }
         return true;
     }
@@ -234,12 +243,14 @@ private:
         }
         if (head_[r] >= 0) basic_[head_[r]] = 0;
         head_[r] = var;
+        bound_[r] = upper_bound(var);
         basic_[var] = 1;
         if (is_slack(var)) {  // move it to its own position
             const int home = slack_row(var);
             if (home != r) {
                 std::swap(head_[r], head_[home]);
                 std::swap(x_[r], x_[home]);
+                std::swap(bound_[r], bound_[home]);
                 for (int c : tight_rows_) std::swap(column(c)[r], column(c)[home]);
             }
             tight_[home] = 0;
@@ -376,7 +387,7 @@ private:
 
     // Simplex from the current basis. nearest = false: the objective. nearest = true: least Σ(p + n), among
     // variables that are not locked. Returns false on the pivot cap or a numerical dead end (still feasible).
-    bool optimise(bool nearest) {
+    BETTERSAFE_WIDE bool optimise(bool nearest) {
         if (!nearest) std::fill(locked_.begin(), locked_.end(), 0);
         compute_y(nearest);
         compute_direction();
@@ -429,34 +440,32 @@ private:
         return false;
     }
 
-    // Basis position that blocks first when the entering variable moves (−1: none), and the step.
-    int ratio_test(double sign, bool bland, double* step) const {
-        double limit = kInf;
+    // Basis position that blocks first when the entering variable moves (−1: none), and the step. Two passes (Harris):
+    // how far it may go if every bound gives way a little, then the largest pivot among those met by then.
+    int ratio_test(double sign, bool bland, double* step) {
         const double slack = bland ? 0.0 : kFeasTol;
+        double* __restrict room = room_.data();
+        double* __restrict size = size_.data();
         for (int i = 0; i < m_; ++i) {
             const double rate = sign * w_[i];
-            if (rate > kPivotTol) {
-                limit = std::min(limit, (std::max(x_[i], 0.0) + slack) / rate);
-            } else if (rate < -kPivotTol) {
-                const double room = upper_bound(head_[i]) - x_[i];
-                limit = std::min(limit, (std::max(room, 0.0) + slack) / -rate);
-            }
+            room[i] = std::max(rate > 0.0 ? x_[i] : bound_[i] - x_[i], 0.0);
+            size[i] = std::abs(rate);
         }
-        int leave = -1;
-        double pivot = 0.0;
+        double reach = kInf, per = 1.0;  // the limit is reach / per; kept as a fraction to save the divisions
         for (int i = 0; i < m_; ++i) {
-            const double rate = sign * w_[i], size = std::abs(rate);
-            if (size <= kPivotTol) continue;
-            const double room = rate > 0.0 ? x_[i] : upper_bound(head_[i]) - x_[i];
-            const double t = std::max(room, 0.0) / size;
-            if (t > limit) continue;
-            const bool better = leave < 0 || (bland ? head_[i] < head_[leave] : size > pivot);
-            if (better) {
-                leave = i;
-                pivot = size;
-                *step = t;
+            if (size[i] > kPivotTol && (room[i] + slack) * per < reach * size[i]) {
+                reach = room[i] + slack;
+                per = size[i];
             }
         }
+        if (reach == kInf) return -1;
+        const double limit = reach / per;
+        int leave = -1;
+        for (int i = 0; i < m_; ++i) {
+            if (!(size[i] > kPivotTol) || room[i] > limit * size[i]) continue;
+            if (leave < 0 || (bland ? head_[i] < head_[leave] : size[i] > size[leave])) leave = i;
+        }
+        if (leave >= 0) *step = room[leave] / size[leave];
         return leave;
     }
 

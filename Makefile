@@ -1,0 +1,42 @@
+# Everything a fresh machine with Python 3.11+, make and a C++ compiler needs happens here.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+NATIVE := CMakeLists.txt $(wildcard src/bettersafe/_native/*.cpp src/bettersafe/_native/*.hpp)
+
+.PHONY: demo test test-long check format bench clean help
+
+help: ## Show what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# Pinned dependencies first, then the package with its kernel, built against exactly those.
+$(BIN)/.ready: pyproject.toml constraints.txt $(NATIVE)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	@touch $@
+
+demo: $(BIN)/.ready ## Improve on clinicians in a simulator of sepsis care
+	@$(BIN)/bettersafe demo
+
+test: $(BIN)/.ready ## Run the tests
+	$(BIN)/python -m pytest -n auto
+
+test-long: $(BIN)/.ready ## Run the full-size property and statistical tests too
+	$(BIN)/python -m pytest -n auto -m "long or not long"
+
+check: $(BIN)/.ready ## Lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(BIN)/.ready ## Put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BIN)/.ready ## Measure speed side by side with what one would use instead
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cvxpy
+	$(BIN)/python benchmarks/s_opt.py
+
+clean: ## Remove what was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,336 @@
+"""Sufficient statistics of a log: how often each pair was tried, where it led, and what it paid.
+
+    n(x,a),  n(x,a,x'),  Σ r_k(x,a),  Σ r_k(x,a)²,  n_0(x),  and moments of G_k = Σ_t γ_k^t r_k,t by episode
+
+They are additive, so shards can be counted apart and merged. ``count`` reads a Dataset; ``count_files`` reads
+files of any size by DuckDB and never holds more than the result.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.data import (
+    DEFAULT_COLUMNS,
+    Columns,
+    Dataset,
+    Labels,
+    Objective,
+    check_objectives,
+    label_array,
+)
+from bettersafe.errors import DataError, ParameterError
+from bettersafe.mdp import Floats, Ints, frozen
+from bettersafe.tally import Groups, by_pair, concatenate, extreme_by, sum_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.files import PathsLike
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Statistics of a log over its P visited pairs, sorted by state and then action.
+
+    Attributes:
+        state_labels: The user's names of the states, shape [X].
+        action_labels: The same of the actions, shape [A].
+        objectives: What the axis d is.
+        pair_state: State of every pair, shape [P].
+        pair_action: Action of every pair, shape [P].
+        pair_count: n(x,a), shape [P].
+        outcome_ptr: Outcomes of pair p are outcome_ptr[p]:outcome_ptr[p+1], shape [P+1].
+        outcome_state: x', sorted within each pair, shape [M].
+        outcome_count: n(x,a,x'), shape [M].
+        terminated_count: How often the pair ended its episode, shape [P]; with the outcomes it makes n(x,a).
+        reward_sum: Σ r_k, shape [d, P].
+        reward_square_sum: Σ r_k², shape [d, P].
+        reward_min: Smallest r_k of any row, shape [d].
+        reward_max: Largest, shape [d].
+        unseen_reward: What a pair that was never tried would pay, shape [d]; zero but for derived objectives.
+        initial_count: How many episodes began in x, shape [X].
+        baseline_prob: Logged π_b(a|x), shape [P], or None.
+        n_rows: Rows of the log.
+        n_episodes: Episodes.
+        n_truncated: Episodes that did not terminate.
+        n_dropped: Last rows of truncated episodes whose next state is unknown; in the returns, in no pair.
+        length_min: Rows of the shortest episode.
+        length_max: Rows of the longest.
+        return_sum: Σ G_k over episodes, shape [d]; NaN for derived objectives, here and below.
+        return_square_sum: Σ G_k², shape [d].
+        return_min: Smallest G_k, shape [d].
+        return_max: Largest, shape [d].
+        notes: What the reader thought worth saying.
+    """
+
+    state_labels: Labels
+    action_labels: Labels
+    objectives: tuple[Objective, ...]
+    pair_state: Ints
+    pair_action: Ints
+    pair_count: Ints
+    outcome_ptr: Ints
+    outcome_state: Ints
+    outcome_count: Ints
+    terminated_count: Ints
+    reward_sum: Floats
+    reward_square_sum: Floats
+    reward_min: Floats
+    reward_max: Floats
+    unseen_reward: Floats
+    initial_count: Ints
+    baseline_prob: Floats | None = None
+    n_rows: int
+    n_episodes: int
+    n_truncated: int
+    n_dropped: int
+    length_min: int
+    length_max: int
+    return_sum: Floats
+    return_square_sum: Floats
+    return_min: Floats
+    return_max: Floats
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_objectives(self.objectives)
+        object.__setattr__(self, "state_labels", label_array(self.state_labels))
+        object.__setattr__(self, "action_labels", label_array(self.action_labels))
+        n_pairs, d = np.size(self.pair_state), len(self.objectives)
+        n_outcomes, n_states = np.size(self.outcome_state), self.state_labels.size
+        shapes: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
+            **dict.fromkeys(("pair_state", "pair_action", "pair_count"), (np.int64, (n_pairs,))),
+            "terminated_count": (np.int64, (n_pairs,)),
+            "outcome_ptr": (np.int64, (n_pairs + 1,)),
+            **dict.fromkeys(("outcome_state", "outcome_count"), (np.int64, (n_outcomes,))),
+            "initial_count": (np.int64, (n_states,)),
+            **dict.fromkeys(("reward_sum", "reward_square_sum"), (np.float64, (d, n_pairs))),
+            **dict.fromkeys(("reward_min", "reward_max", "unseen_reward"), (np.float64, (d,))),
+            **dict.fromkeys(("return_sum", "return_square_sum"), (np.float64, (d,))),
+            **dict.fromkeys(("return_min", "return_max"), (np.float64, (d,))),
+            "baseline_prob": (np.float64, (n_pairs,)),
+        }
+        for name, (dtype, shape) in shapes.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            array = frozen(value, dtype)
+            if array.shape != shape:
+                raise ParameterError(f"{name} must have shape {shape}; got {array.shape}.")
+            object.__setattr__(self, name, array)
+        if np.any(np.diff(self.pair_state * self.n_actions + self.pair_action) <= 0):
+            raise ParameterError("pairs must be sorted by state, then action, each once.")
+        outcomes = np.bincount(_owner(self.outcome_ptr), weights=self.outcome_count, minlength=n_pairs)
+        if np.any(outcomes + self.terminated_count != self.pair_count):
+            raise ParameterError("outcomes and terminations must add up to the count of their pair.")
+
+    @property
+    def n_states(self) -> int:
+        """|X|."""
+        return int(self.state_labels.size)
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return int(self.action_labels.size)
+
+    @property
+    def n_pairs(self) -> int:
+        """P."""
+        return int(self.pair_state.size)
+
+    @property
+    def n_objectives(self) -> int:
+        """D."""
+        return len(self.objectives)
+
+
+def count(dataset: Dataset) -> Counts:
+    """Counts of a log in memory, with the dataset's whole vocabulary."""
+    if not dataset.n_rows:
+        raise DataError("there is nothing to count: the log has no rows.")
+    unknown = ~dataset.terminated & (dataset.next_states < 0)
+    outcome = np.where(unknown, -2, dataset.next_states)
+    key = (dataset.states * dataset.n_actions + dataset.actions) * (dataset.n_states + 2) + outcome
+    _, first, group, counted = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    rewards = dataset.rewards.T
+    pairs = by_pair(
+        Groups(
+            state=dataset.states[first],
+            action=dataset.actions[first],
+            outcome=outcome[first],
+            count=counted,
+            reward=sum_by(group, rewards, first.size),
+            square=sum_by(group, rewards**2, first.size),
+            prob_min=extreme_by(np.minimum, dataset.baseline_prob, group, first),
+            prob_max=extreme_by(np.maximum, dataset.baseline_prob, group, first),
+        ),
+        dataset.state_labels,
+        dataset.action_labels,
+    )
+    starts, lengths = dataset.episode_ptr[:-1], np.diff(dataset.episode_ptr)
+    time = np.arange(dataset.n_rows) - np.repeat(starts, lengths)
+    discount = np.array([objective.discount for objective in dataset.objectives])
+    returns = np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1)
+    return Counts(
+        **vars(pairs),
+        state_labels=dataset.state_labels,
+        action_labels=dataset.action_labels,
+        objectives=dataset.objectives,
+        reward_min=rewards.min(axis=1),
+        reward_max=rewards.max(axis=1),
+        unseen_reward=np.zeros(dataset.n_objectives),
+        initial_count=np.bincount(dataset.states[starts], minlength=dataset.n_states),
+        n_rows=dataset.n_rows,
+        n_episodes=dataset.n_episodes,
+        n_truncated=int(np.sum(~dataset.terminated[dataset.episode_ptr[1:] - 1])),
+        n_dropped=int(unknown.sum()),
+        length_min=int(lengths.min()),
+        length_max=int(lengths.max()),
+        return_sum=returns.sum(axis=1),
+        return_square_sum=(returns**2).sum(axis=1),
+        return_min=returns.min(axis=1),
+        return_max=returns.max(axis=1),
+        notes=dataset.notes,
+    )
+
+
+def count_files(
+    path: PathsLike,
+    *,
+    objectives: Sequence[Objective],
+    columns: Columns = DEFAULT_COLUMNS,
+    memory_limit: str | None = None,
+) -> Counts:
+    """Counts of a log on disk, of any size; the same as ``count(read_dataset(...))`` up to rounding.
+
+    Args:
+        path: A file, a glob, or a list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
+        objectives: The reward columns.
+        columns: The other columns.
+        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
+    """
+    from bettersafe.log_counts import count_source
+    from bettersafe.source import open_source
+
+    with open_source(path, objectives=objectives, columns=columns, memory_limit=memory_limit) as source:
+        return count_source(source)
+
+
+def merge(a: Counts, b: Counts) -> Counts:
+    """Counts of two logs with different episodes, as if they were one; the vocabulary is the union.
+
+    Merge before ``with_rare``: whether a pair is rare depends on all the data.
+    """
+    if a.objectives != b.objectives:
+        names = [", ".join(objective.name for objective in part.objectives) for part in (a, b)]
+        raise DataError(f"counts to merge must have equal objectives; got ({names[0]}) and ({names[1]}).")
+    if np.any(np.isnan(a.return_sum)) or np.any(np.isnan(b.return_sum)):
+        raise ParameterError("counts with a derived objective can't be merged. Merge first, then derive.")
+    states = _union(a.state_labels, b.state_labels, "state")
+    actions = _union(a.action_labels, b.action_labels, "action")
+    notes = tuple(dict.fromkeys((*a.notes, *b.notes)))
+    if (a.baseline_prob is None) != (b.baseline_prob is None):
+        notes += ("baseline_prob is known in only a part of the data and is not used",)
+    with_prob = a.baseline_prob is not None and b.baseline_prob is not None
+    parts = [_groups_of(part, states, actions, with_prob=with_prob) for part in (a, b)]
+    pairs = by_pair(concatenate(*parts), states, actions)
+    initial = np.zeros(states.size, dtype=np.int64)
+    for part in (a, b):
+        initial[np.searchsorted(states, part.state_labels)] += part.initial_count
+    return replace(
+        a,
+        **vars(pairs),
+        state_labels=states,
+        action_labels=actions,
+        reward_min=np.minimum(a.reward_min, b.reward_min),
+        reward_max=np.maximum(a.reward_max, b.reward_max),
+        initial_count=initial,
+        n_rows=a.n_rows + b.n_rows,
+        n_episodes=a.n_episodes + b.n_episodes,
+        n_truncated=a.n_truncated + b.n_truncated,
+        n_dropped=a.n_dropped + b.n_dropped,
+        length_min=min(a.length_min, b.length_min),
+        length_max=max(a.length_max, b.length_max),
+        return_sum=a.return_sum + b.return_sum,
+        return_square_sum=a.return_square_sum + b.return_square_sum,
+        return_min=np.minimum(a.return_min, b.return_min),
+        return_max=np.maximum(a.return_max, b.return_max),
+        notes=notes,
+    )
+
+
+def with_rare(
+    counts: Counts,
+    *,
+    name: str = "rare",
+    below: int = 10,
+    reward: float = -10.0,
+    discount: float = 0.99,
+    weight: float = 1.0,
+) -> Counts:
+    """Add an objective that pays ``reward`` on every pair tried fewer than ``below`` times, and 0 elsewhere.
+
+    Pairs never tried pay it too (``unseen_reward``). Its returns can't be known from counts: its ``return_*``
+    entries are NaN.
+
+    Args:
+        counts: Statistics of all the data.
+        name: Of the new objective.
+        below: A pair tried fewer times than this is rare.
+        reward: What a rare pair pays.
+        discount: γ of the new objective.
+        weight: λ of the new objective.
+    """
+    if not math.isfinite(reward):
+        raise ParameterError(f"the reward of rare pairs must be finite; got {reward!r}.")
+    objective = Objective(name=name, discount=discount, weight=weight)
+    paid = np.where(counts.pair_count < below, reward, 0.0)
+    unknown = np.append(counts.return_sum, np.nan)
+    return replace(
+        counts,
+        objectives=(*counts.objectives, objective),
+        reward_sum=np.vstack([counts.reward_sum, paid * counts.pair_count]),
+        reward_square_sum=np.vstack([counts.reward_square_sum, paid**2 * counts.pair_count]),
+        reward_min=np.append(counts.reward_min, min(reward, 0.0)),
+        reward_max=np.append(counts.reward_max, max(reward, 0.0)),
+        unseen_reward=np.append(counts.unseen_reward, reward),
+        return_sum=unknown,
+        return_square_sum=np.append(counts.return_square_sum, np.nan),
+        return_min=np.append(counts.return_min, np.nan),
+        return_max=np.append(counts.return_max, np.nan),
+    )
+
+
+def _groups_of(counts: Counts, states: Labels, actions: Labels, *, with_prob: bool) -> Groups:
+    """The groups that make up ``counts``, in another vocabulary; a pair's rewards go with its first group."""
+    pair = np.concatenate([np.arange(counts.n_pairs), _owner(counts.outcome_ptr)])
+    state = np.searchsorted(states, counts.state_labels)
+    none = np.zeros((counts.n_objectives, counts.outcome_state.size))
+    prob = counts.baseline_prob[pair] if with_prob and counts.baseline_prob is not None else None
+    return Groups(
+        state=state[counts.pair_state[pair]],
+        action=np.searchsorted(actions, counts.action_labels)[counts.pair_action[pair]],
+        outcome=np.concatenate([np.full(counts.n_pairs, -1), state[counts.outcome_state]]),
+        count=np.concatenate([counts.terminated_count, counts.outcome_count]),
+        reward=np.hstack([counts.reward_sum, none]),
+        square=np.hstack([counts.reward_square_sum, none]),
+        prob_min=prob,
+        prob_max=prob,
+    )
+
+
+def _union(a: Labels, b: Labels, what: str) -> Labels:
+    if a.dtype.kind != b.dtype.kind:
+        raise DataError(f"counts to merge must have {what} labels of one type; got integers and text.")
+    return label_array(np.union1d(a, b))
+
+
+def _owner(ptr: Ints) -> Ints:
+    """Index of the segment that each entry of a pointered array belongs to."""
+    return np.repeat(np.arange(ptr.size - 1), np.diff(ptr))

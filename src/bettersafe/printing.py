@@ -1,0 +1,295 @@
+"""What the command line prints: tables for people, JSON for programs. No computation here.
+
+Tables go to stdout and degrade to plain text in a pipe; progress and errors go to stderr.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bettersafe.runs import largest_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bettersafe.data import Objective
+    from bettersafe.demo import Demo
+    from bettersafe.describe import Description
+    from bettersafe.improve import Progress, Round
+    from bettersafe.runs import Run
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal:  # a pipe has no width: don't cut columns to fit one
+        console = Console(width=200)
+    return console
+
+
+def print_error(message: str) -> None:
+    """One sentence on stderr."""
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(message)}", highlight=False)
+
+
+@contextmanager
+def working(text: str) -> Iterator[Progress]:
+    """A spinner with the time on stderr, shown on terminals only; yields a callback that says which round it is."""
+    with Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        line = bar.add_task(text, total=None)
+
+        def progress(done: Round) -> None:
+            bar.update(line, description=f"Improving: round {done.number}, largest gain {done.gain:.3g}")
+
+        yield progress
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+
+
+def _signed(objective: Objective, value: float) -> float:
+    """A return in the user's own sign: costs are shown as costs."""
+    return -value if objective.lower_is_better else value
+
+
+def _format(value: float) -> str:
+    return f"{0.0 if abs(value) < 5e-13 else value:.5g}"
+
+
+def _objective_name(objective: Objective) -> str:
+    return escape(objective.title) + (f" ({escape(objective.unit)})" if objective.unit else "")
+
+
+def print_run(run: Run, changes: int) -> None:
+    """A run: what it found, the objectives before and after, and the largest changes."""
+    console = _console()
+    info = run.info
+    console.print()
+    console.print(f"[bold]{escape(info['status'])}[/]", highlight=False)
+    table = _table("In the estimated model")
+    table.add_column("objective")
+    table.add_column("weight", justify="right")
+    table.add_column("baseline", justify="right")
+    table.add_column("policy", justify="right")
+    table.add_column("change", justify="right")
+    table.add_column("")
+    for objective, weight, before, after in zip(
+        run.objectives, info["preference"], run.baseline_return, run.policy_return, strict=True
+    ):
+        gain = after - before
+        small = abs(gain) <= 1e-9 * max(1.0, abs(before))
+        word = "[dim]same[/]" if small else ("[green]better[/]" if gain > 0 else "[bold red]worse[/]")
+        arrow = "lower is better" if objective.lower_is_better else ""
+        change = _signed(objective, after) - _signed(objective, before)
+        table.add_row(
+            _objective_name(objective) + (f" [dim]{arrow}[/]" if arrow else ""),
+            _format(weight),
+            _format(_signed(objective, before)),
+            _format(_signed(objective, after)),
+            f"{0.0 if small else change:+.5g}",
+            word,
+        )
+    console.print(table)
+    console.print(
+        f"{info['method']}, epsilon {info['epsilon']}, delta {info['delta']}, error function {info['error_kind']}; baseline"
+        f" {info['baseline_source']}; {info['rounds']} rounds, optimality gap {float(info['gap']):.1e}, engine {info['engine']}.",
+        style="dim",
+        highlight=False,
+    )
+    for note in info.get("notes", []):
+        console.print(f"Note: {escape(note)}", style="dim", highlight=False)
+    if run.changed:
+        console.print(
+            f"{info['states_changed']} of {info['n_states']} states change; {100 * info['mean_moved']:.3g} % of a state's decisions"
+            f" move on average, {100 * info['largest_moved']:.3g} % at most.",
+            highlight=False,
+        )
+    if info["states_kept"]:
+        console.print(
+            f"States kept because they could not be solved: {escape(', '.join(info['states_kept'][:10]))}",
+            style="yellow",
+        )
+    shown = largest_changes(run, changes)
+    if shown:
+        table = _table("Largest changes (visits × probability moved)")
+        table.add_column("state")
+        table.add_column("visits", justify="right")
+        table.add_column("moved", justify="right")
+        table.add_column("less of")
+        table.add_column("more of")
+        for change in shown:
+            table.add_row(
+                escape(change.state),
+                str(change.visits),
+                f"{100 * change.moved:.3g} %",
+                _moves(change.less),
+                _moves(change.more),
+            )
+        console.print(table)
+    console.print(
+        "These are estimates from the same data that the policy was made from: a suggestion, not yet a promise.",
+        style="dim",
+        highlight=False,
+    )
+
+
+def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2) -> str:
+    shown = [
+        f"{escape(action)} {100 * before:.3g}→{100 * after:.3g} %" for action, before, after in moves[:most]
+    ]
+    return ", ".join(shown) + (f" and {len(moves) - most} more" if len(moves) > most else "")
+
+
+def run_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
+    """A run for programs; returns in the user's own sign."""
+    return {
+        "run": str(path),
+        "changed": run.changed,
+        **run.info,
+        "objectives": [
+            {
+                **dataclasses.asdict(objective),
+                "baseline_return": _signed(objective, float(before)),
+                "policy_return": _signed(objective, float(after)),
+            }
+            for objective, before, after in zip(
+                run.objectives, run.baseline_return, run.policy_return, strict=True
+            )
+        ],
+        "largest_changes": [dataclasses.asdict(change) for change in largest_changes(run, changes)],
+    }
+
+
+def print_description(description: Description, data: str, baseline_source: str) -> None:
+    """What a careful person would want to see first."""
+    console = _console()
+    d = description
+    console.print()
+    console.print(f"[bold]{escape(data)}[/]", highlight=False)
+    table = _table()
+    table.show_header = False
+    table.add_column(style="dim")
+    table.add_column()
+    cut = f", {d.truncated:,} cut off before the process ended" if d.truncated else ""
+    table.add_row(
+        "rows",
+        f"{d.rows:,} in {d.episodes:,} episodes of {d.length_min:,} to {d.length_max:,} steps (mean {d.length_mean:.1f}){cut}",
+    )
+    never = f", {d.states_never_left:,} of them never acted in" if d.states_never_left else ""
+    table.add_row("states", f"{d.states:,}{never}")
+    table.add_row("actions", f"{d.actions:,}")
+    table.add_row(
+        "pairs tried", f"{d.pairs:,} of {d.pairs_possible:,} ({100 * d.pairs / d.pairs_possible:.3g} %)"
+    )
+    table.add_row(
+        "times tried", ", ".join(f"{percent} %: {value:,.4g}" for percent, value in d.count_quantiles)
+    )
+    table.add_row(
+        "tried fewer than 10 times",
+        f"{d.few:,} pairs ({100 * d.few_share_of_pairs:.3g} % of those tried, {100 * d.few_share_of_rows:.3g} % of the rows)",
+    )
+    coverage = (
+        ""
+        if d.baseline_coverage is None
+        else f"; {100 * d.baseline_coverage:.4g} % of what it plays was tried"
+    )
+    table.add_row("baseline", f"{baseline_source}{coverage}")
+    console.print(table)
+    table = _table("Objectives, as discounted returns per episode")
+    for column in ("objective", "discount", "reward", "mean return", "sd", "lowest", "highest"):
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    for o in d.objectives:
+        name = (
+            escape(o.title)
+            + (f" ({escape(o.unit)})" if o.unit else "")
+            + (" [dim]lower is better[/]" if o.lower_is_better else "")
+        )
+        returns = (o.return_mean, o.return_sd, o.return_min, o.return_max)
+        table.add_row(
+            name,
+            f"{o.discount:g}",
+            f"{o.reward_min:.4g} … {o.reward_max:.4g}",
+            *("–" if x != x else f"{x:.4g}" for x in returns),
+        )
+    console.print(table)
+    if d.problems:
+        console.print("[bold]Worth knowing[/]")
+        for problem in d.problems:
+            console.print(f"  • {escape(problem)}", highlight=False)
+    else:
+        console.print("Nothing odd was found.", style="dim")
+
+
+def print_demo(result: Demo, output: Path | None) -> None:
+    """The three policies side by side: what the log suggests, and the simulator's truth."""
+    console = _console()
+    rows = result.rows
+    console.print()
+    console.print(
+        f"[bold]{result.dataset.n_episodes:,} patients with sepsis, {result.dataset.n_rows:,} treatment decisions[/], drawn from the"
+        " ICU-Sepsis benchmark as its clinicians act.\nTwo wishes: patients survive, and nobody gets a treatment that is hardly ever"
+        " given in their state.",
+        highlight=False,
+    )
+    table = _table()
+    table.add_column("policy")
+    for column in (
+        "survival: the log suggests",
+        "the truth",
+        "rare treatments: the log suggests",
+        "the truth",
+    ):
+        table.add_column(column, justify="right")
+    true_before = rows[0][2]
+    for name, estimated, true in rows:
+        cells = [name]
+        for k in range(2):
+            sign = 1.0 if k == 0 else -1.0
+            worse = true[k] < true_before[k] - 1e-9
+            text = f"{sign * true[k]:.2f}"
+            cells += [f"{sign * estimated[k]:.2f}", f"[bold red]{text} worse[/]" if worse else text]
+        table.add_row(*cells)
+    console.print(table)
+    asked, got = result.safe.policy_return - result.safe.baseline_return, result.true_safe - true_before
+    losses = [name for name, change in zip(("survival", "rare treatments"), got, strict=True) if change < 0.0]
+    verdict = f"is worse on {' and '.join(losses)}" if losses else "is worse on neither"
+    console.print(
+        f"Plain RL promises itself {result.greedy.policy_return[0] - result.safe.baseline_return[0]:+.1f} on survival; the simulator's"
+        f" truth is {result.true_greedy[0] - true_before[0]:+.1f}, with {result.true_greedy[1] / true_before[1]:.1f} times the rare"
+        f" treatments.\nbettersafe asks for {asked[0]:+.1f}, gets {got[0]:+.2f}, and {verdict}. It changes {result.safe.changed.size}"
+        f" of {result.model.mdp.n_states} states.",
+        highlight=False,
+    )
+    console.print(
+        "Survival is 100 for a patient who lives and −100 for one who dies, discounted; rare treatments cost 10 each. A simulator's"
+        " truth, not medical advice.",
+        style="dim",
+        highlight=False,
+    )
+    if output is not None:
+        console.print(
+            f"Written: {output}/cohort.parquet and {output}/run. Look at it with: bettersafe show {output}/run",
+            highlight=False,
+        )

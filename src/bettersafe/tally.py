@@ -1,0 +1,140 @@
+"""Rows of a log that are alike, taken together: groups by state, action and outcome -> arrays by pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from bettersafe.data import Labels
+    from bettersafe.mdp import Floats, Ints
+
+BASELINE_TOL = 1e-6  # how far logged probabilities of one pair may differ (they are often stored as float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Rows with the same state, action and outcome, taken together, in any order.
+
+    outcome is the index of x', -1 for termination, -2 for unknown; shapes are [G] and [d, G].
+    """
+
+    state: Ints
+    action: Ints
+    outcome: Ints
+    count: Ints
+    reward: Floats
+    square: Floats
+    prob_min: Floats | None
+    prob_max: Floats | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """The fields of Counts that go by pair."""
+
+    pair_state: Ints
+    pair_action: Ints
+    pair_count: Ints
+    outcome_ptr: Ints
+    outcome_state: Ints
+    outcome_count: Ints
+    terminated_count: Ints
+    reward_sum: Floats
+    reward_square_sum: Floats
+    baseline_prob: Floats | None
+
+
+def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> Pairs:
+    """Groups in any order, some perhaps twice -> arrays by pair; unknown outcomes are left out."""
+    n_actions, n_outcomes = action_labels.size, state_labels.size + 1  # each state, and termination
+    known = np.flatnonzero(groups.outcome != -2)
+    key = (groups.state[known] * n_actions + groups.action[known]) * n_outcomes + groups.outcome[known] + 1
+    sort = np.argsort(key, kind="stable")  # stable sorting is quick where DuckDB has sorted before
+    order, key = known[sort], key[sort]
+    counted = groups.count[order]
+    edges, edge_starts, _ = _runs(key)
+    pairs, starts, pair = _runs(key // n_outcomes)
+    outcome = edges % n_outcomes - 1
+    edge_count = np.add.reduceat(counted, edge_starts) if edges.size else counted
+    owner, led = pair[edge_starts], outcome >= 0
+    terminated = np.zeros(pairs.size, dtype=np.int64)
+    terminated[owner[~led]] = edge_count[~led]
+    return Pairs(
+        pair_state=pairs // n_actions,
+        pair_action=pairs % n_actions,
+        pair_count=np.add.reduceat(counted, starts) if pairs.size else counted,
+        outcome_ptr=np.append(0, np.cumsum(np.bincount(owner[led], minlength=pairs.size))),
+        outcome_state=outcome[led],
+        outcome_count=edge_count[led],
+        terminated_count=terminated,
+        reward_sum=sum_by(pair, groups.reward[:, order], pairs.size),
+        reward_square_sum=sum_by(pair, groups.square[:, order], pairs.size),
+        baseline_prob=_baseline_prob(
+            groups, order, starts, pair_names=lambda p: _names(int(pairs[p]), state_labels, action_labels)
+        ),
+    )
+
+
+def _baseline_prob(
+    groups: Groups, order: Ints, starts: Ints, *, pair_names: Callable[[int], str]
+) -> Floats | None:
+    """The one logged probability of every pair, or an error where there are two."""
+    if groups.prob_min is None or groups.prob_max is None:
+        return None
+    if not starts.size:
+        return np.zeros(0)
+    low = np.minimum.reduceat(groups.prob_min[order], starts)
+    high = np.maximum.reduceat(groups.prob_max[order], starts)
+    wide = np.flatnonzero(high - low > BASELINE_TOL)
+    if wide.size:
+        p = int(wide[0])
+        raise DataError(
+            f"baseline_prob must be the same in all rows of a state and action; {pair_names(p)} has"
+            f" {low[p]:.9g} and {high[p]:.9g}. Correct it, or let it be estimated with --baseline estimate."
+        )
+    return low  # not the mean: the least of all stays the same however shards are merged
+
+
+def _names(pair: int, state_labels: Labels, action_labels: Labels) -> str:
+    x, a = divmod(pair, action_labels.size)
+    return f"state {state_labels[x]!s}, action {action_labels[a]!s}"
+
+
+def concatenate(a: Groups, b: Groups) -> Groups:
+    """The groups of both, one after the other."""
+
+    def both(name: str) -> npt.NDArray[np.generic] | None:
+        one, other = getattr(a, name), getattr(b, name)
+        return None if one is None else np.concatenate([one, other], axis=-1)
+
+    return Groups(**{name: both(name) for name in vars(a)})  # type: ignore[arg-type]
+
+
+def sum_by(group: Ints, values: Floats, size: int) -> Floats:
+    """Sums of values [d, N] by group, shape [d, size], added in the order of N."""
+    return np.stack([np.bincount(group, weights=row, minlength=size) for row in values])
+
+
+def extreme_by(extreme: np.ufunc, values: Floats | None, group: Ints, first: Ints) -> Floats | None:
+    """Least or largest value of every group, given the first entry of each."""
+    if values is None:
+        return None
+    found = values[first]
+    extreme.at(found, group, values)
+    return found
+
+
+def _runs(values: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of sorted values: each once, where its run starts, and the run that every entry belongs to."""
+    new = np.append(True, values[1:] != values[:-1]) if values.size else np.zeros(0, dtype=np.bool_)
+    starts = np.flatnonzero(new)
+    return values[starts], starts, np.cumsum(new) - 1

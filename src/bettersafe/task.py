@@ -1,0 +1,230 @@
+"""A task: where the data is, what is wanted, and how careful to be. A TOML file or command-line options say the same.
+
+data = "visits.parquet"            # file or glob, relative to the task file
+method = "s-opt"                   # s-opt | adv-linearized | linearized
+epsilon = 0.1
+delta = 0.1
+baseline = "estimate"              # or a policy file; left out: the logged column if there is one, else estimate
+
+[columns]                          # only those whose names differ
+episode = "stay"
+
+[objectives.survival]
+weight = 1.0
+discount = 0.99
+
+[objectives.pain]
+lower_is_better = true
+label = "Pain score"
+unit = "points"
+
+[derived]
+rare = { below = 10, reward = -10 }
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe import improve, lp
+from bettersafe.counts import Counts, count_files, declare_actions, with_rare
+from bettersafe.data import Columns, Objective
+from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, did_you_mean
+from bettersafe.files import data_digest
+from bettersafe.model import (
+    ERROR_KINDS,
+    UNSEEN_RULES,
+    ErrorKind,
+    Unseen,
+    check_logged_baseline,
+    estimate_baseline,
+    estimate_model,
+    logged_baseline,
+)
+from bettersafe.policies import policy_actions, read_policy
+from bettersafe.runs import Run, make_run
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rare:
+    """A derived objective: ``reward`` for every decision that the data has fewer than ``below`` times."""
+
+    name: str = "rare"
+    below: int = 10
+    reward: float = -10.0
+    weight: float = 1.0
+    discount: float = 0.99
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Everything `run_task` needs.
+
+    Attributes:
+        data: File or glob of files.
+        objectives: The reward columns, at least one (or a derived one).
+        columns: Which column is which.
+        derived: Objectives made from the counts.
+        baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
+        method: "s-opt", "adv-linearized" or "linearized".
+        epsilon: Budget of S-OPT.
+        delta: Risk in the error function.
+        error_kind: "q" or "l1".
+        support: For "l1": the most successors a pair can have, if known.
+        unseen: What a pair never tried is worth.
+        engine: "auto", "native" or "highs".
+    """
+
+    data: str
+    objectives: tuple[Objective, ...]
+    columns: Columns = dataclasses.field(default_factory=Columns)
+    derived: tuple[Rare, ...] = ()
+    baseline: str = ""
+    method: improve.Method = "s-opt"
+    epsilon: float = 0.1
+    delta: float = 0.1
+    error_kind: ErrorKind = "q"
+    support: int | None = None
+    unseen: Unseen = "end"
+    engine: lp.Engine = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, improve.METHODS)
+        check_epsilon(self.epsilon)
+        check_probability("delta", self.delta)
+        check_choice("error_kind", self.error_kind, ERROR_KINDS)
+        check_choice("unseen", self.unseen, UNSEEN_RULES)
+        check_choice("engine", self.engine, lp.ENGINES)
+
+
+def read_task(path: str | Path) -> Task:
+    """Read a task file; paths in it are relative to it. An unknown key is an error that names the nearest known one."""
+    file = Path(path)
+    if not file.is_file():
+        raise ParameterError(f"there is no task file {file}.")
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
+    tables = {"columns", "objectives", "derived"}
+    plain = {f.name for f in dataclasses.fields(Task)} - tables
+    _check_keys(document, tables | plain, file.name, "the task")
+    if "data" not in document:
+        raise ParameterError(f'{file.name} must say where the data is: data = "log.parquet".')
+    settings: dict[str, Any] = {key: value for key, value in document.items() if key in plain}
+    settings["data"] = str(file.parent / settings["data"])
+    if settings.get("baseline", "") not in ("", "logged", "estimate"):
+        settings["baseline"] = str(file.parent / settings["baseline"])
+    for key in ("epsilon", "delta"):
+        if key in settings:
+            settings[key] = _number(settings[key], key, file.name)
+    columns = document.get("columns", {})
+    _check_keys(columns, {f.name for f in dataclasses.fields(Columns)}, file.name, "[columns]")
+    objective_keys = {f.name for f in dataclasses.fields(Objective)} - {"name"}
+    objectives = []
+    for name, table in document.get("objectives", {}).items():
+        _check_keys(table, objective_keys, file.name, f"[objectives.{name}]")
+        objectives.append(Objective(name=name, **table))
+    rare_keys = {f.name for f in dataclasses.fields(Rare)} - {"name"}
+    derived = []
+    for name, table in document.get("derived", {}).items():
+        _check_keys(table, rare_keys, file.name, f"derived objective {name}")
+        derived.append(Rare(name=name, **table))
+    return Task(columns=Columns(**columns), objectives=tuple(objectives), derived=tuple(derived), **settings)
+
+
+def _check_keys(table: Any, known: set[str], file: str, where: str) -> None:
+    if not isinstance(table, dict):
+        raise ParameterError(f"{where} in {file} must be a table; got {table!r}.")
+    for key in table:
+        if key not in known:
+            raise ParameterError(
+                f"{where} in {file} has no setting {key!r}; it may have {', '.join(sorted(known))}.{did_you_mean(key, known)}"
+            )
+
+
+def _number(value: Any, key: str, file: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ParameterError(f"{key} in {file} must be a number; got {value!r}.")
+    return float(value)
+
+
+def task_counts(task: Task) -> Counts:
+    """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
+    counts = count_files(task.data, objectives=task.objectives, columns=task.columns)
+    for rare in task.derived:
+        counts = with_rare(
+            counts,
+            name=rare.name,
+            below=rare.below,
+            reward=rare.reward,
+            discount=rare.discount,
+            weight=rare.weight,
+        )
+    if task.baseline not in ("", "logged", "estimate"):
+        counts = declare_actions(counts, policy_actions(task.baseline))
+    return counts
+
+
+def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
+    """The baseline [X, A] that the task asks for, and where it came from, in words."""
+    if task.baseline == "estimate":
+        return estimate_baseline(counts), "estimated from the data"
+    if task.baseline in ("", "logged"):
+        if counts.baseline_prob is None and not task.baseline:
+            return estimate_baseline(counts), "estimated from the data"
+        return logged_baseline(counts), "logged with the data"
+    baseline = read_policy(task.baseline, counts.state_labels, counts.action_labels)
+    check_logged_baseline(counts, baseline)
+    return baseline, f"given in {Path(task.baseline).name}"
+
+
+def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
+    """From files to an improved policy: counts, baseline, model, improvement."""
+    counts = task_counts(task)
+    baseline, source = task_baseline(task, counts)
+    model = estimate_model(
+        counts,
+        delta=task.delta,
+        error_kind=task.error_kind,
+        support=task.support,
+        unseen=task.unseen,
+        baseline=baseline,
+    )
+    preference = np.array([objective.weight for objective in counts.objectives])
+    if task.method == "s-opt":
+        result = improve.s_opt(
+            model,
+            baseline,
+            preference=preference,
+            epsilon=task.epsilon,
+            engine=task.engine,
+            progress=progress,
+        )
+    else:
+        verb = improve.adv_linearized if task.method == "adv-linearized" else improve.linearized
+        result = verb(model, baseline, preference=preference, engine=task.engine, progress=progress)
+    settings = dataclasses.asdict(task)
+    return make_run(
+        result,
+        model,
+        counts.objectives,
+        baseline_source=source,
+        data={
+            "path": task.data,
+            "sha256": data_digest(task.data),
+            "rows": counts.n_rows,
+            "episodes": counts.n_episodes,
+        },
+        notes=list(counts.notes),
+        settings=settings if np.isfinite(task.epsilon) else {**settings, "epsilon": "inf"},
+    )

@@ -1,0 +1,175 @@
+"""Independent answers to judge the package by. Nothing here imports bettersafe.
+
+`state_program` is the program of one state, by HiGHS; `slow_s_opt` is policy iteration with a dense solve and one
+HiGHS program per state. Both are written from the paper's equations, for clarity alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import linprog
+
+TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+def state_program(baseline, objective, error, rows, epsilon):
+    """The best Σ_a (π − π_b) Q of one state: [n], [n], [n], [d, n] and ε. Rows and Q are scaled for the solver's sake."""
+    free = np.ones(baseline.size, dtype=bool) if math.isinf(epsilon) else np.isfinite(error)
+    b, q, a = baseline[free], objective[free], rows[:, free]
+    e = error[free]
+    n = b.size
+    if n < 2 or b.sum() == 0.0:
+        return 0.0
+    # Σδ = 0, so a constant may be taken off Q and off every row; it keeps HiGHS away from cancellation.
+    q, a = q - q.mean(), a - a.mean(axis=1, keepdims=True)
+    q_scale = np.max(np.abs(q))
+    if q_scale == 0.0:
+        return 0.0
+    a = a[np.max(np.abs(a), axis=1) > 0.0]
+    a = a / np.max(np.abs(a), axis=1, keepdims=True)
+    inequality, limit = [np.hstack([-a, a])], [np.zeros(a.shape[0])]
+    upper = np.concatenate([np.full(n, b.sum()), b])
+    if math.isfinite(epsilon):
+        positive = e > 0.0
+        if epsilon == 0.0:
+            upper[np.concatenate([positive, positive])] = 0.0
+        elif np.any(positive):
+            size = e.max()
+            inequality.append(np.concatenate([e, e])[None, :] / size)
+            limit.append(np.array([epsilon / size]))
+    for method in ("highs-ds", "highs-ipm"):
+        answer = linprog(
+            -np.concatenate([q, -q]) / q_scale,
+            A_ub=np.vstack(inequality),
+            b_ub=np.concatenate(limit),
+            A_eq=np.concatenate([np.ones(n), -np.ones(n)])[None, :],
+            b_eq=[0.0],
+            bounds=np.column_stack([np.zeros(2 * n), upper]),
+            method=method,
+            options=TOLERANCES,
+        )
+        if answer.status == 0:
+            return -float(answer.fun) * q_scale
+    raise AssertionError(f"the oracle could not solve its program: {answer.message}")
+
+
+def nearest_program(baseline, objective, error, rows, epsilon, slack):
+    """Least Σ|π − π_b| among policies within ``slack`` (share of Q's scale) of the best."""
+    best = state_program(baseline, objective, error, rows, epsilon)
+    free = np.ones(baseline.size, dtype=bool) if math.isinf(epsilon) else np.isfinite(error)
+    if math.isfinite(epsilon) and epsilon == 0.0:
+        free &= error == 0.0
+    b, q, a, e = baseline[free], objective[free], rows[:, free], error[free]
+    n = b.size
+    if n < 2 or b.sum() == 0.0 or np.ptp(q) == 0.0:
+        return 0.0
+    q, a = q - q.mean(), a - a.mean(axis=1, keepdims=True)
+    scale = np.max(np.abs(q))
+    a = a[np.max(np.abs(a), axis=1) > 0.0]
+    a = a / np.max(np.abs(a), axis=1, keepdims=True)
+    inequality = [np.hstack([-a, a]), -np.concatenate([q, -q])[None, :] / scale]
+    limit = [np.zeros(a.shape[0]), np.array([slack - best / scale])]
+    if math.isfinite(epsilon) and epsilon > 0.0 and e.max() > 0.0:
+        inequality.append(np.concatenate([e, e])[None, :] / e.max())
+        limit.append(np.array([epsilon / e.max()]))
+    answer = linprog(
+        np.ones(2 * n),
+        A_ub=np.vstack(inequality),
+        b_ub=np.concatenate(limit),
+        A_eq=np.concatenate([np.ones(n), -np.ones(n)])[None, :],
+        b_eq=[0.0],
+        bounds=np.column_stack([np.zeros(2 * n), np.concatenate([np.full(n, b.sum()), b])]),
+        method="highs-ds",
+        options=TOLERANCES,
+    )
+    assert answer.status == 0, answer.message
+    return float(answer.fun)
+
+
+def dense_values(transition, reward, discount, policy):
+    """v [d, X] and q [d, X, A] of a policy, by a dense solve per objective."""
+    n_states = policy.shape[0]
+    matrix = np.einsum("xa,xay->xy", policy, transition)
+    v = np.array(
+        [
+            np.linalg.solve(np.eye(n_states) - g * matrix, np.sum(policy * r, axis=1))
+            for g, r in zip(discount, reward, strict=True)
+        ]
+    )
+    q = np.array([r + g * transition @ value for g, r, value in zip(discount, reward, v, strict=True)])
+    return v, q
+
+
+def state_policy(baseline, objective, error, rows, epsilon):
+    """A best row π of one state, solved in deviations with HiGHS."""
+    free = np.ones(baseline.size, dtype=bool) if math.isinf(epsilon) else np.isfinite(error)
+    n = baseline.size
+    cost = -np.concatenate([objective, -objective])
+    scale = np.max(np.abs(cost)) or 1.0
+    upper = np.concatenate([np.ones(n), baseline])
+    upper[np.concatenate([~free, ~free])] = 0.0
+    inequality, limit = [], []
+    for row in rows:
+        size = np.max(np.abs(row))
+        if size > 0.0:
+            inequality.append(np.concatenate([-row, row]) / size)
+            limit.append(0.0)
+    if math.isfinite(epsilon):
+        finite = np.where(free, error, 0.0)
+        inequality.append(np.concatenate([finite, finite]))
+        limit.append(epsilon)
+    answer = linprog(
+        cost / scale,
+        A_ub=np.array(inequality) if inequality else None,
+        b_ub=limit if inequality else None,
+        A_eq=np.concatenate([np.ones(n), -np.ones(n)])[None, :],
+        b_eq=[0.0],
+        bounds=np.column_stack([np.zeros(2 * n), upper]),
+        method="highs-ds",
+        options=TOLERANCES,
+    )
+    assert answer.status == 0, answer.message
+    return np.maximum(baseline + answer.x[:n] - answer.x[n:], 0.0)
+
+
+def slow_s_opt(
+    transition,
+    reward,
+    discount,
+    initial,
+    baseline,
+    error,
+    preference,
+    epsilon,
+    *,
+    constrained=True,
+    rounds=60,
+):
+    """Policy iteration as in the paper, dense and slow; returns the best J_λ met and its policy.
+
+    Shapes: transition [X, A, X], reward [d, X, A], error [X, A], baseline [X, A].
+    """
+    base_v, base_q = dense_values(transition, reward, discount, baseline)
+    advantage = base_q - base_v[:, :, None]
+    # what is smaller than rounding is no advantage
+    for k in range(advantage.shape[0]):
+        advantage[k][np.abs(advantage[k]) <= 1e-11 * max(np.max(np.abs(base_q[k])), 1e-300)] = 0.0
+    policy, best, best_policy = baseline, -math.inf, baseline
+    for _ in range(rounds):
+        v, q = dense_values(transition, reward, discount, policy)
+        value = float(preference @ v @ initial)
+        if value <= best + 1e-12 * max(abs(best), 1e-300) and best > -math.inf:
+            break
+        best, best_policy = value, policy
+        target = np.einsum("k,kxa->xa", preference, q - v[:, :, None])
+        rows = advantage if constrained else advantage[:0]
+        policy = np.array(
+            [
+                state_policy(baseline[x], target[x], error[x], rows[:, x], epsilon)
+                for x in range(baseline.shape[0])
+            ]
+        )
+        policy /= policy.sum(axis=1, keepdims=True)
+    return best, best_policy

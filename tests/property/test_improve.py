@@ -1,0 +1,160 @@
+"""Whole S-OPT: against slow policy iteration, and what the paper proves of it, on random models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import dense_values, slow_s_opt
+from scipy import sparse
+
+from bettersafe.improve import adv_linearized, linearized, s_opt
+from bettersafe.mdp import MDP, policy_values
+from bettersafe.model import Model, error_bound_q
+
+
+def random_model(seed, *, equal_discounts=None):
+    """A small estimated model with unseen pairs, ties, extreme scales, up to 4 objectives; and its dense tables."""
+    rng = np.random.default_rng(seed)
+    n_states, n_actions, d = int(rng.integers(2, 9)), int(rng.integers(2, 6)), int(rng.integers(1, 5))
+    counts = rng.integers(0, 40, (n_states, n_actions)) * (rng.random((n_states, n_actions)) < 0.8)
+    counts[:, 0] = np.maximum(counts[:, 0], 1)
+    table = np.zeros((n_states, n_actions, n_states))
+    for x in range(n_states):
+        for a in range(n_actions):
+            if counts[x, a]:
+                outcomes = rng.multinomial(counts[x, a], rng.dirichlet(np.full(n_states + 1, 0.3)))
+                table[x, a] = outcomes[:n_states] / counts[x, a]  # the last outcome terminates
+    reward = rng.normal(size=(d, n_states, n_actions))
+    if rng.random() < 0.3:
+        reward = np.round(reward)  # ties
+    if rng.random() < 0.3:
+        reward *= 10.0 ** rng.uniform(-6, 6, (d, 1, 1))
+    reward[:, counts == 0] = 0.0  # unseen: the process ends with reward 0
+    equal = rng.random() < 0.5 if equal_discounts is None else equal_discounts
+    discount = np.full(d, rng.choice([0.0, 0.5, 0.9, 0.99])) if equal else rng.uniform(0.0, 0.99, d)
+    baseline = rng.dirichlet(np.ones(n_actions), size=n_states)
+    baseline[rng.random((n_states, n_actions)) < 0.2] = 0.0
+    baseline[baseline.sum(axis=1) == 0.0, 0] = 1.0
+    baseline /= baseline.sum(axis=1, keepdims=True)
+    preference = rng.choice([0.0, 0.5, 1.0], d)
+    initial = rng.dirichlet(np.ones(n_states))
+    x, a = np.nonzero(counts)
+    mdp = MDP(
+        n_states=n_states,
+        n_actions=n_actions,
+        pair_state=x,
+        pair_action=a,
+        transition=sparse.csr_array(table[x, a]),
+        reward=reward[:, x, a],
+        discount=discount,
+        initial=initial,
+    )
+    error = error_bound_q(counts[x, a], n_states, n_actions, d, 0.1)
+    model = Model(
+        mdp=mdp,
+        counts=counts[x, a],
+        error=error,
+        error_kind="q",
+        delta=0.1,
+        unseen="end",
+        state_labels=np.arange(n_states),
+        action_labels=np.arange(n_actions),
+        objectives=tuple(f"r{k}" for k in range(d)),
+    )
+    dense_error = np.full((n_states, n_actions), math.inf)
+    dense_error[x, a] = error
+    return model, baseline, preference, (table, reward, discount, initial, dense_error)
+
+
+EPSILONS = (0.0, 0.05, 0.5, 2.0, 20.0)
+
+
+def compare(seed):
+    model, baseline, preference, (table, reward, discount, initial, error) = random_model(seed)
+    size = max(float(np.max(np.abs(preference @ reward.reshape(reward.shape[0], -1)))), 1e-300)
+    scale = size / (1.0 - discount.max())
+    epsilon = EPSILONS[seed % len(EPSILONS)]
+    for constrained, epsilon_, result in (
+        (True, epsilon, s_opt(model, baseline, preference=preference, epsilon=epsilon)),
+        (True, math.inf, adv_linearized(model, baseline, preference=preference)),
+        (False, math.inf, linearized(model, baseline, preference=preference)),
+    ):
+        best, _ = slow_s_opt(
+            table, reward, discount, initial, baseline, error, preference, epsilon_, constrained=constrained
+        )
+        v, _ = dense_values(table, reward, discount, result.policy)
+        reached = float(preference @ v @ initial)
+        assert abs(reached - float(preference @ result.policy_return)) <= 1e-9 * scale
+        assert result.converged
+        assert result.kept.size == 0
+        assert abs(reached - best) <= 2e-7 * scale, (seed, result.method, reached, best)
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_against_slow_policy_iteration(block):
+    for seed in range(25 * block, 25 * (block + 1)):
+        compare(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(40))
+def test_against_slow_policy_iteration_long(block):
+    for seed in range(10_000 + 25 * block, 10_000 + 25 * (block + 1)):
+        compare(seed)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_the_paper_proves(seed):
+    """Proposition B.1 in every state, the budget in every row, ε = 0, and monotone in ε, in the estimated model."""
+    model, baseline, preference, (table, reward, discount, initial, error) = random_model(seed)
+    base_v, _ = dense_values(table, reward, discount, baseline)
+    horizon = 1.0 / (1.0 - discount)
+    sizes = np.max(np.abs(reward), axis=(1, 2)) * horizon + 1e-300
+    last = -math.inf
+    for epsilon in EPSILONS:
+        result = s_opt(model, baseline, preference=preference, epsilon=epsilon)
+        v, _ = dense_values(table, reward, discount, result.policy)
+        # the evaluation error (1e-13 backward, over 1 − γ) passes once more through the horizon
+        assert np.all(v >= base_v - 1e-9 * (sizes * horizon)[:, None])
+        spent = np.where(np.isfinite(error), error, 0.0) * np.abs(result.policy - baseline)
+        assert np.all(spent.sum(axis=1) <= epsilon + 1e-9 * np.max(error[np.isfinite(error)]))
+        assert np.array_equal(result.policy[~np.isfinite(error)], result.baseline[~np.isfinite(error)])
+        assert np.allclose(result.policy.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+        if epsilon == 0.0 or not preference.any():
+            assert np.array_equal(result.policy, result.baseline)
+        value = float(preference @ v @ initial)
+        if np.all(discount == discount[0]):
+            assert value >= last - 1e-9 * float(preference @ sizes) - 1e-300
+            last = value
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_engines_agree(seed):
+    model, baseline, preference, tables = random_model(seed, equal_discounts=True)
+    size = float(np.max(np.abs(tables[1]))) / (1.0 - tables[2].max())
+    native = s_opt(model, baseline, preference=preference, epsilon=0.5, engine="native")
+    highs = s_opt(model, baseline, preference=preference, epsilon=0.5, engine="highs")
+    assert abs(float(preference @ (native.policy_return - highs.policy_return))) <= 1e-6 * size
+    assert (native.engine, highs.engine) == ("native", "highs")
+
+
+def test_each_objective_is_discounted_by_its_own_rate():
+    """One state that stays with probability 1: v_k = r_k / (1 − γ_k), by hand."""
+    mdp = MDP(
+        n_states=1,
+        n_actions=2,
+        pair_state=[0, 0],
+        pair_action=[0, 1],
+        transition=sparse.csr_array(np.ones((2, 1))),
+        reward=np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]),
+        discount=np.array([0.0, 0.5, 0.9]),
+        initial=np.array([1.0]),
+    )
+    v, q = policy_values(mdp, np.array([[1.0, 0.0]]))
+    assert v[:, 0] == pytest.approx([1.0, 2.0, 10.0])
+    assert q[:, 1] == pytest.approx([2.0, 3.0, 11.0])

@@ -1,0 +1,217 @@
+"""The per-state program: the native engine and the HiGHS engine against an independent HiGHS formulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from oracles import nearest_program, state_program
+
+from bettersafe import lp
+from bettersafe.errors import ParameterError
+
+KINDS = (
+    "plain", "zero_errors", "frozen", "ties", "no_preference", "sparse_baseline", "one_hot", "scales", "duplicates",
+    "opposites", "many_rows", "tiny_budget", "degenerate",
+)  # fmt: skip
+
+
+def random_program(rng, kind):
+    """One program: baseline [n], objective [n], error [n], rows [d, n], ε."""
+    n = int(rng.integers(1, 31))
+    d = int(rng.integers(0, 5))
+    if kind == "many_rows":
+        d = int(rng.integers(8, 65))
+    baseline = rng.dirichlet(np.ones(n))
+    objective = rng.normal(size=n)
+    rows = rng.normal(size=(d, n))
+    error = np.sqrt(2.0 / rng.integers(1, 200, n) * 10.0)
+    epsilon = float(rng.choice([0.0, 0.01, 0.1, 1.0, 3.0, 30.0, math.inf]))
+    if kind == "zero_errors":
+        error[rng.random(n) < 0.7] = 0.0
+    elif kind == "frozen":
+        error[rng.random(n) < 0.8] = math.inf
+    elif kind == "ties":
+        objective = rng.integers(-2, 3, n).astype(float)
+        rows = rng.integers(-1, 2, (d, n)).astype(float)
+        error = rng.integers(1, 3, n).astype(float)
+        baseline = np.ones(n) / n
+    elif kind == "no_preference":
+        objective = np.zeros(n)
+    elif kind == "sparse_baseline":
+        baseline[rng.random(n) < 0.6] = 0.0
+        baseline = baseline / baseline.sum() if baseline.sum() > 0.0 else np.eye(n)[0]
+    elif kind == "one_hot":
+        baseline = np.eye(n)[rng.integers(n)]
+    elif kind == "scales":
+        rows *= 10.0 ** rng.uniform(-9, 6, (d, 1))
+        objective *= 10.0 ** rng.uniform(-9, 6)
+    elif kind == "duplicates" and d:
+        rows = np.repeat(rows, 2, axis=0)
+    elif kind == "opposites" and d:
+        rows = np.vstack([rows, -rows])
+    elif kind == "tiny_budget":
+        epsilon = 10.0 ** rng.uniform(-12, -3)
+    elif kind == "degenerate":
+        baseline[rng.random(n) < 0.5] = 0.0
+        baseline = baseline / baseline.sum() if baseline.sum() > 0.0 else np.eye(n)[0]
+        rows = rng.integers(-1, 2, (int(rng.integers(2, 12)), n)).astype(float)
+        objective = rng.integers(-1, 2, n).astype(float)
+    # advantages: centred under the baseline, as policy evaluation gives them
+    return baseline, objective, error, rows - (rows @ baseline)[:, None], epsilon
+
+
+def pack(programs):
+    """Programs with the same ε (and padded to the same d) as one call."""
+    d = max(rows.shape[0] for _, _, _, rows, _ in programs)
+    ptr = np.cumsum([0, *(b.size for b, *_ in programs)])
+    padded = [
+        np.vstack([rows, np.zeros((d - rows.shape[0], rows.shape[1]))]) for _, _, _, rows, _ in programs
+    ]
+    return (
+        lp.Programs(
+            ptr=ptr,
+            baseline=np.concatenate([p[0] for p in programs]),
+            error=np.concatenate([p[2] for p in programs]),
+            rows=np.hstack(padded),
+            epsilon=programs[0][4],
+        ),
+        np.concatenate([p[1] for p in programs]),
+    )
+
+
+def check_answer(program, row, best, *, obj_tol=1e-8, feasible_tol=1e-9):
+    """Everything that is promised of one row."""
+    baseline, objective, error, rows, epsilon = program
+    free = np.ones(baseline.size, dtype=bool) if math.isinf(epsilon) else np.isfinite(error)
+    delta = row - baseline
+    scale = max(np.ptp(objective[free]) if free.any() else 0.0, 1e-300)
+    assert abs(float(objective @ delta) - best) <= obj_tol * scale
+    assert np.all(row >= 0.0)
+    assert abs(row.sum() - baseline.sum()) <= 1e-12
+    assert np.array_equal(row[~free], baseline[~free])
+    for constraint in rows:
+        assert float(constraint @ delta) >= -feasible_tol * max(
+            np.max(np.abs(constraint[free]), initial=0.0), 1e-300
+        )
+    if math.isfinite(epsilon):
+        spent = float(np.where(free, error, 0.0) @ np.abs(delta))
+        assert spent <= epsilon + feasible_tol * max(np.max(error[free], initial=0.0), 1e-300)
+        if epsilon == 0.0:
+            assert np.array_equal(row[error > 0.0], baseline[error > 0.0])
+
+
+def run_batch(seed, n_programs):
+    rng = np.random.default_rng(seed)
+    programs = [random_program(rng, KINDS[i % len(KINDS)]) for i in range(n_programs)]
+    for program in programs:
+        packed, objective = pack([program])
+        answer = lp.solve(packed, objective, engine="native")
+        assert answer.solved.all()
+        best = state_program(*program)
+        check_answer(program, answer.policy, best)
+        # the certificate is true: nothing feasible is better by more than the gap
+        assert best - float(objective @ (answer.policy - program[0])) <= answer.gap[0] + 1e-9 * max(
+            np.ptp(objective), 1e-300
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_native_against_the_oracle(seed):
+    run_batch(seed, 325)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_native_against_the_oracle_long(seed):
+    run_batch(seed, 520)  # 40 × 520 = 20,800 programs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_highs_engine_against_the_oracle(kind):
+    rng = np.random.default_rng(7)
+    for _ in range(12):
+        program = random_program(rng, kind)
+        packed, objective = pack([program])
+        answer = lp.solve(packed, objective, engine="highs")
+        assert answer.solved.all()
+        check_answer(program, answer.policy, state_program(*program), obj_tol=3e-8, feasible_tol=2e-8)
+
+
+@pytest.mark.parametrize("kind", ["ties", "degenerate", "zero_errors", "one_hot"])
+def test_ties_go_to_the_nearest(kind):
+    rng = np.random.default_rng(11)
+    for _ in range(60):
+        program = random_program(rng, kind)
+        packed, objective = pack([program])
+        row = lp.solve(packed, objective, engine="native").policy
+        exact, loose = (nearest_program(*program, slack) for slack in (1e-9, 1e-7))
+        distance = float(np.abs(row - program[0]).sum())
+        assert loose - 1e-6 <= distance <= exact + 1e-6
+
+
+def test_flat_objective_keeps_the_baseline_to_the_bit():
+    rng = np.random.default_rng(3)
+    for value in (0.0, 5.0, -1e9):
+        program = random_program(rng, "plain")
+        packed, _ = pack([program])
+        for engine in ("native", "highs"):
+            answer = lp.solve(packed, np.full(program[0].size, value), engine=engine)
+            assert np.array_equal(answer.policy, program[0])
+            assert answer.gap[0] == 0.0
+
+
+def test_blocks_and_warm_starts_give_the_same_answers():
+    rng = np.random.default_rng(5)
+    programs = []
+    while len(programs) < 200:
+        program = random_program(rng, "plain")
+        programs.append((*program[:4], 0.5))
+    packed, objective = pack(programs)
+    cold = lp.solve(packed, objective, engine="native")
+    for move in (0.0, 0.01, 1.0):
+        other = objective + move * rng.normal(size=objective.size)
+        again = lp.solve(packed, other, engine="native")
+        warm = lp.solve(packed, other, engine="native", warm=cold.warm)
+        value = np.add.reduceat(other * again.policy, packed.ptr[:-1])
+        assert np.allclose(np.add.reduceat(other * warm.policy, packed.ptr[:-1]), value, rtol=0, atol=1e-9)
+        assert warm.solved.all()
+
+
+def test_threads_do_not_change_a_bit():
+    rng = np.random.default_rng(6)
+    programs = [(*random_program(rng, KINDS[i % len(KINDS)])[:4], 0.5) for i in range(1500)]
+    packed, objective = pack(programs)
+    one = lp.solve(packed, objective, engine="native", threads=1)
+    two = lp.solve(packed, objective, engine="native", threads=2)
+    assert np.array_equal(one.policy, two.policy)
+    assert np.array_equal(one.gap, two.gap)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"error": np.array([-1.0, 1.0])}, "errors"),
+        ({"rows": np.array([[math.nan, 1.0]])}, "rows finite"),
+        ({"rows": np.zeros((1, 3))}, "entries"),
+        ({"ptr": np.array([0, 1])}, "ptr"),
+        ({"baseline": np.array([-0.5, 1.5])}, "baseline"),
+    ],
+)
+def test_bad_programs_are_refused(change, message):
+    good = {
+        "ptr": np.array([0, 2]),
+        "baseline": np.array([0.5, 0.5]),
+        "error": np.ones(2),
+        "rows": np.zeros((1, 2)),
+        "epsilon": 1.0,
+    }
+    with pytest.raises(ParameterError, match=message):
+        lp.Programs(**{**good, **change})
+    with pytest.raises(ParameterError, match="objective"):
+        lp.solve(lp.Programs(**good), np.array([1.0, math.inf]))
+    with pytest.raises(ParameterError, match="engine"):
+        lp.solve(lp.Programs(**good), np.zeros(2), engine="gurobi")
