@@ -182,7 +182,7 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
     rows = (
         f"SELECT {read('step', 'row')}, {read('state', '')}, {read('next_state', 'NULL')},"
         f" {read('terminated', 'false')}, {read('truncated', 'false')}"
-        f" FROM (SELECT *, row_number() OVER () AS row FROM ({raw.relation(raw.files)})) WHERE {belongs}"
+        f" FROM ({raw.relation(raw.files, numbered=True)}) WHERE {belongs}"
     )
     gap = " OR after <> step + 1" if by_step else ""
     with readable(raw.title, raw.files[0].format):
@@ -192,6 +192,8 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
             f" WHERE after IS NOT NULL AND (after = step OR terminated OR truncated{gap}"
             " OR next_state <> after_state) ORDER BY step LIMIT 1"
         ).fetchall()
+    if not found:
+        raise AssertionError(f"episode {episode!r} of {raw.title} is broken, but no row of it is")
     step, _, next_state, terminated, truncated, nth, after, after_state = found[0]
     column = {role: repr(name) for role, name in raw.names.items()}
 

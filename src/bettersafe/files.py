@@ -44,6 +44,7 @@ FORMATS: dict[str, Format] = {
     ".ipc": "Arrow",
 }
 GZIPPED: tuple[Format, ...] = ("CSV", "JSON lines")
+PART = 1 << 40  # more rows than one scan can have
 SCHEMA = "dataset/1"  # what write_dataset writes into the file's metadata under SCHEMA_KEY
 SCHEMA_KEY = "bettersafe.schema"
 
@@ -136,16 +137,23 @@ def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, 
     return tuple(files)
 
 
-def scan(files: Sequence[File], columns: Sequence[str]) -> str:
-    """SELECT that gives the named columns of the files, in file order, as columns "0", "1", ...."""
+def scan(files: Sequence[File], columns: Sequence[str], *, numbered: bool = False) -> str:
+    """SELECT that gives the named columns of the files as "0", "1", ...; and "row", rising in file order."""
     # Neighbours with the same layout share a scan, so a thousand equal shards are one table function.
     parts = []
-    for _, group in groupby(
+    alike = groupby(
         files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width, file.view)
-    ):
-        alike = list(group)
-        chosen = ", ".join(f'{alike[0].columns[name][0]} AS "{i}"' for i, name in enumerate(columns))
-        parts.append(f"SELECT {chosen} FROM {_table(alike, columns)}")
+    )
+    for part, (_, group) in enumerate(alike):
+        members = list(group)
+        chosen = [f'{members[0].columns[name][0]} AS "{i}"' for i, name in enumerate(columns)]
+        table = _table(members, columns)
+        if numbered:
+            # At the scan and nowhere above it: over a projection of a large CSV file, DuckDB 2.0 numbered
+            # some rows out of order.
+            table = f"(SELECT *, {part * PART} + row_number() OVER () AS row FROM {table})"
+            chosen.append("row")
+        parts.append(f"SELECT {', '.join(chosen)} FROM {table}")
     return " UNION ALL ".join(parts)
 
 

@@ -164,7 +164,7 @@ def estimate_model(
             outcomes,
         )
         reward = counts.reward_sum / visits
-        lowest = np.minimum(counts.reward_min, counts.unseen_reward)
+        lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
     else:  # every reward is known, so every pair is stored; those never tried end there, and stay frozen (n = 0)
         table = np.asarray(rewards, dtype=np.float64)

@@ -59,13 +59,14 @@ class Raw:
         more = len(self.files) - 1
         return self.files[0].name + (f" (and {more} more)" if more else "")
 
-    def relation(self, files: Sequence[File]) -> str:
-        """SELECT of the raw cells of the files, one column per role."""
+    def relation(self, files: Sequence[File], *, numbered: bool = False) -> str:
+        """SELECT of the raw cells of the files, one column per role; and "row", which rises in file order."""
         chosen = ", ".join(
             f'CAST("{i}" AS {self.types[role]}) AS {role}' if len(self.files) > 1 else f'"{i}" AS {role}'
             for i, role in enumerate(self.names)
         )
-        return f"SELECT {chosen} FROM ({scan(files, list(self.names.values()))})"
+        row = ", row" if numbered else ""
+        return f"SELECT {chosen}{row} FROM ({scan(files, list(self.names.values()), numbered=numbered)})"
 
     def find(self, where: str, role: str, nth: int = 1) -> Place:
         """Place of the nth row, in file order, for which ``where`` holds; with the cell of ``role``."""
@@ -73,8 +74,8 @@ class Raw:
         for file in self.files:
             with readable(file.name, file.format):
                 rows = self.connection.execute(
-                    f"SELECT row, {cell} FROM (SELECT *, row_number() OVER () AS row FROM"
-                    f" ({self.relation([file])})) WHERE {where} ORDER BY row LIMIT {nth}"
+                    f"SELECT row, {cell} FROM ({self.relation([file], numbered=True)})"
+                    f" WHERE {where} ORDER BY row LIMIT {nth}"
                 ).fetchall()
                 if len(rows) >= nth:
                     row, content = rows[nth - 1]

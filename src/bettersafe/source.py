@@ -7,8 +7,8 @@
                where the files have them
     episodes   episode, first_step, first_state, n_rows, terminated, dropped (its last next_state is unknown)
 
-Where the files say everything, ``log`` is a view over them and nothing is copied. Where something has to be
-taken from the next row (no next_state, no terminated, no step), ``log`` is a table in a scratch file on disk.
+Where Parquet or Arrow files say everything, ``log`` is a view over them and nothing is copied. Where they are
+text, or something has to be taken from the next row, ``log`` is a table in a scratch file on disk.
 
 The check of a good log is one fingerprint per episode. With h a 64-bit hash of (step, state),
 
@@ -264,7 +264,7 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
 def _create_log(
     raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool
 ) -> None:
-    """Create ``log``: a view, or a table where ``derived`` says that rows complete other rows."""
+    """Create ``log``; ``derived`` says that rows are needed to complete other rows."""
     read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
     if "next_state" in raw.names:
         read["next_state"] = f"{raw.read('next_state', kinds['state'])} AS next_state"
@@ -275,25 +275,23 @@ def _create_log(
         # 0 - r, not -r: a cost of 0 is a reward of 0, not of -0.
         sign = "0.0 - " if objective.lower_is_better else ""
         read[f"r{k}"] = f"{sign}{raw.read(f'r{k}')} AS r{k}"
-    cells = f"SELECT {', '.join(read.values())} FROM ({raw.relation(raw.files)})"
+    chosen, order = {role: role for role in read}, "step"
+    if "step" not in raw.names:
+        read["row"], order = "row", "row"
+        chosen["step"] = "row_number() OVER w - 1 AS step"
+    cells = f"SELECT {', '.join(read.values())} FROM ({raw.relation(raw.files, numbered=order == 'row')})"
     with readable(raw.title, raw.files[0].format):
         if not derived:
-            raw.connection.execute(f"CREATE VIEW log AS {cells}").fetchall()
+            # Text costs more to parse each time than to keep, on disk, once it is parsed.
+            kept = "TABLE" if raw.files[0].unit == "line" else "VIEW"
+            raw.connection.execute(f"CREATE {kept} log AS {cells}").fetchall()
             return
-        last = "lead(state) OVER w IS NULL"
+        after = "lead(state) OVER w"
         cut = "truncated" if "truncated" in raw.names else "false"
-        ended = "terminated" if "terminated" in raw.names else f"({last} AND NOT {cut})"
-        given = (
-            "coalesce(next_state, lead(state) OVER w)" if "next_state" in raw.names else "lead(state) OVER w"
-        )
-        chosen = {role: role for role in read}
+        ended = "terminated" if "terminated" in raw.names else f"({after} IS NULL AND NOT {cut})"
+        given = f"coalesce(next_state, {after})" if "next_state" in raw.names else after
         chosen["next_state"] = f"CASE WHEN NOT {ended} THEN {given} END AS next_state"
         chosen["terminated"] = f"{ended} AS terminated"
-        order = "step"
-        if "step" not in raw.names:
-            cells = f"SELECT *, row_number() OVER () AS row FROM ({cells})"
-            order = "row"
-            chosen["step"] = "row_number() OVER w - 1 AS step"
         raw.connection.execute(
             f"CREATE TABLE log AS SELECT {', '.join(chosen.values())} FROM ({cells})"
             f" WINDOW w AS (PARTITION BY episode ORDER BY {order})"

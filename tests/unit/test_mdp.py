@@ -1,0 +1,166 @@
+"""MDPs, policies and exact values, on cases that can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracles import dense_values
+from scipy import sparse
+
+from bettersafe import _native, linear
+from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.mdp import MDP, check_policy, dense_mdp, dense_q, expected_return, occupancy, policy_values, scalarize
+
+
+def random_mdp(seed, n_states=30, n_actions=4, d=2, discount=(0.9, 0.99)):
+    rng = np.random.default_rng(seed)
+    table = rng.dirichlet(np.full(n_states, 0.2), size=(n_states, n_actions)) * rng.uniform(0.5, 1.0, (n_states, n_actions, 1))
+    mdp = dense_mdp(table, rng.normal(size=(d, n_states, n_actions)), discount=discount, initial=rng.dirichlet(np.ones(n_states)))
+    return mdp, rng.dirichlet(np.ones(n_actions), size=n_states)
+
+
+def tables(mdp):
+    return mdp.transition.toarray().reshape(mdp.n_states, mdp.n_actions, -1), mdp.reward.reshape(-1, mdp.n_states, mdp.n_actions)
+
+
+def test_two_states_by_hand():
+    """0 → 1 for 1, then 1 ends for 2: v = (1 + 2γ, 2); each objective with its own γ."""
+    mdp = dense_mdp([[[0.0, 1.0]], [[0.0, 0.0]]], [[[1.0], [2.0]]] * 2, discount=[0.5, 0.9], initial=[1.0, 0.0])
+    v, q = policy_values(mdp, np.ones((2, 1)))
+    assert v == pytest.approx(np.array([[2.0, 2.0], [2.8, 2.0]]))
+    assert q == pytest.approx(v)
+    assert expected_return(mdp, np.ones((2, 1))) == pytest.approx([2.0, 2.8])
+    assert occupancy(mdp, np.ones((2, 1)), k=1) == pytest.approx([1.0, 0.9])
+
+
+def test_a_pair_that_is_not_stored_is_worth_its_unseen_value():
+    """Action 1 was never tried; half of the policy goes there: v = ½·4 + ½·10."""
+    mdp = MDP(
+        n_states=1, n_actions=2, pair_state=[0], pair_action=[0], transition=sparse.csr_array((1, 1)), reward=[[4.0]],
+        discount=[0.9], initial=[1.0], unseen_value=[[10.0]],
+    )  # fmt: skip
+    v, q = policy_values(mdp, np.array([[0.5, 0.5]]))
+    assert v[0] == pytest.approx([7.0])
+    assert dense_q(mdp, q)[0] == pytest.approx(np.array([[4.0, 10.0]]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_values_against_a_dense_solve(seed, monkeypatch):
+    mdp, policy = random_mdp(seed)
+    v, q = dense_values(*tables(mdp), mdp.discount, policy)
+    for kernel in (_native.kernel, None):
+        monkeypatch.setattr(_native, "kernel", kernel)
+        ours_v, ours_q = policy_values(mdp, policy)
+        assert ours_v == pytest.approx(v, rel=1e-10, abs=1e-10)
+        assert ours_q == pytest.approx(q.reshape(2, -1), rel=1e-10, abs=1e-10)
+
+
+def test_values_of_a_large_sparse_model_and_the_direct_fallback(monkeypatch):
+    rng = np.random.default_rng(0)
+    n = 3000
+    columns = rng.integers(0, n, (n, 5))
+    transition = sparse.csr_array((np.full(5 * n, 0.2), columns.ravel(), np.arange(0, 5 * n + 1, 5)), shape=(n, n))
+    transition.sum_duplicates()
+    rhs = rng.normal(size=(1, n))
+    ptr, weight = np.arange(n + 1), np.ones(n)
+    v = linear.solve_values(ptr, weight, transition, 0.99, rhs)
+    residual = rhs[0] - (v[0] - 0.99 * (transition @ v[0]))
+    assert np.max(np.abs(residual)) <= 1e-12 * np.max(np.abs(v))
+    monkeypatch.setattr(_native, "kernel", None)  # sparse LU
+    assert linear.solve_values(ptr, weight, transition, 0.99, rhs) == pytest.approx(v, rel=1e-9, abs=1e-9)
+    monkeypatch.undo()
+    monkeypatch.setattr(linear, "MAX_PRODUCTS", 1)  # the iteration gives up, LU takes over
+    assert linear.solve_values(ptr, weight, transition, 0.99, rhs) == pytest.approx(v, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [7, 2500, 9000])
+def test_threads_do_not_change_a_bit(n):
+    rng = np.random.default_rng(n)
+    columns = rng.integers(0, n, (n, 6))
+    transition = sparse.csr_array((np.full(6 * n, 1 / 6), columns.ravel(), np.arange(0, 6 * n + 1, 6)), shape=(n, n))
+    transition.sum_duplicates()
+    arguments = (np.arange(n + 1), np.ones(n), transition, 0.95, rng.normal(size=(2, n)))
+    one, two, three = (linear.solve_values(*arguments, threads=t) for t in (1, 2, 3))
+    assert np.array_equal(one, two)
+    assert np.array_equal(one, three)
+
+
+def test_occupancy_gives_the_return():
+    """J = Σ_x ν(x) r_π(x), for every objective with its own discount."""
+    mdp, policy = random_mdp(3)
+    _, reward = tables(mdp)
+    for k in range(2):
+        visits = occupancy(mdp, policy, k)
+        assert visits @ np.sum(policy * reward[k], axis=1) == pytest.approx(expected_return(mdp, policy)[k])
+
+
+def test_scalarize():
+    mdp, policy = random_mdp(4, discount=(0.9, 0.9))
+    weights = np.array([0.3, 2.0])
+    assert expected_return(scalarize(mdp, weights), policy)[0] == pytest.approx(weights @ expected_return(mdp, policy))
+    with pytest.raises(ParameterError, match="different discounts"):
+        scalarize(random_mdp(4)[0], weights)
+
+
+def good():
+    return {
+        "n_states": 2, "n_actions": 2, "pair_state": [0, 1], "pair_action": [0, 1], "transition": sparse.csr_array(np.eye(2)),
+        "reward": [[1.0, 2.0]], "discount": [0.9], "initial": [1.0, 0.0],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pair_state": [0, 1, 1]}, "2 pairs, but pair_state has shape"),
+        ({"pair_state": [0, 5]}, "2 states × 2 actions"),
+        ({"pair_state": [1, 0]}, "sorted by state"),
+        ({"transition": sparse.csr_array(np.ones((2, 3)))}, r"\[pairs, states\] = \[2, 2\]"),
+        ({"transition": sparse.csr_array(np.array([[0.5, 0.6], [0.0, 1.0]]))}, "state 0, action 0 .* sum to 1.1"),
+        ({"transition": sparse.csr_array(np.array([[0.5, 0.5], [-0.5, 1.0]]))}, "state 1, action 1"),
+        ({"reward": [[1.0, np.nan]]}, "reward 0 of state 1, action 1 is not finite"),
+        ({"discount": [1.0]}, "discount of objective 0 must be in"),
+        ({"initial": [0.5, 0.4]}, "initial must be a distribution over 2 states; it sums to 0.9"),
+        ({"unseen_value": [[0.0]]}, "unseen_value"),
+    ],
+)
+def test_bad_mdps_are_refused(change, message):
+    MDP(**good())
+    with pytest.raises(ParameterError, match=message):
+        MDP(**{**good(), **change})
+
+
+def test_dense_shapes_are_checked():
+    with pytest.raises(ParameterError, match=r"\[X, A, X\]"):
+        dense_mdp(np.zeros((2, 2)), np.zeros((1, 2, 2)), discount=0.9, initial=[1, 0])
+    with pytest.raises(ParameterError, match=r"\[d, 2, 1\]"):
+        dense_mdp(np.zeros((2, 1, 2)), np.zeros((2, 2)), discount=0.9, initial=[1, 0])
+
+
+def test_arrays_are_read_only():
+    mdp = MDP(**good())
+    for array in (mdp.reward, mdp.pair_state, mdp.transition.data, mdp.initial):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ([[1.0, 0.0]], r"shape \[2, 2\]"),
+        ([[1.0, 0.0], [0.5, 0.4]], "state sick sum to 0.9"),
+        ([[1.0, 0.0], [1.5, -0.5]], r"outside \[0, 1\] in state sick"),
+        ([[1.0, 0.0], [np.nan, 1.0]], "state sick"),
+        ([[0.2, 0.2], [0.3, 0.3]], "1 more states like it"),
+    ],
+)
+def test_bad_policies_name_the_state(policy, message):
+    with pytest.raises(PolicyError, match=message):
+        check_policy(policy, 2, 2, state_labels=["well", "sick"])
+
+
+def test_rounding_in_policies():
+    exact = np.array([[0.1, 0.2, 0.7], [1 / 3, 1 / 3, 1 / 3]])
+    assert np.array_equal(check_policy(exact, 2, 3), exact)  # bits kept
+    loose = check_policy([[0.3333, 0.3333, 0.3334], [0.5, 0.5, 1e-7]], 2, 3)
+    assert loose.sum(axis=1) == pytest.approx(1.0, abs=1e-15)
