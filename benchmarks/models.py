@@ -31,7 +31,8 @@ def random_model(
     probability = rng.random((n_pairs, successors))
     probability *= 0.98 / probability.sum(axis=1, keepdims=True)
     transition = sparse.csr_array(
-        (probability.ravel(), columns.ravel(), np.arange(0, n_pairs * successors + 1, successors)), shape=(n_pairs, n_states)
+        (probability.ravel(), columns.ravel(), np.arange(0, n_pairs * successors + 1, successors)),
+        shape=(n_pairs, n_states),
     )
     counts = rng.integers(1, 100, n_pairs)
     baseline = np.zeros((n_states, n_actions))

@@ -61,7 +61,11 @@ def cvxpy_policy_iteration(model, baseline, preference, rounds):
         for x in range(n_states):
             row = cp.Variable(n_actions)
             free = np.isfinite(error[x])
-            constraints = [row >= 0, cp.sum(row) == 1, error[x, free] @ cp.abs(row[free] - baseline[x, free]) <= EPSILON]
+            constraints = [
+                row >= 0,
+                cp.sum(row) == 1,
+                error[x, free] @ cp.abs(row[free] - baseline[x, free]) <= EPSILON,
+            ]
             constraints += [row @ advantage[k, x] >= 0 for k in range(advantage.shape[0])]
             if not free.all():
                 constraints.append(row[~free] == baseline[x, ~free])
@@ -75,13 +79,24 @@ def against_others(quick):
     model, baseline = sepsis_model()
     preference = np.array([1.0, 1.0])
     mdp = model.mdp
-    print(f"\n### S-OPT to convergence on a sepsis cohort ({mdp.n_states} states × {mdp.n_actions} actions, d = 2, ε = {EPSILON})\n")
+    print(
+        f"\n### S-OPT to convergence on a sepsis cohort ({mdp.n_states} states × {mdp.n_actions} actions, d = 2, ε = {EPSILON})\n"
+    )
     print(f"{mdp.n_pairs:,} pairs tried, {mdp.transition.nnz:,} transitions.\n")
     ours, result = best_of(lambda: s_opt(model, baseline, preference=preference, epsilon=EPSILON), 15)
     value = float(preference @ result.policy_return)
     rows = [("bettersafe, native engine", ours, result.rounds, value)]
-    blocks, result_highs = best_of(lambda: s_opt(model, baseline, preference=preference, epsilon=EPSILON, engine="highs"), 1)
-    rows.append(("bettersafe, block programs by HiGHS", blocks, result_highs.rounds, float(preference @ result_highs.policy_return)))
+    blocks, result_highs = best_of(
+        lambda: s_opt(model, baseline, preference=preference, epsilon=EPSILON, engine="highs"), 1
+    )
+    rows.append(
+        (
+            "bettersafe, block programs by HiGHS",
+            blocks,
+            result_highs.rounds,
+            float(preference @ result_highs.policy_return),
+        )
+    )
     if not quick:
         layer, reached = best_of(lambda: cvxpy_policy_iteration(model, baseline, preference, result.rounds), 1)
         rows.append(("one cvxpy problem per state", layer, result.rounds, reached))
@@ -100,7 +115,9 @@ def per_state(quick):
         few, few_objective, _ = random_programs(40 if quick else 200, 25, d)
         highs, _ = best_of(lambda p=few, q=few_objective: lp.solve(p, q, engine="highs"), 1)
         highs /= few.n_states
-        print(f"| {d} | {seconds(cold / n_states)} | {seconds(warm / n_states)} | {seconds(highs)} | {highs / (cold / n_states):,.0f} |")
+        print(
+            f"| {d} | {seconds(cold / n_states)} | {seconds(warm / n_states)} | {seconds(highs)} | {highs / (cold / n_states):,.0f} |"
+        )
 
 
 def random_programs(n_states, n_actions, d, seed=0):
@@ -124,7 +141,9 @@ def scaling(quick):
     print("| states | transitions | S-OPT | rounds | per state | peak memory |\n|---|---|---|---|---|---|")
     for n_states in (752, 10_000) if quick else (752, 10_000, 100_000):
         # its own process, so that the peak is its own
-        line = subprocess.run([sys.executable, __file__, "--one", str(n_states)], capture_output=True, text=True, check=True)
+        line = subprocess.run(
+            [sys.executable, __file__, "--one", str(n_states)], capture_output=True, text=True, check=True
+        )
         print(line.stdout.strip())
 
 
@@ -133,7 +152,9 @@ def one_scale(n_states):
     taken, result = best_of(lambda: s_opt(model, baseline, preference=[1.0, 1.0], epsilon=0.1), 3)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
     nonzeros = model.mdp.transition.nnz
-    print(f"| {n_states:,} | {nonzeros:,} | {seconds(taken)} | {result.rounds} | {seconds(taken / n_states)} | {peak:.2f} GB |")
+    print(
+        f"| {n_states:,} | {nonzeros:,} | {seconds(taken)} | {result.rounds} | {seconds(taken / n_states)} | {peak:.2f} GB |"
+    )
 
 
 def optimum(quick):

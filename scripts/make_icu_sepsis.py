@@ -23,9 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-SHA256 = (
-    "36498f924c693c6be7ae18f3ce9e1a8e48d41f80f2cc553b3993b1373c8a9109"  # dynamics.npz of icu-sepsis 2.0.1
-)
+SHA256 = "36498f924c693c6be7ae18f3ce9e1a8e48d41f80f2cc553b3993b1373c8a9109"  # dynamics.npz of icu-sepsis 2.0.1
 ASSETS = "icu_sepsis/envs/assets"
 TARGET = Path(__file__).resolve().parents[1] / "src" / "bettersafe" / "envs" / "icu_sepsis.npz"
 SCHEMA = 1  # bettersafe.envs.icu_sepsis refuses any other
@@ -51,9 +49,7 @@ def read_original(path: Path) -> tuple[Arrays, list[list[int]]]:
     dynamics = (folder / "dynamics.npz").read_bytes()
     digest = hashlib.sha256(dynamics).hexdigest()
     if digest != SHA256:
-        raise SystemExit(
-            f"dynamics.npz must have sha256 {SHA256} (icu-sepsis 2.0.1); in {path} it has {digest}."
-        )
+        raise SystemExit(f"dynamics.npz must have sha256 {SHA256} (icu-sepsis 2.0.1); in {path} it has {digest}.")
     with np.load(io.BytesIO(dynamics), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     listing = (folder / "admissible_actions.txt").read_text(encoding="utf-8")

@@ -166,10 +166,7 @@ def slow_s_opt(
         target = np.einsum("k,kxa->xa", preference, q - v[:, :, None])
         rows = advantage if constrained else advantage[:0]
         policy = np.array(
-            [
-                state_policy(baseline[x], target[x], error[x], rows[:, x], epsilon)
-                for x in range(baseline.shape[0])
-            ]
+            [state_policy(baseline[x], target[x], error[x], rows[:, x], epsilon) for x in range(baseline.shape[0])]
         )
         policy /= policy.sum(axis=1, keepdims=True)
     return best, best_policy

@@ -14,8 +14,15 @@ if TYPE_CHECKING:
     from bettersafe.cmdp import CMDPOptimum, cmdp_optimum
     from bettersafe.counts import Counts, count, count_files, merge, with_rare
     from bettersafe.data import Columns, Dataset, Objective, read_dataset, split, take_episodes, write_dataset
-    from bettersafe.describe import Description, describe
-    from bettersafe.errors import BettersafeError, DataError, NoSolutionError, ParameterError, PolicyError, RunError
+    from bettersafe.description import Description, describe
+    from bettersafe.errors import (
+        BettersafeError,
+        DataError,
+        NoSolutionError,
+        ParameterError,
+        PolicyError,
+        RunError,
+    )
     from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt
     from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
@@ -27,8 +34,15 @@ _WHERE = {
     "cmdp": ("CMDPOptimum", "cmdp_optimum"),
     "counts": ("Counts", "count", "count_files", "merge", "with_rare"),
     "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
-    "describe": ("Description", "describe"),
-    "errors": ("BettersafeError", "DataError", "NoSolutionError", "ParameterError", "PolicyError", "RunError"),
+    "description": ("Description", "describe"),
+    "errors": (
+        "BettersafeError",
+        "DataError",
+        "NoSolutionError",
+        "ParameterError",
+        "PolicyError",
+        "RunError",
+    ),
     "improve": ("Improvement", "adv_linearized", "linearized", "s_opt"),
     "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),

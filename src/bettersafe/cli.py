@@ -56,15 +56,11 @@ StepOption = Annotated[
 ]
 StateOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="COL", help="Column with the state. [default: state]", rich_help_panel=COLUMNS_PANEL
-    ),
+    typer.Option(metavar="COL", help="Column with the state. [default: state]", rich_help_panel=COLUMNS_PANEL),
 ]
 ActionOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="COL", help="Column with the action taken. [default: action]", rich_help_panel=COLUMNS_PANEL
-    ),
+    typer.Option(metavar="COL", help="Column with the action taken. [default: action]", rich_help_panel=COLUMNS_PANEL),
 ]
 NextStateOption = Annotated[
     str | None,
@@ -108,9 +104,7 @@ ObjectiveOption = Annotated[
 ]
 LowerOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="COL", help="An objective that is a cost. Repeat for each.", rich_help_panel=GOAL_PANEL
-    ),
+    typer.Option(metavar="COL", help="An objective that is a cost. Repeat for each.", rich_help_panel=GOAL_PANEL),
 ]
 DiscountOption = Annotated[
     list[str] | None,
@@ -180,7 +174,7 @@ def describe(
     Example: [bold]bettersafe describe visits.csv --objective survival --objective pain --lower-is-better pain[/bold]
     """
     from bettersafe import printing
-    from bettersafe.describe import describe as describe_counts
+    from bettersafe.description import describe as describe_counts
     from bettersafe.task import task_baseline, task_counts
 
     job = _task(locals())
@@ -225,9 +219,7 @@ def improve(
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(
-            metavar="D", help="Risk in the error function. [default: 0.1]", rich_help_panel=GOAL_PANEL
-        ),
+        typer.Option(metavar="D", help="Risk in the error function. [default: 0.1]", rich_help_panel=GOAL_PANEL),
     ] = None,
     error_kind: Annotated[
         str | None,
@@ -255,9 +247,7 @@ def improve(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
-            metavar="ENGINE", help="auto, native or highs. [default: auto]", rich_help_panel="Details"
-        ),
+        typer.Option(metavar="ENGINE", help="auto, native or highs. [default: auto]", rich_help_panel="Details"),
     ] = None,
     episode: EpisodeOption = None,
     step: StepOption = None,
@@ -300,9 +290,7 @@ def improve(
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    changes: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many of the largest changes to show.")
-    ] = 15,
+    changes: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the largest changes to show.")] = 15,
     as_json: JsonOption = False,
 ) -> None:
     """Print a saved run: the objectives before and after, and where the policy differs most.
@@ -368,9 +356,13 @@ def _root(
 
 def main() -> None:
     """Entry point: our own errors print one sentence, bugs keep their traceback."""
-    warnings.showwarning = _show_warning
     try:
-        app()
+        with warnings.catch_warnings(record=True) as caught:
+            try:
+                app()
+            finally:
+                for message in dict.fromkeys(str(warning.message) for warning in caught):
+                    typer.echo(f"Note: {message}", err=True)
     except BettersafeError as error:
         from bettersafe.printing import print_error
 
@@ -378,10 +370,6 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _show_warning(message: Warning | str, *_: Any) -> None:
-    typer.echo(f"Note: {message}", err=True)
 
 
 # Options -> Task
@@ -396,9 +384,7 @@ def _task(options: dict[str, Any]) -> Task:
 
     base = read_task(options["task"]) if options["task"] is not None else None
     if options["data"] is None and base is None:
-        raise typer.BadParameter(
-            "name a file of logged decisions, or a task file with --task", param_hint="DATA"
-        )
+        raise typer.BadParameter("name a file of logged decisions, or a task file with --task", param_hint="DATA")
     columns = base.columns if base else Columns()
     given = {f.name: options[f.name] for f in dataclasses.fields(Columns) if options[f.name] is not None}
     settings: dict[str, Any] = {"columns": dataclasses.replace(columns, **given)}

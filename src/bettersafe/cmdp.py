@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_vector
+from bettersafe.lp import highs
 from bettersafe.mdp import MDP, frozen, occupancy, policy_values, scalarize
 
 Floats = npt.NDArray[np.float64]
@@ -74,7 +75,9 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto"
     check_choice("engine", engine, ENGINES)
     floors = check_vector("thresholds", thresholds, mdp.n_objectives - 1, "objective after the first")
     if np.any(mdp.discount != mdp.discount[0]):
-        raise ParameterError("the constrained optimum needs equal discounts: its program has one occupancy for all objectives.")
+        raise ParameterError(
+            "the constrained optimum needs equal discounts: its program has one occupancy for all objectives."
+        )
     use_lp = engine == "lp" or (engine == "auto" and mdp.n_pairs <= LP_PAIRS)
     visits_of_pair, multipliers = _by_lp(mdp, floors) if use_lp else _by_columns(mdp, floors)
 
@@ -86,7 +89,7 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto"
     policy = np.where(visited[:, None], table / np.where(visited, visits, 1.0)[:, None], greedy)
     v, _ = policy_values(mdp, policy)
     return CMDPOptimum(
-        policy=frozen(policy, np.float64),  # type: ignore[arg-type]
+        policy=frozen(policy, np.float64),
         returns=v @ mdp.initial,
         multipliers=multipliers,
         occupancy=visits_of_pair,
@@ -128,21 +131,21 @@ def _argmax(values: Floats, mdp: MDP, acting: npt.NDArray[np.int64]) -> npt.NDAr
 
 def _by_lp(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
     """ρ [P] and ν [d−1] by HiGHS: interior point with crossover, so a vertex."""
-    from scipy.optimize import linprog
-
     gamma = float(mdp.discount[0])
     acting = np.diff(mdp.state_ptr) > 0
     reward = mdp.reward + gamma * (mdp.transition[:, ~acting] @ mdp.unseen_value[:, ~acting].T).T
-    leaving = sparse.csr_array((np.ones(mdp.n_pairs), (mdp.pair_state, np.arange(mdp.n_pairs))), shape=(mdp.n_states, mdp.n_pairs))
+    leaving = sparse.csr_array(
+        (np.ones(mdp.n_pairs), (mdp.pair_state, np.arange(mdp.n_pairs))), shape=(mdp.n_states, mdp.n_pairs)
+    )
     offset = mdp.unseen_value[:, ~acting] @ mdp.initial[~acting]
-    answer = linprog(
+    answer = highs(
         -reward[0],
-        A_ub=-reward[1:] if floors.size else None,
-        b_ub=offset[1:] - floors if floors.size else None,
-        A_eq=sparse.csc_array((leaving - gamma * mdp.transition.T)[acting]),
-        b_eq=mdp.initial[acting],
+        rows=-reward[1:] if floors.size else None,
+        limits=offset[1:] - floors if floors.size else None,
+        balance=sparse.csc_array((leaving - gamma * mdp.transition.T)[acting]),
+        target=mdp.initial[acting],
         method="highs-ipm",
-        options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+        tol=1e-9,
     )
     if answer.status == 2:
         raise NoSolutionError(f"no policy keeps the thresholds {floors.tolist()}.")
@@ -177,7 +180,9 @@ def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
                 policies.pop()
                 returns.pop()
                 if goal == "shortfall":
-                    raise NoSolutionError(f"no policy keeps the thresholds {floors.tolist()}: they are missed by {short:.4g} in sum.")
+                    raise NoSolutionError(
+                        f"no policy keeps the thresholds {floors.tolist()}: they are missed by {short:.4g} in sum."
+                    )
                 break
             if len(policies) > MAX_COLUMNS:
                 raise NoSolutionError(f"the constrained optimum was not found with {MAX_COLUMNS} policies.")
@@ -191,25 +196,24 @@ def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
 
 def _mixture(returns: Floats, floors: Floats, goal: str) -> tuple[Floats, Floats, float, float]:
     """The best mixture of policies with these returns [n, d]: weights [n], ν [d−1], the level to beat, the shortfall."""
-    from scipy.optimize import linprog
-
     n, m = returns.shape[0], floors.size
-    cost = np.concatenate([np.zeros(n), np.ones(m)]) if goal == "shortfall" else np.concatenate([-returns[:, 0], np.zeros(m)])
+    cost = (
+        np.concatenate([np.zeros(n), np.ones(m)])
+        if goal == "shortfall"
+        else np.concatenate([-returns[:, 0], np.zeros(m)])
+    )
     most = np.concatenate([np.ones(n), np.full(m, np.inf if goal == "shortfall" else 0.0)])
     size = np.max(np.abs(returns[:, 1:]), axis=0, initial=0.0)  # rows of like size for the solver
     size[size == 0.0] = 1.0
-    answer = linprog(
+    answer = highs(
         cost,
-        A_ub=-np.hstack([returns[:, 1:].T / size[:, None], np.diag(1.0 / size)]) if m else None,
-        b_ub=-floors / size if m else None,
-        A_eq=np.concatenate([np.ones(n), np.zeros(m)])[None, :],
-        b_eq=[1.0],
-        bounds=np.column_stack([np.zeros(n + m), most]),
-        method="highs-ds",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        rows=-np.hstack([returns[:, 1:].T / size[:, None], np.diag(1.0 / size)]) if m else None,
+        limits=-floors / size if m else None,
+        balance=np.concatenate([np.ones(n), np.zeros(m)])[None, :],
+        target=np.ones(1),
+        upper=most,
     )
     if answer.status != 0:
         raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")
     multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) / size if m else np.empty(0)
     return answer.x[:n], multipliers, -float(answer.eqlin.marginals[0]), float(answer.x[n:].sum())
-

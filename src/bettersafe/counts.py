@@ -30,7 +30,7 @@ from bettersafe.tally import Groups, by_pair, concatenate, extreme_by, sum_by
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.files import PathsLike
+    from bettersafe.logs.files import PathsLike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +215,8 @@ def count_files(
         columns: The other columns.
         memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
     """
-    from bettersafe.log_counts import count_source
-    from bettersafe.source import open_source
+    from bettersafe.logs.counting import count_source
+    from bettersafe.logs.source import open_source
 
     with open_source(path, objectives=objectives, columns=columns, memory_limit=memory_limit) as source:
         return count_source(source)
@@ -307,6 +307,16 @@ def with_rare(
     )
 
 
+def declare_actions(counts: Counts, labels: Labels) -> Counts:
+    """The same counts with more actions in the vocabulary: a baseline may play what was never logged."""
+    actions = _union(counts.action_labels, labels, "action")
+    return replace(
+        counts,
+        action_labels=actions,
+        pair_action=np.searchsorted(actions, counts.action_labels)[counts.pair_action],
+    )
+
+
 def _groups_of(counts: Counts, states: Labels, actions: Labels, *, with_prob: bool) -> Groups:
     """The groups that make up ``counts``, in another vocabulary; a pair's rewards go with its first group."""
     pair = np.concatenate([np.arange(counts.n_pairs), _owner(counts.outcome_ptr)])
@@ -327,7 +337,7 @@ def _groups_of(counts: Counts, states: Labels, actions: Labels, *, with_prob: bo
 
 def _union(a: Labels, b: Labels, what: str) -> Labels:
     if a.dtype.kind != b.dtype.kind:
-        raise DataError(f"counts to merge must have {what} labels of one type; got integers and text.")
+        raise DataError(f"{what} labels must be of one type; got integers and text.")
     return label_array(np.union1d(a, b))
 
 

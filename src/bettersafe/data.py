@@ -22,7 +22,7 @@ from bettersafe.mdp import Floats, Ints, frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.files import PathsLike
+    from bettersafe.logs.files import PathsLike
 
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.str_]
 Bools = npt.NDArray[np.bool_]
@@ -51,9 +51,7 @@ class Objective:
     def __post_init__(self) -> None:
         check_discount(self.name, self.discount)
         if not (math.isfinite(self.weight) and self.weight >= 0.0):
-            raise ParameterError(
-                f"the weight of {self.name} must be 0 or more and finite; got {self.weight!r}."
-            )
+            raise ParameterError(f"the weight of {self.name} must be 0 or more and finite; got {self.weight!r}.")
 
     @property
     def title(self) -> str:
@@ -149,13 +147,10 @@ class Dataset:
         if self.rewards.shape != expected:
             names = ", ".join(objective.name for objective in self.objectives)
             raise DataError(
-                f"rewards must have shape {expected}, one column per objective ({names});"
-                f" got {self.rewards.shape}."
+                f"rewards must have shape {expected}, one column per objective ({names}); got {self.rewards.shape}."
             )
         if ptr.ndim != 1 or not ptr.size or ptr[0] != 0 or ptr[-1] != n_rows or np.any(np.diff(ptr) <= 0):
-            raise DataError(
-                f"episode_ptr must rise from 0 to {n_rows}, the number of rows, with no empty episode."
-            )
+            raise DataError(f"episode_ptr must rise from 0 to {n_rows}, the number of rows, with no empty episode.")
         if self.episode_labels.shape != (ptr.size - 1,):
             raise DataError(f"{ptr.size - 1} episodes need as many labels; got {self.episode_labels.shape}.")
         for name in ("state_labels", "action_labels"):
@@ -237,9 +232,7 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
             raise DataError(f"objective {name!r} is given twice. Give it once.")
 
 
-def read_dataset(
-    path: PathsLike, *, objectives: Sequence[Objective], columns: Columns = DEFAULT_COLUMNS
-) -> Dataset:
+def read_dataset(path: PathsLike, *, objectives: Sequence[Objective], columns: Columns = DEFAULT_COLUMNS) -> Dataset:
     """Read a whole log into memory; ``count_files`` is for logs that don't fit.
 
     Args:
@@ -250,7 +243,7 @@ def read_dataset(
     Returns:
         The log, its episodes sorted by label, states and actions numbered in the order of their labels.
     """
-    from bettersafe.source import load, open_source
+    from bettersafe.logs.source import load, open_source
 
     with open_source(path, objectives=objectives, columns=columns) as source:
         return load(source)
@@ -298,8 +291,7 @@ def split(dataset: Dataset, fractions: Sequence[float], rng: np.random.Generator
     for share, part in zip(shares, parts, strict=True):
         if not part.size:
             raise DataError(
-                f"a share of {share:g} of {dataset.n_episodes} episodes leaves none."
-                " Log more, or split differently."
+                f"a share of {share:g} of {dataset.n_episodes} episodes leaves none. Log more, or split differently."
             )
     return tuple(take_episodes(dataset, np.sort(part)) for part in parts)
 
@@ -313,7 +305,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from bettersafe.files import SCHEMA, SCHEMA_KEY
+    from bettersafe.logs.files import SCHEMA, SCHEMA_KEY
 
     if np.unique(dataset.episode_labels).size != dataset.n_episodes:
         raise DataError("episodes must have different labels to be written; some occur twice.")
@@ -321,9 +313,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     states = pa.array(dataset.state_labels)
     known = pa.array(dataset.next_states, mask=dataset.next_states < 0)
     columns = {
-        "episode": pa.array(dataset.episode_labels).take(
-            pa.array(np.repeat(np.arange(lengths.size), lengths))
-        ),
+        "episode": pa.array(dataset.episode_labels).take(pa.array(np.repeat(np.arange(lengths.size), lengths))),
         "step": pa.array(np.arange(dataset.n_rows) - np.repeat(dataset.episode_ptr[:-1], lengths)),
         "state": states.take(pa.array(dataset.states)),
         "action": pa.array(dataset.action_labels).take(pa.array(dataset.actions)),
@@ -334,9 +324,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
         columns["baseline_prob"] = pa.array(dataset.baseline_prob)
     for k, objective in enumerate(dataset.objectives):
         if objective.name in {*columns, "truncated", "baseline_prob"}:
-            raise DataError(
-                f"an objective can't be called {objective.name!r}, as another column is. Rename it."
-            )
+            raise DataError(f"an objective can't be called {objective.name!r}, as another column is. Rename it.")
         reward = dataset.rewards[:, k]
         # 0 - r, not -r: a cost of 0 should not come back as -0.
         columns[objective.name] = pa.array(0.0 - reward if objective.lower_is_better else reward)

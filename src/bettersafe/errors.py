@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is quick
+    from collections.abc import Iterable, Sequence
+
     import numpy as np
     import numpy.typing as npt
 
@@ -43,13 +43,13 @@ class RunError(BettersafeError):
 
 def check_probability(name: str, value: float) -> None:
     """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
-    if not (isinstance(value, Real) and 0.0 < value <= 1.0):
+    if not 0.0 < value <= 1.0:
         raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.")
 
 
 def check_discount(name: str, value: float) -> None:
     """Raise unless 0 ≤ value < 1."""
-    if not (isinstance(value, Real) and 0.0 <= value < 1.0):
+    if not 0.0 <= value < 1.0:
         raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.")
 
 

@@ -20,15 +20,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bettersafe import linear, lp
 from bettersafe.errors import ParameterError, check_epsilon, check_vector
-from bettersafe.mdp import MDP, check_policy, dense_q, frozen, policy_values, scalarize
-from bettersafe.model import Model
+from bettersafe.mdp import MDP, by_state, check_policy, dense_q, frozen, policy_values, scalarize
+
+if TYPE_CHECKING:
+    from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -99,7 +101,9 @@ class Improvement:
         """The outcome in one sentence."""
         n_states = self.distance.size
         if not np.any(self.preference):
-            return "The preference is zero on every objective, so there is nothing to improve: the baseline is returned."
+            return (
+                "The preference is zero on every objective, so there is nothing to improve: the baseline is returned."
+            )
         if self.changed.size == 0:
             reason = (
                 "epsilon is 0"
@@ -109,9 +113,7 @@ class Improvement:
             return f"The baseline is returned: {reason}."
         gain = float(self.preference @ (self.policy_return - self.baseline_return))
         end = "" if self.converged else f" It stopped after {self.rounds} rounds, before it had settled."
-        hard = (
-            f" {self.kept.size} states could not be solved and keep the baseline." if self.kept.size else ""
-        )
+        hard = f" {self.kept.size} states could not be solved and keep the baseline." if self.kept.size else ""
         return (
             f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"
             f" in the estimated model.{end}{hard}"
@@ -153,9 +155,7 @@ def adv_linearized(
     progress: Progress | None = None,
 ) -> Improvement:
     """The best policy for λ that loses on no objective in any state of the estimated model; no budget."""
-    return _improve(
-        "adv-linearized", model, baseline, preference, math.inf, True, engine, max_rounds, progress
-    )
+    return _improve("adv-linearized", model, baseline, preference, math.inf, True, engine, max_rounds, progress)
 
 
 def linearized(
@@ -183,9 +183,7 @@ def _improve(
     progress: Progress | None,
 ) -> Improvement:
     mdp = model.mdp
-    base = check_policy(
-        baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels
-    )
+    base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
     if max_rounds < 1:
         raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
@@ -202,9 +200,7 @@ def _improve(
     )
     deviation = np.abs(search.policy - base)
     pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
-    spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(
-        pair_deviation > 0.0, model.error, 0.0
-    )
+    spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
     policy_v, _ = policy_values(mdp, search.policy)
     return Improvement(
         method=method,
@@ -219,7 +215,7 @@ def _improve(
         gap=search.gap,
         kept=search.kept,
         distance=deviation.sum(axis=1),
-        budget_used=np.bincount(mdp.pair_state, weights=spent, minlength=mdp.n_states),
+        budget_used=by_state(mdp, spent),
         engine=search.engine,
     )
 
@@ -349,7 +345,7 @@ def iterate(
             best_policy = policy
     assert solution is not None
     return Search(
-        policy=frozen(best_policy, np.float64),  # type: ignore[arg-type]
+        policy=frozen(best_policy, np.float64),
         baseline_v=base_v,
         rounds=rounds,
         converged=converged,

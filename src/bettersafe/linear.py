@@ -8,16 +8,13 @@ true residual is checked.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _native
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -42,11 +39,7 @@ def cores() -> int:
 
 def value_error_bound(v: Floats, rhs: Floats, discount: float, tol: float = RESIDUAL_TOL) -> float:
     """Bound on ‖v − v*‖∞ after `solve_values`: the allowed residual divided by 1 − γ."""
-    return (
-        tol
-        * float(np.max(np.abs(rhs), initial=0.0) + 2.0 * np.max(np.abs(v), initial=0.0))
-        / (1.0 - discount)
-    )
+    return tol * float(np.max(np.abs(rhs), initial=0.0) + 2.0 * np.max(np.abs(v), initial=0.0)) / (1.0 - discount)
 
 
 def policy_matrix(ptr: Ints, weight: Floats, transition: sparse.csr_array) -> sparse.csr_array:
@@ -101,7 +94,8 @@ def solve_occupancy(
     """Solve ν = μ + γ P_πᵀ ν: expected discounted visits of every state, shape [X]."""
     backward = sparse.csr_array(policy_matrix(ptr, weight, transition).T)
     n_states = initial.size
-    return solve_values(np.arange(n_states + 1), np.ones(n_states), backward, discount, initial[None, :])[0]
+    visits: Floats = solve_values(np.arange(n_states + 1), np.ones(n_states), backward, discount, initial[None, :])[0]
+    return visits
 
 
 def _solve_direct(matrix: Any, discount: float, rhs: Floats) -> Floats:

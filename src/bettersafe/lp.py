@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -150,9 +151,7 @@ def solve(
     """
     objective = np.ascontiguousarray(objective, dtype=np.float64)
     if objective.shape != programs.baseline.shape or not np.all(np.isfinite(objective)):
-        raise ParameterError(
-            f"objective must be finite with shape {programs.baseline.shape}; got {objective.shape}."
-        )
+        raise ParameterError(f"objective must be finite with shape {programs.baseline.shape}; got {objective.shape}.")
     if resolve_engine(engine) == "native":
         return _solve_native(programs, objective, warm, threads)
     return _solve_highs(programs, objective)
@@ -178,9 +177,7 @@ def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
     return "highs"
 
 
-def _solve_native(
-    programs: Programs, objective: Floats, warm: WarmStart | None, threads: int | None
-) -> Solution:
+def _solve_native(programs: Programs, objective: Floats, warm: WarmStart | None, threads: int | None) -> Solution:
     kernel = _native.kernel
     assert kernel is not None
     n_states, n_entries = programs.n_states, objective.size
@@ -198,6 +195,34 @@ def _solve_native(
         warm.basis, warm.at_upper, policy, gap, status, n_threads,
     )  # fmt: skip
     return Solution(policy=policy, gap=gap, solved=status == 0, pivots=int(pivots), warm=warm)
+
+
+def highs(
+    cost: Floats,
+    *,
+    rows: Any,
+    limits: Floats | None,
+    balance: Any,
+    target: Floats,
+    upper: Floats | None = None,
+    method: str = "highs-ds",
+    tol: float = 1e-10,
+) -> Any:
+    """Minimise cost·x subject to rows x ≤ limits, balance x = target, 0 ≤ x ≤ upper, by SciPy's HiGHS to ``tol``."""
+    from scipy.optimize import linprog
+
+    solver: Any = linprog  # its stubs know fewer matrix types than it takes
+    bounds = np.column_stack([np.zeros(cost.size), np.full(cost.size, np.inf) if upper is None else upper])
+    return solver(
+        cost,
+        A_ub=rows,
+        b_ub=limits,
+        A_eq=balance,
+        b_eq=target,
+        bounds=bounds,
+        method=method,
+        options={"primal_feasibility_tolerance": tol, "dual_feasibility_tolerance": tol},
+    )
 
 
 # The independent engine: the same centred and scaled programs, as block programs for HiGHS.
@@ -277,7 +302,7 @@ def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState
                 rows=np.array(rows).reshape(len(rows), entries.size),
                 error=error,
                 limit=limit,
-            )  # fmt: skip
+            )
         )
         size += entries.size * (1 + len(rows))
         if size >= HIGHS_BLOCK:
@@ -290,7 +315,6 @@ def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState
 def _highs_block(states: list[_ScaledState]) -> list[tuple[Floats, float] | None] | None:
     """δ and relative gap of every state of the block; None when HiGHS does not call it optimal."""
     from scipy import sparse
-    from scipy.optimize import linprog
 
     def solve_block(cost: Floats, floors: Floats | None) -> Any:
         rows, limits = [], []
@@ -307,25 +331,22 @@ def _highs_block(states: list[_ScaledState]) -> list[tuple[Floats, float] | None
             rows.append(sparse.csr_array(np.vstack(parts)))
             limits.append(np.concatenate(bounds))
         balance = [
-            sparse.csr_array(np.concatenate([np.ones(s.base.size), -np.ones(s.base.size)])[None, :])
-            for s in states
+            sparse.csr_array(np.concatenate([np.ones(s.base.size), -np.ones(s.base.size)])[None, :]) for s in states
         ]
         upper = np.concatenate([np.concatenate([np.full(s.base.size, s.base.sum()), s.base]) for s in states])
-        return linprog(
+        return highs(
             -cost,
-            A_ub=sparse.block_diag(rows, format="csc"),
-            b_ub=np.concatenate(limits),
-            A_eq=sparse.block_diag(balance, format="csc"),
-            b_eq=np.zeros(len(states)),
-            bounds=np.column_stack([np.zeros_like(upper), upper]),
-            method="highs-ds",
-            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+            rows=sparse.block_diag(rows, format="csc"),
+            limits=np.concatenate(limits),
+            balance=sparse.block_diag(balance, format="csc"),
+            target=np.zeros(len(states)),
+            upper=upper,
         )
 
     starts = np.cumsum([0, *(2 * s.base.size for s in states)])
 
     def deviations(x: Floats) -> list[Floats]:
-        parts = [x[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        parts = [x[a:b] for a, b in pairwise(starts)]
         return [part[: part.size // 2] - part[part.size // 2 :] for part in parts]
 
     best = solve_block(np.concatenate([np.concatenate([s.cost, -s.cost]) for s in states]), None)
@@ -355,4 +376,4 @@ def _duality_gap(state: _ScaledState, delta: Floats, balance: float, duals: Floa
     bound = duals[m] * state.limit if state.error is not None else 0.0
     bound += state.base.sum() * max(float(np.max(both + reduced)), 0.0)
     bound += float(state.base @ np.maximum(both - reduced, 0.0))
-    return max(bound - float(state.cost @ delta), 0.0)
+    return float(max(bound - state.cost @ delta, 0.0))

@@ -12,7 +12,7 @@ never tried; what playing it is worth is said by ``unseen_value``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 ROUNDING = 1e-9
 """Rows that sum to 1 within this are kept to the bit; others, within the tolerance of the check, are normalised."""
 
 
-def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def frozen(array: npt.ArrayLike, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
     """A read-only, contiguous view (or copy, where the type differs) of ``array``."""
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
@@ -107,15 +108,9 @@ class MDP:
             )
         if not np.all(np.isfinite(reward)):
             k, p = np.argwhere(~np.isfinite(reward))[0]
-            raise ParameterError(
-                f"reward {k} of state {pair_state[p]}, action {pair_action[p]} is not finite."
-            )
+            raise ParameterError(f"reward {k} of state {pair_state[p]}, action {pair_action[p]} is not finite.")
         initial = np.asarray(self.initial, dtype=np.float64)
-        if (
-            initial.shape != (n_states,)
-            or not np.all(initial >= 0.0)
-            or not np.isclose(initial.sum(), 1.0, atol=1e-9)
-        ):
+        if initial.shape != (n_states,) or not np.all(initial >= 0.0) or not np.isclose(initial.sum(), 1.0, atol=1e-9):
             raise ParameterError(
                 f"initial must be a distribution over {n_states} states; it sums to {initial.sum():.9g}."
             )
@@ -143,7 +138,7 @@ class MDP:
 
     @property
     def n_objectives(self) -> int:
-        """d."""
+        """D."""
         return int(self.reward.shape[0])
 
     @property
@@ -155,7 +150,7 @@ class MDP:
 def _kernel_ready(matrix: sparse.csr_array) -> sparse.csr_array:
     """Sorted, summed, read-only CSR whose two index arrays share one integer type, as the kernel and SciPy want."""
     matrix.sum_duplicates()
-    index = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
+    index: type[np.signedinteger[Any]] = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
     matrix.indptr = frozen(matrix.indptr, index)
     matrix.indices = frozen(matrix.indices, index)
     matrix.data = frozen(matrix.data, np.float64)
@@ -208,9 +203,7 @@ def check_policy(
     """``policy`` as a read-only [X, A] array whose rows are distributions, or an error that names the first bad state."""
     table = np.asarray(policy, dtype=np.float64)
     if table.shape != (n_states, n_actions):
-        raise PolicyError(
-            f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}."
-        )
+        raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")
 
     def state(x: int) -> object:
         return x if state_labels is None else state_labels[x]
@@ -218,9 +211,7 @@ def check_policy(
     bad = np.flatnonzero(~np.all((table >= -tol) & (table <= 1.0 + tol), axis=1))
     if bad.size:
         x = int(bad[0])
-        raise PolicyError(
-            f"the {name} has a probability outside [0, 1] in state {state(x)!s}: {table[x].tolist()}."
-        )
+        raise PolicyError(f"the {name} has a probability outside [0, 1] in state {state(x)!s}: {table[x].tolist()}.")
     totals = table.sum(axis=1)
     bad = np.flatnonzero(~(np.abs(totals - 1.0) <= tol))
     if bad.size:
@@ -230,10 +221,8 @@ def check_policy(
             + (f" (and {bad.size - 1} more states like it)." if bad.size > 1 else ".")
         )
     rounding = np.max(np.abs(totals - 1.0), initial=0.0) <= ROUNDING and np.min(table, initial=0.0) >= 0.0
-    exact = (
-        table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
-    )
-    return frozen(exact, np.float64)  # type: ignore[return-value]
+    exact = table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
+    return frozen(exact, np.float64)
 
 
 def scalarize(mdp: MDP, preference: Floats) -> MDP:
@@ -262,12 +251,10 @@ def policy_values(
         tol: Backward error allowed in the solve.
     """
     weight = policy[mdp.pair_state, mdp.pair_action]
-    unseen_mass = np.clip(policy.sum(axis=1) - _by_state(mdp, weight), 0.0, 1.0)
+    unseen_mass = np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
     v = np.empty((mdp.n_objectives, mdp.n_states))
     q = np.empty((mdp.n_objectives, mdp.n_pairs))
-    rhs = (
-        np.array([_by_state(mdp, weight * reward) for reward in mdp.reward]) + unseen_mass * mdp.unseen_value
-    )
+    rhs = np.array([by_state(mdp, weight * reward) for reward in mdp.reward]) + unseen_mass * mdp.unseen_value
     for gamma in np.unique(mdp.discount):
         same = mdp.discount == gamma
         start = None if guess is None else guess[same]
@@ -292,12 +279,12 @@ def occupancy(mdp: MDP, policy: Floats, k: int = 0) -> Floats:
 
 
 def dense_q(mdp: MDP, q: Floats) -> Floats:
-    """q [d, P] spread to [d, X, A]; pairs that are not stored get their unseen value."""
+    """Q [d, P] spread to [d, X, A]; pairs that are not stored get their unseen value."""
     table = np.repeat(mdp.unseen_value[:, :, None], mdp.n_actions, axis=2)
     table[:, mdp.pair_state, mdp.pair_action] = q
     return table
 
 
-def _by_state(mdp: MDP, pair_values: Floats) -> Floats:
+def by_state(mdp: MDP, pair_values: Floats) -> Floats:
     """Sum of pair values over the pairs of every state, shape [X]."""
-    return np.bincount(mdp.pair_state, weights=pair_values, minlength=mdp.n_states)
+    return np.asarray(np.bincount(mdp.pair_state, weights=pair_values, minlength=mdp.n_states), dtype=np.float64)

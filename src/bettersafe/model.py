@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe.counts import Counts, count
-from bettersafe.data import Dataset
+from bettersafe.data import Dataset, Labels
 from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
 from bettersafe.mdp import MDP, check_policy, frozen, policy_values
 
@@ -57,8 +57,8 @@ class Model:
     error_kind: str
     delta: float
     unseen: Unseen
-    state_labels: npt.NDArray[np.generic]
-    action_labels: npt.NDArray[np.generic]
+    state_labels: Labels
+    action_labels: Labels
     objectives: tuple[str, ...]
 
 
@@ -104,15 +104,11 @@ def error_bound_l1(
     if size < 1:
         raise ParameterError(f"support must be at least 1 successor; got {support}.")
     log_term = (
-        np.log(2.0 * n_states * n_actions / delta)
-        + size * np.log(2.0)
-        + np.log1p(n_objectives * np.exp2(-float(size)))
+        np.log(2.0 * n_states * n_actions / delta) + size * np.log(2.0) + np.log1p(n_objectives * np.exp2(-float(size)))
     )
     with np.errstate(divide="ignore"):
         width = np.sqrt(2.0 * log_term / counts)
-    return np.asarray(
-        np.where(counts > 0, np.minimum(width, 2.0), np.inf)
-    )  # two distributions differ by at most 2
+    return np.asarray(np.where(counts > 0, np.minimum(width, 2.0), np.inf))  # two distributions differ by at most 2
 
 
 def return_lower_bound(reward_min: Floats, discount: Floats) -> Floats:
@@ -210,8 +206,8 @@ def estimate_model(
         error = error_bound_l1(visits, n_states, n_actions, d_in_error, delta, support=support)
     return Model(
         mdp=mdp,
-        counts=frozen(visits, np.int64),  # type: ignore[arg-type]
-        error=frozen(error, np.float64),  # type: ignore[arg-type]
+        counts=frozen(visits, np.int64),
+        error=frozen(error, np.float64),
         error_kind=error_kind,
         delta=delta,
         unseen=unseen,
@@ -251,9 +247,7 @@ def logged_baseline(counts: Counts) -> Floats:
     states where no action was logged are uniform.
     """
     if counts.baseline_prob is None:
-        raise PolicyError(
-            "the data has no column with the baseline's probability; name it with --baseline-prob."
-        )
+        raise PolicyError("the data has no column with the baseline's probability; name it with --baseline-prob.")
     n_states, n_actions = counts.n_states, counts.n_actions
     policy = np.zeros((n_states, n_actions))
     seen = np.zeros((n_states, n_actions), dtype=bool)
@@ -296,7 +290,7 @@ def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6
         )
 
 
-def _name(labels: Sequence[object] | npt.NDArray[np.generic], index: int) -> str:
+def _name(labels: Sequence[object] | Labels, index: int) -> str:
     return repr(str(labels[index]))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe.data import Labels, label_array
 from bettersafe.errors import PolicyError, did_you_mean
 from bettersafe.mdp import check_policy
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Labels = npt.NDArray[np.generic]
 
 SCHEMA = "policy/1"
 
@@ -40,7 +40,7 @@ def write_policy(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {"probability": policy}
+    columns: dict[str, Floats | Ints] = {"probability": policy}
     if baseline is not None:
         columns["baseline"] = baseline
     if counts is not None:
@@ -81,11 +81,7 @@ def read_policy(
     if absent.size:
         raise PolicyError(
             f"{name} has no row for state {state_labels[absent[0]]!s}"
-            + (
-                f" and {absent.size - 1} more states of the data."
-                if absent.size > 1
-                else ", which is in the data."
-            )
+            + (f" and {absent.size - 1} more states of the data." if absent.size > 1 else ", which is in the data.")
         )
     return _probabilities(table, column, x, a, state_labels, action_labels, name)
 
@@ -97,14 +93,13 @@ def read_saved_policy(path: Path, action_labels: Labels) -> tuple[Labels, Floats
     schema = (table.schema.metadata or {}).get(b"bettersafe.schema", b"none").decode()
     if schema != SCHEMA:
         raise PolicyError(f"{path.name} has schema {schema!r}; this version of bettersafe reads {SCHEMA!r}.")
-    states = np.unique(_labels(table, "state"))
+    states = label_array(np.unique(_labels(table, "state")))
     x = _codes(table, "state", states, path.name)
     a = _codes(table, "action", action_labels, path.name)
     counts = np.zeros((states.size, action_labels.size), dtype=np.int64)
     counts[x, a] = table.column("count").to_numpy()
     policy, baseline = (
-        _probabilities(table, column, x, a, states, action_labels, path.name)
-        for column in ("probability", "baseline")
+        _probabilities(table, column, x, a, states, action_labels, path.name) for column in ("probability", "baseline")
     )
     return states, policy, baseline, counts
 
@@ -113,7 +108,7 @@ def policy_actions(path: str | Path) -> Labels:
     """The action labels that a policy file names; an action may be possible without ever having been logged."""
     table = _read_table(Path(path))
     _check_columns(table, ("action",), Path(path).name)
-    return np.unique(_labels(table, "action"))
+    return label_array(np.unique(_labels(table, "action")))
 
 
 def _read_table(path: Path) -> pa.Table:
@@ -146,7 +141,8 @@ def _check_columns(table: pa.Table, needed: tuple[str, ...], name: str) -> None:
 def _labels(table: pa.Table, column: str) -> Labels:
     """A label column as whole numbers or text."""
     values = table.column(column).to_numpy(zero_copy_only=False)
-    return np.asarray(values, dtype=np.int64) if values.dtype.kind in "iu" else values.astype(str)
+    labels: Labels = values.astype(np.int64) if values.dtype.kind in "iu" else values.astype(np.str_)
+    return labels
 
 
 def _codes(table: pa.Table, column: str, labels: Labels, name: str) -> Ints:
@@ -156,7 +152,8 @@ def _codes(table: pa.Table, column: str, labels: Labels, name: str) -> Ints:
         raise PolicyError(
             f"{column}s of the data are whole numbers, but column {column!r} of {name} holds {values[0]!s}."
         )
-    values = values.astype(labels.dtype.kind if labels.dtype.kind == "U" else np.int64)
+    if labels.dtype.kind == "U":
+        values = values.astype(np.str_)
     place = np.minimum(np.searchsorted(labels, values), labels.size - 1)
     unknown = np.flatnonzero(labels[place] != values)
     if unknown.size:

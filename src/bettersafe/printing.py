@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from bettersafe.data import Objective
     from bettersafe.demo import Demo
-    from bettersafe.describe import Description
+    from bettersafe.description import Description
     from bettersafe.improve import Progress, Round
     from bettersafe.runs import Run
 
@@ -139,13 +140,13 @@ def print_run(run: Run, changes: int) -> None:
         table.add_column("moved", justify="right")
         table.add_column("less of")
         table.add_column("more of")
-        for change in shown:
+        for state in shown:
             table.add_row(
-                escape(change.state),
-                str(change.visits),
-                f"{100 * change.moved:.3g} %",
-                _moves(change.less),
-                _moves(change.more),
+                escape(state.state),
+                str(state.visits),
+                f"{100 * state.moved:.3g} %",
+                _moves(state.less),
+                _moves(state.more),
             )
         console.print(table)
     console.print(
@@ -156,9 +157,7 @@ def print_run(run: Run, changes: int) -> None:
 
 
 def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2) -> str:
-    shown = [
-        f"{escape(action)} {100 * before:.3g}→{100 * after:.3g} %" for action, before, after in moves[:most]
-    ]
+    shown = [f"{escape(action)} {100 * before:.3g}→{100 * after:.3g} %" for action, before, after in moves[:most]]
     return ", ".join(shown) + (f" and {len(moves) - most} more" if len(moves) > most else "")
 
 
@@ -174,9 +173,7 @@ def run_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
                 "baseline_return": _signed(objective, float(before)),
                 "policy_return": _signed(objective, float(after)),
             }
-            for objective, before, after in zip(
-                run.objectives, run.baseline_return, run.policy_return, strict=True
-            )
+            for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True)
         ],
         "largest_changes": [dataclasses.asdict(change) for change in largest_changes(run, changes)],
     }
@@ -200,21 +197,13 @@ def print_description(description: Description, data: str, baseline_source: str)
     never = f", {d.states_never_left:,} of them never acted in" if d.states_never_left else ""
     table.add_row("states", f"{d.states:,}{never}")
     table.add_row("actions", f"{d.actions:,}")
-    table.add_row(
-        "pairs tried", f"{d.pairs:,} of {d.pairs_possible:,} ({100 * d.pairs / d.pairs_possible:.3g} %)"
-    )
-    table.add_row(
-        "times tried", ", ".join(f"{percent} %: {value:,.4g}" for percent, value in d.count_quantiles)
-    )
+    table.add_row("pairs tried", f"{d.pairs:,} of {d.pairs_possible:,} ({100 * d.pairs / d.pairs_possible:.3g} %)")
+    table.add_row("times tried", ", ".join(f"{percent} %: {value:,.4g}" for percent, value in d.count_quantiles))
     table.add_row(
         "tried fewer than 10 times",
         f"{d.few:,} pairs ({100 * d.few_share_of_pairs:.3g} % of those tried, {100 * d.few_share_of_rows:.3g} % of the rows)",
     )
-    coverage = (
-        ""
-        if d.baseline_coverage is None
-        else f"; {100 * d.baseline_coverage:.4g} % of what it plays was tried"
-    )
+    coverage = "" if d.baseline_coverage is None else f"; {100 * d.baseline_coverage:.4g} % of what it plays was tried"
     table.add_row("baseline", f"{baseline_source}{coverage}")
     console.print(table)
     table = _table("Objectives, as discounted returns per episode")
@@ -231,7 +220,7 @@ def print_description(description: Description, data: str, baseline_source: str)
             name,
             f"{o.discount:g}",
             f"{o.reward_min:.4g} … {o.reward_max:.4g}",
-            *("–" if x != x else f"{x:.4g}" for x in returns),
+            *("–" if math.isnan(x) else f"{x:.4g}" for x in returns),
         )
     console.print(table)
     if d.problems:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.data import Objective
+from bettersafe.data import Labels, Objective
 from bettersafe.errors import RunError
 from bettersafe.policies import read_saved_policy, write_policy
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.generic]
 
 SCHEMA = "run/1"
 
@@ -93,8 +92,7 @@ def largest_changes(run: Run, n: int = 10) -> list[Change]:
 
         def named(actions: npt.NDArray[np.int64], x: int = x) -> tuple[tuple[str, float, float], ...]:
             return tuple(
-                (str(run.action_labels[a]), float(run.baseline[x, a]), float(run.policy[x, a]))
-                for a in actions
+                (str(run.action_labels[a]), float(run.baseline[x, a]), float(run.policy[x, a])) for a in actions
             )
 
         rank = np.argsort(delta, kind="stable")
@@ -178,9 +176,7 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
                     "baseline_return": float(before),
                     "policy_return": float(after),
                 }
-                for objective, before, after in zip(
-                    run.objectives, run.baseline_return, run.policy_return, strict=True
-                )
+                for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True)
             ],
             **run.info,
             "actions": run.action_labels.tolist(),

@@ -84,9 +84,7 @@ def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> Pair
     )
 
 
-def _baseline_prob(
-    groups: Groups, order: Ints, starts: Ints, *, pair_names: Callable[[int], str]
-) -> Floats | None:
+def _baseline_prob(groups: Groups, order: Ints, starts: Ints, *, pair_names: Callable[[int], str]) -> Floats | None:
     """The one logged probability of every pair, or an error where there are two."""
     if groups.prob_min is None or groups.prob_max is None:
         return None

@@ -37,7 +37,7 @@ from bettersafe import improve, lp
 from bettersafe.counts import Counts, count_files, declare_actions, with_rare
 from bettersafe.data import Columns, Objective
 from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, did_you_mean
-from bettersafe.files import data_digest
+from bettersafe.logs.files import data_digest
 from bettersafe.model import (
     ERROR_KINDS,
     UNSEEN_RULES,

@@ -60,7 +60,10 @@ def test_every_state_of_every_round(path, agent, engine):
         row = lp.solve(programs, objective, engine=engine).policy
         ours = np.add.reduceat(row * objective, mdp.state_ptr[:-1])
         published = data[f"lp_obj_{agent}"][step]
-        assert np.all(np.abs(ours - published) <= 1e-6 * np.maximum(np.abs(published), 1.0)), (step, np.abs(ours - published).max())
+        assert np.all(np.abs(ours - published) <= 1e-6 * np.maximum(np.abs(published), 1.0)), (
+            step,
+            np.abs(ours - published).max(),
+        )
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -83,4 +86,6 @@ def test_baseline_returns_and_errors(path):
     visits = np.zeros((n_states, n_actions), dtype=np.int64)
     np.add.at(visits, (data["traj_state"], data["traj_action"]), 1)
     for delta, table in ((0.1, "err_delta0p1"), (1.0, "err_delta1")):
-        assert np.allclose(error_bound_q(visits, n_states, n_actions, 1, delta), data[table], rtol=1e-12, equal_nan=False)
+        assert np.allclose(
+            error_bound_q(visits, n_states, n_actions, 1, delta), data[table], rtol=1e-12, equal_nan=False
+        )

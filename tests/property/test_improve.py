@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import dense_values, slow_s_opt
 from scipy import sparse
 
 from bettersafe.improve import adv_linearized, linearized, s_opt
 from bettersafe.mdp import MDP, policy_values
 from bettersafe.model import Model, error_bound_q
+from oracles import dense_values, slow_s_opt
 
 
 def random_model(seed, *, equal_discounts=None):

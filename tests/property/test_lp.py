@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from oracles import nearest_program, state_program
 
 from bettersafe import lp
 from bettersafe.errors import ParameterError
+from oracles import nearest_program, state_program
 
 KINDS = (
     "plain", "zero_errors", "frozen", "ties", "no_preference", "sparse_baseline", "one_hot", "scales", "duplicates",
@@ -66,9 +66,7 @@ def pack(programs):
     """Programs with the same ε (and padded to the same d) as one call."""
     d = max(rows.shape[0] for _, _, _, rows, _ in programs)
     ptr = np.cumsum([0, *(b.size for b, *_ in programs)])
-    padded = [
-        np.vstack([rows, np.zeros((d - rows.shape[0], rows.shape[1]))]) for _, _, _, rows, _ in programs
-    ]
+    padded = [np.vstack([rows, np.zeros((d - rows.shape[0], rows.shape[1]))]) for _, _, _, rows, _ in programs]
     return (
         lp.Programs(
             ptr=ptr,
@@ -92,9 +90,7 @@ def check_answer(program, row, best, *, obj_tol=1e-8, feasible_tol=1e-9):
     assert abs(row.sum() - baseline.sum()) <= 1e-12
     assert np.array_equal(row[~free], baseline[~free])
     for constraint in rows:
-        assert float(constraint @ delta) >= -feasible_tol * max(
-            np.max(np.abs(constraint[free]), initial=0.0), 1e-300
-        )
+        assert float(constraint @ delta) >= -feasible_tol * max(np.max(np.abs(constraint[free]), initial=0.0), 1e-300)
     if math.isfinite(epsilon):
         spent = float(np.where(free, error, 0.0) @ np.abs(delta))
         assert spent <= epsilon + feasible_tol * max(np.max(error[free], initial=0.0), 1e-300)

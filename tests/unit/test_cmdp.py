@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles import dense_values
 from scipy import sparse
 
 from bettersafe.cmdp import cmdp_optimum, optimal_policy
 from bettersafe.errors import NoSolutionError, ParameterError
 from bettersafe.mdp import MDP, dense_mdp, expected_return
+from oracles import dense_values
 
 FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
 
@@ -41,7 +41,12 @@ def random_mdp(seed, d):
     rng = np.random.default_rng(seed)
     n_states, n_actions = int(rng.integers(2, 15)), int(rng.integers(2, 5))
     table = rng.dirichlet(np.full(n_states, 0.3), size=(n_states, n_actions)) * rng.choice([0.9, 1.0])
-    return dense_mdp(table, rng.normal(size=(d, n_states, n_actions)), discount=0.9, initial=rng.dirichlet(np.ones(n_states)))
+    return dense_mdp(
+        table,
+        rng.normal(size=(d, n_states, n_actions)),
+        discount=0.9,
+        initial=rng.dirichlet(np.ones(n_states)),
+    )
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -91,9 +91,7 @@ def test_baseline_probability_of_a_pair(tmp_path: Path) -> None:
         assert counts.baseline_prob.tolist() == [0.25, 1.0]
     rows[2]["baseline_prob"] = 0.3
     path = write(tmp_path / "log.parquet", rows)
-    message = (
-        "state a, action go has 0.25 and 0.3. Correct it, or let it be estimated with --baseline estimate"
-    )
+    message = "state a, action go has 0.25 and 0.3. Correct it, or let it be estimated with --baseline estimate"
     with pytest.raises(DataError, match=message):
         count_files(path, objectives=BOTH)
     with pytest.raises(DataError, match=message):
@@ -137,9 +135,7 @@ def test_rare_pairs_pay(tmp_path: Path) -> None:
     assert rare.reward_square_sum[1].tolist() == [0.0, 100.0]
     assert rare.unseen_reward.tolist() == [0.0, -10.0]
     assert (rare.reward_min[1], rare.reward_max[1]) == (-10.0, 0.0)
-    assert np.isnan(
-        [rare.return_sum[1], rare.return_square_sum[1], rare.return_min[1], rare.return_max[1]]
-    ).all()
+    assert np.isnan([rare.return_sum[1], rare.return_square_sum[1], rare.return_min[1], rare.return_max[1]]).all()
     assert rare.return_sum[0] == counts.return_sum[0]
     with pytest.raises(DataError, match="'gain' is given twice"):
         with_rare(counts, name="gain")
@@ -153,7 +149,7 @@ def test_merge_refuses_what_differs(tmp_path: Path) -> None:
     text = count_files(write(tmp_path / "a.csv", small_log()), objectives=BOTH)
     rows = [row | {"state": ord(row["state"]), "next_state": row["next_state"] and 98} for row in small_log()]
     numbers = count_files(write(tmp_path / "b.csv", rows), objectives=BOTH)
-    with pytest.raises(DataError, match="state labels of one type"):
+    with pytest.raises(DataError, match="state labels must be of one type"):
         merge(text, numbers)
     with pytest.raises(DataError, match=r"\(gain, pain\) and \(gain\)"):
         merge(text, count_files(tmp_path / "a.csv", objectives=[GAIN]))
@@ -189,11 +185,7 @@ def logs(draw: st.DrawFn) -> Rows:
             last = t == len(states) - 1
             row: dict[str, Any] = {"episode": episode, "step": start + t, "state": state}
             row |= {"action": draw(st.sampled_from(labels)), "gain": draw(NUMBERS), "pain": draw(NUMBERS)}
-            following = (
-                draw(st.sampled_from([*labels, None]))
-                if last
-                else draw(st.sampled_from([states[t + 1], None]))
-            )
+            following = draw(st.sampled_from([*labels, None])) if last else draw(st.sampled_from([states[t + 1], None]))
             optional = {"next_state": following, "terminated": last and not cut}
             optional |= {"truncated": last and cut, "baseline_prob": 0.25}
             rows.append(row | {name: value for name, value in optional.items() if has[name]})

@@ -159,7 +159,6 @@ def test_write_refuses_what_would_not_read_back(tmp_path: Path) -> None:
 
 def test_importing_data_is_light() -> None:
     code = (
-        "import sys, bettersafe.data, bettersafe.counts;"
-        " sys.exit('duckdb' in sys.modules or 'pyarrow' in sys.modules)"
+        "import sys, bettersafe.data, bettersafe.counts; sys.exit('duckdb' in sys.modules or 'pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

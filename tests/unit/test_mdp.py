@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracles import dense_values
 from scipy import sparse
 
 from bettersafe import _native, linear
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.mdp import MDP, check_policy, dense_mdp, dense_q, expected_return, occupancy, policy_values, scalarize
+from bettersafe.mdp import (
+    MDP,
+    check_policy,
+    dense_mdp,
+    dense_q,
+    expected_return,
+    occupancy,
+    policy_values,
+    scalarize,
+)
+from oracles import dense_values
 
 
 def random_mdp(seed, n_states=30, n_actions=4, d=2, discount=(0.9, 0.99)):
     rng = np.random.default_rng(seed)
-    table = rng.dirichlet(np.full(n_states, 0.2), size=(n_states, n_actions)) * rng.uniform(0.5, 1.0, (n_states, n_actions, 1))
-    mdp = dense_mdp(table, rng.normal(size=(d, n_states, n_actions)), discount=discount, initial=rng.dirichlet(np.ones(n_states)))
+    table = rng.dirichlet(np.full(n_states, 0.2), size=(n_states, n_actions)) * rng.uniform(
+        0.5, 1.0, (n_states, n_actions, 1)
+    )
+    mdp = dense_mdp(
+        table,
+        rng.normal(size=(d, n_states, n_actions)),
+        discount=discount,
+        initial=rng.dirichlet(np.ones(n_states)),
+    )
     return mdp, rng.dirichlet(np.ones(n_actions), size=n_states)
 
 
 def tables(mdp):
-    return mdp.transition.toarray().reshape(mdp.n_states, mdp.n_actions, -1), mdp.reward.reshape(-1, mdp.n_states, mdp.n_actions)
+    return mdp.transition.toarray().reshape(mdp.n_states, mdp.n_actions, -1), mdp.reward.reshape(
+        -1, mdp.n_states, mdp.n_actions
+    )
 
 
 def test_two_states_by_hand():
@@ -116,7 +134,10 @@ def good():
         ({"pair_state": [0, 5]}, "2 states × 2 actions"),
         ({"pair_state": [1, 0]}, "sorted by state"),
         ({"transition": sparse.csr_array(np.ones((2, 3)))}, r"\[pairs, states\] = \[2, 2\]"),
-        ({"transition": sparse.csr_array(np.array([[0.5, 0.6], [0.0, 1.0]]))}, "state 0, action 0 .* sum to 1.1"),
+        (
+            {"transition": sparse.csr_array(np.array([[0.5, 0.6], [0.0, 1.0]]))},
+            "state 0, action 0 .* sum to 1.1",
+        ),
         ({"transition": sparse.csr_array(np.array([[0.5, 0.5], [-0.5, 1.0]]))}, "state 1, action 1"),
         ({"reward": [[1.0, np.nan]]}, "reward 0 of state 1, action 1 is not finite"),
         ({"discount": [1.0]}, "discount of objective 0 must be in"),

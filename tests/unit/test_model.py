@@ -46,7 +46,11 @@ def small_log(**changes):
 def test_estimated_mdp_by_hand():
     model = estimate_model(small_log())
     mdp = model.mdp
-    assert list(zip(mdp.pair_state, mdp.pair_action, model.counts, strict=True)) == [(0, 0, 2), (0, 1, 1), (1, 0, 1)]
+    assert list(zip(mdp.pair_state, mdp.pair_action, model.counts, strict=True)) == [
+        (0, 0, 2),
+        (0, 1, 1),
+        (1, 0, 1),
+    ]
     assert mdp.transition.toarray() == pytest.approx(np.array([[0.5, 0.5], [0.0, 1.0], [0.0, 0.0]]))
     assert mdp.reward == pytest.approx(np.array([[2.0, 5.0, 2.0], [-1.5, -4.0, 0.0]]))
     assert mdp.discount == pytest.approx([0.5, 0.9])
@@ -64,9 +68,13 @@ def test_error_functions_against_the_formulas():
     delta_1 = delta / (1 + d * 2.0**-n_states)
     by_hand = math.sqrt(2 / 1000 * math.log(2 * n_states * n_actions * 2**n_states / delta_1))
     assert error_bound_l1(np.array([1000]), n_states, n_actions, d, delta)[0] == pytest.approx(by_hand)
-    assert error_bound_l1(np.array([1]), n_states, n_actions, d, delta)[0] == 2.0  # two distributions differ by at most 2
+    assert (
+        error_bound_l1(np.array([1]), n_states, n_actions, d, delta)[0] == 2.0
+    )  # two distributions differ by at most 2
     known = error_bound_l1(np.array([1000]), 10_000, n_actions, d, delta, support=2)
-    assert known[0] == pytest.approx(math.sqrt(2 / 1000 * (math.log(2 * 10_000 * n_actions * 4 / delta) + math.log(1 + d / 4))))
+    assert known[0] == pytest.approx(
+        math.sqrt(2 / 1000 * (math.log(2 * 10_000 * n_actions * 4 / delta) + math.log(1 + d / 4)))
+    )
     for bound in (error_bound_q, error_bound_l1):
         assert np.isinf(bound(np.array([0]), n_states, n_actions, d, delta)[0])
         assert np.isfinite(bound(np.array([3]), 1_000_000, 25, d, delta)[0])  # 2^|X| does not overflow
@@ -139,7 +147,7 @@ def test_logged_baseline():
     baseline = logged_baseline(counts)
     assert baseline == pytest.approx(np.array([[0.6, 0.4], [0.7, 0.3]]))
     check_logged_baseline(counts, baseline)
-    with pytest.raises(PolicyError, match="state a sum to 1.3 over 2 of 2 actions"):
+    with pytest.raises(PolicyError, match=r"state a sum to 1.3 over 2 of 2 actions"):
         logged_baseline(with_probabilities(0.9, 1.0, 0.9, 0.4))
     with pytest.raises(PolicyError, match="--baseline-prob"):
         logged_baseline(count(small_log()))
@@ -147,7 +155,7 @@ def test_logged_baseline():
 
 def test_a_given_baseline_must_agree_with_the_log():
     counts = with_probabilities(0.6, 0.7, 0.6, 0.4)
-    with pytest.raises(PolicyError, match="'left' in state 'a' is 0.6, but the given baseline says 0.5 .and 2 more"):
+    with pytest.raises(PolicyError, match=r"'left' in state 'a' is 0.6, but the given baseline says 0.5 .and 2 more"):
         check_logged_baseline(counts, np.full((2, 2), 0.5))
     silent = replace(counts, baseline_prob=None)
     with pytest.raises(PolicyError, match="never plays action 'right' in state 'a', yet the data has it 1 times"):

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from bettersafe.counts import count_files
 from bettersafe.data import Columns, Dataset, Objective, read_dataset
 from bettersafe.errors import DataError, ParameterError
-from bettersafe.source import data_digest, open_source
+from bettersafe.logs.source import data_digest, open_source
 from logs import FORMATS, GAIN, PAIN, Rows, assert_same, small_log, write
 
 if TYPE_CHECKING:
@@ -158,9 +158,7 @@ def test_odd_labels_and_columns(tmp_path: Path, name: str) -> None:
     for row in rows:
         row['an "odd" column'] = "one"
     columns = Columns(episode='an "odd" column', step="step no", state="zu'stand", action="État")
-    dataset = read_dataset(
-        write(tmp_path / name, rows), objectives=[Objective(name="a;b, c")], columns=columns
-    )
+    dataset = read_dataset(write(tmp_path / name, rows), objectives=[Objective(name="a;b, c")], columns=columns)
     assert dataset.state_labels.tolist() == sorted(odd)
     assert [str(dataset.state_labels[x]) for x in dataset.states] == odd
     assert dataset.rewards[:, 0].tolist() == [1.5] * 7
@@ -180,18 +178,13 @@ def test_csv_dialects(tmp_path: Path) -> None:
     assert dataset.state_labels.tolist() == [3]
     path.write_text(text.replace(",", ";"))
     assert_same(read(path), dataset)
-    path.write_text(
-        ",episode,step,state,action,gain,pain,\n7,1,0,3,4,1,2,x\n8,1,1,3,4,1,2,\n"
-    )  # unnamed columns
+    path.write_text(",episode,step,state,action,gain,pain,\n7,1,0,3,4,1,2,x\n8,1,1,3,4,1,2,\n")  # unnamed columns
     assert_same(read(path), dataset)
 
 
 def test_label_types(tmp_path: Path) -> None:
     def states(name: str, *labels: Any) -> list[Any]:
-        rows = [
-            {"episode": i, "step": 0, "state": x, "action": 1, "gain": 0, "pain": 0}
-            for i, x in enumerate(labels)
-        ]
+        rows = [{"episode": i, "step": 0, "state": x, "action": 1, "gain": 0, "pain": 0} for i, x in enumerate(labels)]
         return read(write(tmp_path / name, rows)).state_labels.tolist()
 
     assert states("a.csv", 10, 9) == [9, 10]
@@ -262,10 +255,7 @@ def test_digest(tmp_path: Path) -> None:
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    assert (
-        complaint(tmp_path / "x.csv")
-        == f"there is no file {tmp_path}/x.csv. Check the name and the directory."
-    )
+    assert complaint(tmp_path / "x.csv") == f"there is no file {tmp_path}/x.csv. Check the name and the directory."
     assert complaint(f"{tmp_path}/*.csv").startswith(f"no file matches {tmp_path}/*.csv.")
     assert complaint(tmp_path) == f"{tmp_path} is a directory. Name its files, e.g. {tmp_path}/*.parquet."
     assert complaint([]).startswith("no file given.")
@@ -274,9 +264,7 @@ def test_no_such_file(tmp_path: Path) -> None:
 def test_unknown_extension(tmp_path: Path) -> None:
     for name in ("log.xlsx", "log", "log.parquet.gz"):
         (tmp_path / name).write_text("x")
-        assert complaint(tmp_path / name).startswith(
-            f"can't tell the format of {tmp_path / name} from its extension"
-        )
+        assert complaint(tmp_path / name).startswith(f"can't tell the format of {tmp_path / name} from its extension")
 
 
 def test_files_of_two_formats(tmp_path: Path) -> None:
@@ -302,9 +290,7 @@ def test_broken_text(tmp_path: Path) -> None:
     header = "episode,step,state,action,gain,pain\n1,0,a,b,1,2\n"
     path = tmp_path / "log.csv"
     path.write_text(header + "1,1,a,b,1\n")
-    assert complaint(path) == (
-        "log.csv, line 3 has 5 cells where the header has 6. Complete the line or remove it."
-    )
+    assert complaint(path) == ("log.csv, line 3 has 5 cells where the header has 6. Complete the line or remove it.")
     path.write_text(header + '1,1,"a,b,1,2\n')
     assert complaint(path) == "log.csv, line 3 opens a quote and never closes it. Close it."
     path.write_bytes(header.encode() + b"1,1,\xff,b,1,2\n")
@@ -412,9 +398,7 @@ def test_null_reward(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize(
-    ("value", "shown"), [("nan", "nan"), ("inf", "inf infinity"), ("1e200", "1e200 1e+200")]
-)
+@pytest.mark.parametrize(("value", "shown"), [("nan", "nan"), ("inf", "inf infinity"), ("1e200", "1e200 1e+200")])
 def test_reward_that_is_no_finite_number(tmp_path: Path, name: str, value: str, shown: str) -> None:
     message = complaint(write(tmp_path / name, changed(0, gain=float(value))))
     quoted = message.split("got ")[1].split(" in ")[0].strip("'").lower()
@@ -423,10 +407,7 @@ def test_reward_that_is_no_finite_number(tmp_path: Path, name: str, value: str, 
 
 
 def test_reward_that_is_text(tmp_path: Path) -> None:
-    message = (
-        "rewards must be finite numbers; got 'n/a' in column 'pain' of {}."
-        " Correct the cell or drop its episode."
-    )
+    message = "rewards must be finite numbers; got 'n/a' in column 'pain' of {}. Correct the cell or drop its episode."
     for name in ("log.csv", "log.jsonl"):
         assert complaint(write(tmp_path / name, changed(1, pain="n/a"))) == message.format(where(name, 1))
     rows = [row | {"pain": str(row["pain"])} for row in small_log()]
@@ -537,9 +518,7 @@ def test_state_and_next_state_of_two_types(tmp_path: Path) -> None:
     rows = [row | {"state": {"a": 0, "b": 1}[row["state"]]} for row in small_log()]
     for name in ("log.parquet", "log.jsonl", "log.arrow"):
         message = complaint(write(tmp_path / name, rows))
-        assert message.startswith(
-            "mixed types: state labels must be all numbers or all text; got 'b', text, in"
-        )
+        assert message.startswith("mixed types: state labels must be all numbers or all text; got 'b', text, in")
         assert f"column 'next_state' of {where(name, 0)} and a number elsewhere (column 'state')." in message
 
 
@@ -547,8 +526,7 @@ def test_a_column_of_two_types_in_two_files(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", small_log())
     write(tmp_path / "b.parquet", [row | {"episode": 9, "action": 1} for row in small_log()[2:]])
     assert complaint(f"{tmp_path}/*.parquet") == (
-        "mixed types: column 'action' holds text in a.parquet but numbers in b.parquet."
-        " Write it with one type."
+        "mixed types: column 'action' holds text in a.parquet but numbers in b.parquet. Write it with one type."
     )
 
 
@@ -561,9 +539,7 @@ def test_labels_that_are_lists_or_too_long(tmp_path: Path) -> None:
     table = pa.table(small_log_columns() | {"action": pa.array([1, 2, 2**64 - 1], pa.uint64())})
     parquet.write_table(table, tmp_path / "log.parquet")
     message = complaint(tmp_path / "log.parquet")
-    assert message.startswith(
-        "integer action labels must fit in 64 bits; got '18446744073709551615' in column"
-    )
+    assert message.startswith("integer action labels must fit in 64 bits; got '18446744073709551615' in column")
 
 
 # What can be wrong: how rows follow each other.
@@ -603,9 +579,7 @@ def test_gap_in_steps(tmp_path: Path, name: str, bare: bool) -> None:
 
 
 def test_duplicate_and_gap_that_cancel_in_the_count(tmp_path: Path) -> None:
-    rows = [
-        {"episode": 1, "step": step, "state": 0, "action": 0, "gain": 0, "pain": 0} for step in (0, 1, 1, 3)
-    ]
+    rows = [{"episode": 1, "step": step, "state": 0, "action": 0, "gain": 0, "pain": 0} for step in (0, 1, 1, 3)]
     assert "step 1 of episode 1" in complaint(write(tmp_path / "log.csv", rows))
     for row in rows:
         row |= {"next_state": 0, "terminated": False}
@@ -646,10 +620,7 @@ def test_swapped_next_states_do_not_cancel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["terminated", "truncated"])
 def test_row_after_the_end(tmp_path: Path, role: str) -> None:
-    rows = [
-        {k: v for k, v in row.items() if k != "terminated"} | {role: i == 0}
-        for i, row in enumerate(small_log())
-    ]
+    rows = [{k: v for k, v in row.items() if k != "terminated"} | {role: i == 0} for i, row in enumerate(small_log())]
     for name in KINDS:
         message = (
             f"a {role} row must be the last of its episode; column {role!r} of {where(name, 0)} ends"

@@ -44,9 +44,7 @@ def make_world(
         n_terminals=n_terminals,
         pair_state=np.array([x for x, _ in pairs]),
         pair_action=np.array([a for _, a in pairs]),
-        outcome=sparse.csr_array(
-            (probabilities, columns, indptr), shape=(len(pairs), n_states + n_terminals)
-        ),
+        outcome=sparse.csr_array((probabilities, columns, indptr), shape=(len(pairs), n_states + n_terminals)),
         outcome_reward=np.array([entry[2] for entry in entries]).T,
         initial=np.eye(n_states)[0] if initial is None else np.asarray(initial),
         objectives=tuple(Objective(name=f"r{k}", discount=gamma) for k, gamma in enumerate(discount)),
@@ -130,8 +128,7 @@ def test_mean_return_is_the_exact_value() -> None:
     move = (weight * mdp.transition.toarray()).reshape(2, 2, 2).sum(axis=1)
     pay = (weight.T * mdp.reward).reshape(2, 2, 2).sum(axis=2)
     exact = [
-        TWO_STATES.initial @ np.linalg.solve(np.eye(2) - gamma * move, pay[k])
-        for k, gamma in enumerate((0.9, 0.5))
+        TWO_STATES.initial @ np.linalg.solve(np.eye(2) - gamma * move, pay[k]) for k, gamma in enumerate((0.9, 0.5))
     ]
     dataset = sample_episodes(TWO_STATES, POLICY, 20_000, np.random.default_rng(11))
     returns = discounted_returns(dataset, TWO_STATES.discount)
@@ -168,9 +165,7 @@ def test_the_horizon_truncates_and_never_terminates(horizon: int, n_terminated: 
     assert dataset.terminated.sum() == n_terminated
     np.testing.assert_array_equal(np.diff(dataset.episode_ptr), min(horizon, 3))
     if horizon == 2:
-        np.testing.assert_array_equal(
-            dataset.next_states, [1, 2] * 5
-        )  # the state behind the cut is still told
+        np.testing.assert_array_equal(dataset.next_states, [1, 2] * 5)  # the state behind the cut is still told
 
 
 def test_one_state_that_always_ends() -> None:
@@ -197,9 +192,7 @@ def test_a_world_without_an_end_runs_to_the_horizon() -> None:
 
 
 def test_the_seed_decides() -> None:
-    one, two, other = (
-        sample_episodes(TWO_STATES, POLICY, 100, np.random.default_rng(seed)) for seed in (1, 1, 2)
-    )
+    one, two, other = (sample_episodes(TWO_STATES, POLICY, 100, np.random.default_rng(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.states, two.states)
     np.testing.assert_array_equal(one.actions, two.actions)
     np.testing.assert_array_equal(one.rewards, two.rewards)

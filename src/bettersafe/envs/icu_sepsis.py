@@ -84,19 +84,19 @@ def icu_sepsis() -> World:
 
 def clinician_policy() -> Floats:
     """How often clinicians gave each treatment in each patient state, shape [713, 25]; 9,252 are positive."""
-    return frozen(_archive()["clinician"], np.float64)  # type: ignore[return-value]
+    return frozen(_archive()["clinician"], np.float64)
 
 
 def admissible_pairs() -> npt.NDArray[np.bool_]:
     """Whether a pair's outcomes were estimated (True) or filled in with the state's mean, shape [713, 25]."""
     table = np.zeros(N_STATES * N_ACTIONS, dtype=np.bool_)
     table[_archive()["pair"]] = True
-    return frozen(table.reshape(N_STATES, N_ACTIONS), np.bool_)  # type: ignore[return-value]
+    return frozen(table.reshape(N_STATES, N_ACTIONS), np.bool_)
 
 
 def sofa_scores() -> Floats:
     """Mean SOFA score (organ failure, 0 to 24, higher is worse) of every patient state, shape [713]."""
-    return frozen(_archive()["sofa"], np.float64)  # type: ignore[return-value]
+    return frozen(_archive()["sofa"], np.float64)
 
 
 def _archive() -> dict[str, npt.NDArray[Any]]:

@@ -248,9 +248,7 @@ def _check_covered(world: World, pair_prob: Floats) -> None:
 def _check_ends(world: World, pair_prob: Floats) -> None:
     """Raise where an episode can reach a state from which, under the policy, there is no way to end."""
     n = world.n_states
-    chosen = sparse.csr_array(
-        (pair_prob, (world.pair_state, np.arange(pair_prob.size))), shape=(n, pair_prob.size)
-    )
+    chosen = sparse.csr_array((pair_prob, (world.pair_state, np.arange(pair_prob.size))), shape=(n, pair_prob.size))
     move = sparse.coo_array(chosen @ world.outcome)
     rows, columns = move.coords
     possible = move.data > 0.0

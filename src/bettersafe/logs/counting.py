@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bettersafe.data import Labels
+    from bettersafe.logs.source import Source
     from bettersafe.mdp import Floats, Ints
-    from bettersafe.source import Source
 
 
 def count_source(source: Source) -> Counts:
@@ -26,9 +26,7 @@ def count_source(source: Source) -> Counts:
     d = len(source.objectives)
     largest = np.maximum(np.abs(source.reward_min), np.abs(source.reward_max))
     sums = [_exact_sum(f"r{k}", largest[k], source.n_rows) + f" AS sum_{k}" for k in range(d)]
-    squares = [
-        _exact_sum(f"r{k} * r{k}", largest[k] ** 2, source.n_rows) + f" AS square_{k}" for k in range(d)
-    ]
+    squares = [_exact_sum(f"r{k} * r{k}", largest[k] ** 2, source.n_rows) + f" AS square_{k}" for k in range(d)]
     prob = ["min(baseline_prob) AS low", "max(baseline_prob) AS high"] if source.has_baseline_prob else []
     groups = source.table(
         "SELECT state, action, next_state, terminated, count(*) AS n,"

@@ -10,7 +10,7 @@ import pytest
 
 from bettersafe.counts import Counts, count_files, with_rare
 from bettersafe.data import Objective
-from bettersafe.describe import describe
+from bettersafe.description import describe
 from bettersafe.errors import PolicyError
 from logs import GAIN, PAIN, Rows, small_log, write
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bettersafe import cells
-from bettersafe.files import File, number_of_row, readable, scan
+from bettersafe.logs import cells
+from bettersafe.logs.files import File, number_of_row, readable, scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
-    from bettersafe.cells import Kind, Shape
+    from bettersafe.logs.cells import Kind, Shape
 
 
 @dataclass(frozen=True, kw_only=True)

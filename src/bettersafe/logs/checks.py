@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from bettersafe.cells import FAMILIES, Family, Kind, shape
 from bettersafe.errors import DataError
-from bettersafe.files import File, literal, readable
+from bettersafe.logs.cells import FAMILIES, Family, Kind, shape
+from bettersafe.logs.files import File, literal, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bettersafe.raw import Place, Raw
+    from bettersafe.logs.raw import Place, Raw
 
 LARGEST = 1e100  # squares and sums must stay finite; a larger reward is a slip of the pen
 STEP_LIMIT = 4 * 10**18  # differences of steps must fit in 64 bits
@@ -36,8 +36,7 @@ class BadCell:
         """Raise, naming the first such cell."""
         place = raw.find(self.where, self.role)
         raise DataError(
-            f"{self.expected}; got {place.content} in column {raw.names[self.role]!r} of {place}."
-            f" {self.remedy}"
+            f"{self.expected}; got {place.content} in column {raw.names[self.role]!r} of {place}. {self.remedy}"
         )
 
 
@@ -111,9 +110,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
     return found
 
 
-def label_kind(
-    raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]
-) -> tuple[Kind, str]:
+def label_kind(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]) -> tuple[Kind, str]:
     """What the labels in the columns of ``roles`` are, and a note ("" if there is nothing to say).
 
     Args:
@@ -125,9 +122,7 @@ def label_kind(
     text, numbers = seen["text"], seen["integer"] + seen["fraction"] + seen["huge"]
     what = roles[0]
     if seen["nested"]:
-        _complain_of_label(
-            raw, roles, "nested", f"{what} labels must be single values", "Write one text for each."
-        )
+        _complain_of_label(raw, roles, "nested", f"{what} labels must be single values", "Write one text for each.")
     if raw.files[0].format == "CSV":
         if text and seen["integer"] and what != "episode":
             whole, name = (_example(raw, roles, family) for family in ("integer", "text"))
@@ -148,9 +143,7 @@ def label_kind(
             "Discretise the column into bins and write the bin's number or name.",
         )
     if seen["huge"]:
-        _complain_of_label(
-            raw, roles, "huge", f"integer {what} labels must fit in 64 bits", "Write them as text."
-        )
+        _complain_of_label(raw, roles, "huge", f"integer {what} labels must fit in 64 bits", "Write them as text.")
     return ("integer" if numbers or not (text or seen["boolean"]) else "text"), ""
 
 
@@ -175,9 +168,7 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
     belongs = f"({raw.read('episode', kinds['episode'])}) = {literal(episode)}"
 
     def read(role: str, otherwise: str) -> str:
-        return (
-            f"({raw.read(role, kinds['state'])}) AS {role}" if role in raw.names else f"{otherwise} AS {role}"
-        )
+        return f"({raw.read(role, kinds['state'])}) AS {role}" if role in raw.names else f"{otherwise} AS {role}"
 
     rows = (
         f"SELECT {read('step', 'row')}, {read('state', '')}, {read('next_state', 'NULL')},"
@@ -231,9 +222,7 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
     )
 
 
-def _complain_of_mix(
-    raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]
-) -> NoReturn:
+def _complain_of_mix(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]) -> NoReturn:
     """Numbers, text and booleans in one vocabulary of a format that knows types."""
     words: dict[Family, str] = {"integer": "a number", "fraction": "a number", "huge": "a number"}
     words |= {"text": "text", "boolean": "a boolean"}

@@ -141,9 +141,7 @@ def scan(files: Sequence[File], columns: Sequence[str], *, numbered: bool = Fals
     """SELECT that gives the named columns of the files as "0", "1", ...; and "row", rising in file order."""
     # Neighbours with the same layout share a scan, so a thousand equal shards are one table function.
     parts = []
-    alike = groupby(
-        files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width, file.view)
-    )
+    alike = groupby(files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width, file.view))
     for part, (_, group) in enumerate(alike):
         members = list(group)
         chosen = [f'{members[0].columns[name][0]} AS "{i}"' for i, name in enumerate(columns)]
@@ -270,8 +268,7 @@ def _json_columns(connection: DuckDBPyConnection, path: Path, name: str) -> dict
             raise DataError(f"{name} holds one JSON array, not JSON lines. Write one object per line.")
     try:
         keys = connection.execute(
-            "SELECT DISTINCT unnest(json_keys(json)) AS key"
-            f" FROM read_ndjson_objects({_names([path])}) ORDER BY key"
+            f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM read_ndjson_objects({_names([path])}) ORDER BY key"
         ).fetchall()
     except duckdb.InvalidInputException:
         line = _bad_json_line(path)

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from bettersafe.cells import FAMILIES, Kind, shape
-from bettersafe.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
 from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives
 from bettersafe.errors import DataError, ParameterError, did_you_mean
-from bettersafe.files import File, Format, PathsLike, data_digest, open_files, readable, scan
-from bettersafe.raw import Raw
+from bettersafe.logs.cells import FAMILIES, Kind, shape
+from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
+from bettersafe.logs.files import File, Format, PathsLike, data_digest, open_files, readable, scan
+from bettersafe.logs.raw import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -241,9 +241,7 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
     for role in ("episode", "state", "next_state", "action"):
         if role in raw.names:
             cells[f"{role}_family"] = raw.family(role)
-            asked |= {
-                f"{role}_{name}": f"count(*) FILTER (WHERE {role}_family = '{name}')" for name in FAMILIES
-            }
+            asked |= {f"{role}_{name}": f"count(*) FILTER (WHERE {role}_family = '{name}')" for name in FAMILIES}
     for i, bad in enumerate(bad_cells(raw, n_objectives)):
         cells[f"is_bad_{i}"] = bad.where
         asked[f"bad_{i}"] = f"count(*) FILTER (WHERE is_bad_{i})"
@@ -261,9 +259,7 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
     return dict(zip(asked, row, strict=True))
 
 
-def _create_log(
-    raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool
-) -> None:
+def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool) -> None:
     """Create ``log``; ``derived`` says that rows are needed to complete other rows."""
     read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
     if "next_state" in raw.names:
@@ -317,9 +313,7 @@ def _create_episodes(raw: Raw, kinds: Mapping[str, Kind]) -> None:
             f" bit_xor(CASE WHEN next_state IS NULL THEN 0 ELSE {edge} END) AS edges"
             " FROM log GROUP BY episode)"
         ).fetchall()
-        broken = raw.connection.execute(
-            "SELECT episode FROM episodes WHERE broken ORDER BY episode LIMIT 1"
-        ).fetchall()
+        broken = raw.connection.execute("SELECT episode FROM episodes WHERE broken ORDER BY episode LIMIT 1").fetchall()
     if broken:
         complain_of_episode(raw, broken[0][0], kinds)
 
@@ -328,9 +322,7 @@ def _notes(raw: Raw) -> list[str]:
     """What a careful reader of the log would mention."""
     notes = []
     if "terminated" not in raw.names:
-        unless = (
-            f" unless column {raw.names['truncated']!r} says otherwise" if "truncated" in raw.names else ""
-        )
+        unless = f" unless column {raw.names['truncated']!r} says otherwise" if "truncated" in raw.names else ""
         notes.append(f"no 'terminated' column: the last row of every episode is taken as its end{unless}")
     [(dropped,)] = raw.connection.execute("SELECT count(*) FILTER (WHERE dropped) FROM episodes").fetchall()
     if dropped:
@@ -338,9 +330,7 @@ def _notes(raw: Raw) -> list[str]:
         theirs = "their last row is" if dropped > 1 else "its last row is"
         notes.append(f"{many} cut off with no next_state: {theirs} left out of the model")
     if "baseline_prob" in raw.names:
-        notes.append(
-            f"column {raw.names['baseline_prob']!r} gives the baseline's probability of each logged action"
-        )
+        notes.append(f"column {raw.names['baseline_prob']!r} gives the baseline's probability of each logged action")
     return notes
 
 

@@ -68,9 +68,7 @@ def family(cell: str, form: Shape) -> str:
         fits = f"CASE WHEN TRY_CAST({cell} AS BIGINT) IS NULL THEN 'huge' ELSE 'integer' END"
         return f"CASE WHEN {cell} IS NOT NULL THEN {fits} END"
     names: dict[Shape, Family] = {"int": "integer", "bool": "boolean", "text": "text", "nested": "nested"}
-    return (
-        f"CASE WHEN {cell} IS NOT NULL THEN '{names[form]}' END" if form in names else "CAST(NULL AS VARCHAR)"
-    )
+    return f"CASE WHEN {cell} IS NOT NULL THEN '{names[form]}' END" if form in names else "CAST(NULL AS VARCHAR)"
 
 
 def label(cell: str, form: Shape, kind: Kind) -> str:

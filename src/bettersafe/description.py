@@ -163,18 +163,14 @@ def _objective(counts: Counts, k: int) -> ObjectiveDescription:
     )
 
 
-def _problems(
-    counts: Counts, objectives: tuple[ObjectiveDescription, ...], coverage: float | None
-) -> list[str]:
+def _problems(counts: Counts, objectives: tuple[ObjectiveDescription, ...], coverage: float | None) -> list[str]:
     """Sentences about what may spoil an improvement."""
     found = []
     if counts.n_episodes < FEW_EPISODES:
         found.append(f"there are only {counts.n_episodes} episodes: bounds from them will be wide")
     for one in objectives:
         if one.reward_min == one.reward_max:
-            found.append(
-                f"{one.title} is {one.reward_min:g} in every row: no policy can change it by its choices"
-            )
+            found.append(f"{one.title} is {one.reward_min:g} in every row: no policy can change it by its choices")
         if math.isnan(one.return_mean):
             found.append(f"{one.title} is derived from the counts: its logged returns are not known")
     rare = int(np.sum(counts.pair_count < FEW))
@@ -212,10 +208,7 @@ def _baseline_problems(counts: Counts) -> list[str]:
         return []
     x = int(over[0])
     more = f" (and {over.size - 1} more states like it)" if over.size > 1 else ""
-    return [
-        f"the logged probabilities of state {counts.state_labels[x]!s} sum to {total[x]:.4g},"
-        f" more than 1{more}"
-    ]
+    return [f"the logged probabilities of state {counts.state_labels[x]!s} sum to {total[x]:.4g}, more than 1{more}"]
 
 
 def _percent(part: int, whole: int) -> str:
