@@ -46,13 +46,9 @@ def print_error(message: str) -> None:
 @contextmanager
 def working(text: str) -> Iterator[Progress]:
     """A spinner with the time on stderr, shown on terminals only; yields a callback that says which round it is."""
-    with Bar(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(text, total=None)
 
         def progress(done: Round) -> None:

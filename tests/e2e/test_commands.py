@@ -1,0 +1,284 @@
+"""The commands, run as a user runs them: a process, a file, an exit code."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bettersafe.policies import read_policy
+from bettersafe.runs import load_run
+
+BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
+
+
+def run(*arguments, code=0, cwd=None):
+    """Run a command, check its exit code; returns (stdout, stderr)."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        [BETTERSAFE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=environment, check=False, timeout=120
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout, done.stderr
+
+
+def write_log(path, rows):
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def visits(n=400, seed=0):
+    """A ward with odd labels: treating early is better for recovery, and no worse for pain; rows shuffled."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for stay in range(n):
+        state, step = "at ease", 0
+        while True:
+            action = rng.choice(["wait & see", "treat “now”"], p=[0.6, 0.4])
+            well = rng.random() < (0.7 if action == "treat “now”" else 0.3)
+            end = rng.random() < 0.4 or step > 8
+            rows.append(
+                {
+                    "stay": f"S-{stay:04d}", "block": step + 1, "zustand": state, "what was done": action,
+                    "recovery": int(well), "pain": round(float(rng.normal(2 - well, 0.1)), 3),
+                }
+            )  # fmt: skip
+            if end:
+                break
+            state, step = ("at ease" if well else "in größter Not"), step + 1
+    rng.shuffle(rows)
+    return rows
+
+
+COLUMNS = ("--episode", "stay", "--step", "block", "--state", "zustand", "--action", "what was done")
+GOALS = ("--objective", "recovery", "--objective", "pain=0", "--lower-is-better", "pain")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return write_log(tmp_path_factory.mktemp("log") / "ward log.csv", visits())
+
+
+def test_describe(log):
+    text, _ = run("describe", log, *COLUMNS, *GOALS)
+    for part in ("400 episodes", "states", "2", "pairs tried", "4 of 4", "recovery", "pain lower is better", "estimated from the data"):
+        assert part in text
+    document = json.loads(run("describe", log, *COLUMNS, *GOALS, "--json")[0])
+    assert document["episodes"] == 400
+    assert document["baseline_coverage"] == pytest.approx(1.0)
+    assert document["objectives"][1]["return_mean"] > 0.0  # shown as the cost that it is
+
+
+def test_improve_show_and_read_again(log, tmp_path):
+    folder = tmp_path / "a run"
+    text, _ = run("improve", log, "-o", folder, *COLUMNS, *GOALS, "--epsilon", 0.5)
+    assert "recovery" in text
+    assert "better" in text
+    assert "worse" not in text.replace("in größter Not", "")
+    assert sorted(p.name for p in folder.iterdir()) == ["policy.parquet", "run.json"]
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+    shown, _ = run("show", folder)
+    assert "in größter Not" in shown
+    assert "treat “now”" in shown
+
+    saved = load_run(folder)
+    assert saved.changed
+    assert np.all(saved.policy_return >= saved.baseline_return - 1e-9)
+    assert saved.policy.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    again = read_policy(folder / "policy.parquet", saved.state_labels, saved.action_labels)
+    assert np.array_equal(again, saved.policy)
+
+    document = json.loads(run("show", folder, "--json")[0])
+    assert document["schema"] == "run/1"
+    assert document["data"]["episodes"] == 400
+    assert len(document["data"]["sha256"]) == 64
+    assert document["objectives"][1]["policy_return"] <= document["objectives"][1]["baseline_return"] + 1e-9  # pain
+
+
+def test_the_same_input_gives_the_same_bytes(log, tmp_path):
+    for name in ("one", "two"):
+        run("improve", log, "-o", tmp_path / name, *COLUMNS, *GOALS)
+    assert (tmp_path / "one/policy.parquet").read_bytes() == (tmp_path / "two/policy.parquet").read_bytes()
+
+
+def test_engines_and_methods(log, tmp_path):
+    returns = {}
+    for name, options in {
+        "native": ("--engine", "native"),
+        "highs": ("--engine", "highs"),
+        "adv": ("--method", "adv-linearized"),
+        "lin": ("--method", "linearized"),
+        "l1": ("--error-kind", "l1", "--support", 2),
+    }.items():
+        document = json.loads(run("improve", log, "-o", tmp_path / name, *COLUMNS, *GOALS, *options, "--json")[0])
+        returns[name] = document["objectives"][0]["policy_return"]
+    assert returns["native"] == pytest.approx(returns["highs"], abs=1e-6)
+    assert returns["native"] <= returns["adv"] + 1e-9 <= returns["lin"] + 2e-9
+
+
+def test_task_file(log, tmp_path):
+    (tmp_path / "ward.csv").write_bytes(log.read_bytes())
+    task = tmp_path / "task.toml"
+    task.write_text(
+        """
+data = "ward.csv"
+epsilon = 0.5
+[columns]
+episode = "stay"
+step = "block"
+state = "zustand"
+action = "what was done"
+[objectives.recovery]
+label = "Recovered"
+unit = "visits"
+[objectives.pain]
+lower_is_better = true
+weight = 0.0
+[derived]
+rare = { below = 5, reward = -1 }
+""",
+        encoding="utf-8",
+    )
+    text, _ = run("improve", "--task", task, "-o", tmp_path / "run")
+    assert "Recovered (visits)" in text
+    assert "rare" in text
+    bolder = json.loads(run("improve", "--task", task, "--epsilon", "inf", "-o", tmp_path / "bold", "--json")[0])
+    assert bolder["epsilon"] == "inf"
+    assert bolder["settings"]["epsilon"] == "inf"
+    task.write_text('data = "ward.csv"\nepsilom = 0.5\n', encoding="utf-8")
+    _, error = run("describe", "--task", task, code=1)
+    assert "has no setting 'epsilom'" in error
+    assert "Did you mean 'epsilon'?" in error
+
+
+def test_keep_the_baseline_has_its_own_exit_code(log, tmp_path):
+    text, _ = run("improve", log, "-o", tmp_path / "zero", *COLUMNS, *GOALS, "--epsilon", 0, code=3)
+    assert "The baseline is returned: epsilon is 0." in text
+    saved = load_run(tmp_path / "zero")
+    assert np.array_equal(saved.policy, saved.baseline)
+    run("improve", log, "-o", tmp_path / "none", *COLUMNS, "--objective", "recovery=0", code=3)
+
+
+def test_given_baselines(log, tmp_path):
+    states, actions = ("at ease", "in größter Not"), ("treat “now”", "wait & see")
+
+    def baseline(name, rows):
+        return write_log(tmp_path / name, [dict(zip(("state", "action", "probability"), row, strict=True)) for row in rows])
+
+    good = [(s, a, p) for s in states for a, p in zip(actions, (0.4, 0.6), strict=True)]
+    text, _ = run("improve", log, "-o", tmp_path / "given", *COLUMNS, *GOALS, "--baseline", baseline("good.csv", good))
+    assert "given in good.csv" in text
+    extra = [(s, a, p) for s in states for a, p in ((*zip(actions, (0.4, 0.5), strict=True),) + (("operate", 0.1),))]
+    run("improve", log, "-o", tmp_path / "more", *COLUMNS, *GOALS, "--baseline", baseline("more.csv", extra))
+    assert load_run(tmp_path / "more").action_labels.tolist() == ["operate", "treat “now”", "wait & see"]
+
+    for rows, message in (
+        ([*good, ("in Not", actions[0], 0.1)], "state in Not in bad.csv, row 5, is not in the data"),
+        ([(s, a, 0.4) for s, a, _ in good], "state at ease sum to 0.8, not 1"),
+        (good[:2], "no row for state in größter Not"),
+        ([*good, good[0]], "stands 2 times in bad.csv"),
+        ([(s, a, p * 3 - 0.7) for s, a, p in good], "must be in [0, 1]"),
+        ([(s, a, float(a == actions[0])) for s, a, _ in good], "never plays action"),
+    ):
+        _, error = run("improve", log, "-o", tmp_path / "bad", *COLUMNS, *GOALS, "--baseline", baseline("bad.csv", rows), code=1)
+        assert message in error.replace("\n", " ")
+        assert not (tmp_path / "bad").exists()
+    _, error = run("describe", log, *COLUMNS, *GOALS, "--baseline", tmp_path / "gone.csv", code=1)
+    assert "there is no policy file" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: [{**r, "recovery": "n/a" if i == 15 else r["recovery"]} for i, r in enumerate(rows)], "line 17"),
+        (lambda rows: [{k: v for k, v in r.items() if k != "zustand"} for r in rows], "--state"),
+        (lambda rows: [*rows, rows[3]], "steps must be unique within an episode"),
+        (lambda rows: [r for i, r in enumerate(rows) if r["block"] != 2 or i % 3], "step"),
+        (lambda rows: [{**r, "pain": "inf"} for r in rows], "finite"),
+    ],
+    ids=["text", "missing column", "duplicate", "gap", "infinite"],
+)
+def test_bad_logs_get_one_sentence_and_leave_nothing(change, message, tmp_path):
+    path = write_log(tmp_path / "bad.csv", change(visits(60)))
+    _, error = run("improve", path, "-o", tmp_path / "run", *COLUMNS, *GOALS, code=1)
+    assert error.startswith("Error: ")
+    assert message in error
+    assert "bad.csv" in error
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--objective", "recovry"), 1, "Did you mean 'recovery'?"),
+        (("--objective", "recovery", "--discount", "1.0"), 1, "must be in [0, 1)"),
+        (("--objective", "recovery", "--discount", "x"), 2, "not a number"),
+        (("--objective", "recovery", "--lower-is-better", "pane"), 1, "there is no such objective"),
+        (("--objective", "recovery=-1"), 1, "weight of recovery"),
+        (("--objective", "recovery", "--epsilon", "-1"), 1, "epsilon must be 0 or more"),
+        (("--objective", "recovery", "--delta", "0"), 1, "delta must be a probability"),
+        (("--objective", "recovery", "--method", "s_opt"), 1, "Did you mean 's-opt'?"),
+        (("--objective", "recovery", "--rare-reward", "-5"), 2, "--rare-below"),
+        ((), 1, "--objective"),
+    ],
+)
+def test_wrong_options(log, tmp_path, options, code, message):
+    _, error = run("improve", log, "-o", tmp_path / "run", *COLUMNS, *options, code=code)
+    assert message in error.replace("\n", " ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_usage():
+    assert "DATA" in run("improve", code=2)[1]
+    assert "no such" in run("improv", code=2)[1].lower()
+    for command in ("describe", "improve", "show", "demo"):
+        text, _ = run(command, "--help")
+        assert "Example" in text
+    assert run("--version")[0].startswith("bettersafe 0.")
+
+
+def test_a_run_is_not_overwritten_or_trusted_blindly(log, tmp_path):
+    folder = tmp_path / "run"
+    run("improve", log, "-o", folder, *COLUMNS, *GOALS)
+    _, error = run("improve", log, "-o", folder, *COLUMNS, *GOALS, code=1)
+    assert "already holds a run" in error
+    run("improve", log, "-o", folder, *COLUMNS, *GOALS, "--force")
+    other = tmp_path / "notes"
+    other.mkdir()
+    (other / "mine.txt").write_text("keep me")
+    _, error = run("improve", log, "-o", other, *COLUMNS, *GOALS, "--force", code=1)
+    assert "is not a run directory" in error
+    assert (other / "mine.txt").read_text() == "keep me"
+    assert "has no run.json" in run("show", other, code=1)[1]
+
+    policy = folder / "policy.parquet"
+    content = bytearray(policy.read_bytes())
+    content[len(content) // 2] ^= 1
+    policy.write_bytes(bytes(content))
+    assert "is not the file that this run was saved with" in run("show", folder, code=1)[1].replace("\n", " ")
+    document = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**document, "schema": "run/99"}))
+    assert "schema 'run/99'" in run("show", folder, code=1)[1].replace("\n", " ")
+
+
+def test_demo(tmp_path):
+    text, _ = run("demo", "--patients", 3000, "-o", tmp_path / "sepsis")
+    assert "3,000 patients" in text
+    assert "bettersafe" in text
+    assert "Largest changes" in run("show", tmp_path / "sepsis/run")[0]
+    described, _ = run("describe", tmp_path / "sepsis/cohort.parquet", "--objective", "survival")
+    assert "3,000 episodes" in described
+    assert "exists" in run("demo", "--patients", 3000, "-o", tmp_path / "sepsis", code=1)[1]
+    document = json.loads(run("demo", "--patients", 3000, "--seed", 1, "--json")[0])
+    assert set(document["policies"]) == {"the clinicians", "plain RL", "bettersafe"}

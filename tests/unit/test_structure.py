@@ -1,0 +1,101 @@
+"""The shape of the house: imports point one way, names are where the package says, the README's code runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import bettersafe
+
+SOURCE = Path(bettersafe.__file__).parent
+ROOT = Path(__file__).parents[2]
+
+# Each module may import those before it (and its own folder). Only envs and demo may see a true MDP.
+ORDER = [
+    "errors", "_native", "linear", "mdp", "lp", "data", "tally", "counts", "logs", "description", "model", "improve", "cmdp",
+    "policies", "runs", "envs", "demo", "task", "printing", "cli",
+]  # fmt: skip
+LAZY = {("data", "logs"), ("counts", "logs")}  # a verb that hands its work on, imported when it is called
+
+
+def part_of(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Parts of the package that a module imports when it runs (not those for type checkers)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    checking = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in ast.walk(branch)
+    }
+    for node in ast.walk(tree):
+        if id(node) in checking:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module == "bettersafe":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bettersafe."):
+            yield node.module.split(".")[1]
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    part = part_of(path)
+    if part == "__init__":
+        return
+    assert part in ORDER, f"say in ORDER where {part} stands"
+    for other in imports(path):
+        if other != part and (part, other) not in LAZY:
+            assert ORDER.index(other) < ORDER.index(part), f"{part} must not import {other}"
+        if other == "envs":
+            assert part in ("envs", "demo")
+
+
+def test_every_public_name_is_there_and_documented():
+    assert set(bettersafe.__all__) == set(bettersafe._MODULE)
+    for name in bettersafe.__all__:
+        assert getattr(bettersafe, name).__doc__, name
+    assert dir(bettersafe) == sorted(bettersafe.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = bettersafe.nothing
+
+
+def test_nothing_unsafe_or_global():
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\bpickle\b|allow_pickle=True|np\.random\.(seed|rand|normal|choice)\(", text), path
+
+
+def test_code_in_the_readme_runs(tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    lines = ["episode,step,state,action,survival,pain,next_state,terminated"]
+    for episode in range(40):
+        acts = ("wait", "treat") if episode % 2 else ("treat", "treat")
+        lines.append(f"{episode},0,stable,{acts[0]},0,{2 - episode % 2},worse,false")
+        lines.append(f"{episode},1,worse,{acts[1]},{episode % 3 > 0:d},5,,true")
+    Path("visits.csv").write_text("\n".join(lines), encoding="utf-8")
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+    assert "estimated model" in capsys.readouterr().out
+
+
+def test_links_of_the_docs_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_command_is_in_the_readme_or_its_docs():
+    from bettersafe.cli import app
+
+    text = "\n".join(p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))])
+    for command in app.registered_commands:
+        assert f"{command.callback.__name__}" in text
