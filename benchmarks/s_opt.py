@@ -159,7 +159,9 @@ def one_scale(n_states):
 
 def optimum(quick):
     print("\n### Optimum of a constrained MDP (25 actions, all available, 20 successors, one threshold)\n")
-    print("| states | column generation | HiGHS, interior point | times slower | difference in J_0 |\n|---|---|---|---|---|")
+    print(
+        "| states | column generation | HiGHS, interior point | times slower | difference in J_0 |\n|---|---|---|---|---|"
+    )
     for n_states in (100,) if quick else (100, 752):
         model, baseline = random_model(n_states, visited=25, successors=20, n_objectives=2)
         floor = float(policy_values(model.mdp, baseline)[0][1] @ model.mdp.initial)

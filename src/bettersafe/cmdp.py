@@ -23,7 +23,7 @@ from scipy import sparse
 
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_vector
 from bettersafe.lp import highs
-from bettersafe.mdp import MDP, frozen, occupancy, policy_values, scalarize
+from bettersafe.mdp import MDP, frozen, occupancy, policy_values, scalar_values
 
 Floats = npt.NDArray[np.float64]
 Engine = Literal["auto", "lp", "columns"]
@@ -102,7 +102,6 @@ def optimal_policy(mdp: MDP, preference: Floats, *, start: Floats | None = None)
 
     A state without pairs gets a uniform row. Ties keep what is played already, so that the search ends.
     """
-    scalar = scalarize(mdp, preference)
     acting = np.flatnonzero(np.diff(mdp.state_ptr) > 0)
     first = mdp.state_ptr[acting]
     played = first.copy()
@@ -113,7 +112,7 @@ def optimal_policy(mdp: MDP, preference: Floats, *, start: Floats | None = None)
         policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
         policy[acting] = 0.0
         policy[acting, mdp.pair_action[played]] = 1.0
-        v, q = policy_values(scalar, policy, guess=v)
+        v, q = scalar_values(mdp, policy, preference, guess=v)
         best = _argmax(q[0], mdp, acting)
         # a gain below the error of evaluation is none
         noise = 1e-11 * max(float(np.max(np.abs(q))), 1e-300) / (1.0 - float(mdp.discount[0]))

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from bettersafe import linear, lp
 from bettersafe.errors import ParameterError, check_epsilon, check_vector
-from bettersafe.mdp import MDP, by_state, check_policy, dense_q, frozen, policy_values, scalarize
+from bettersafe.mdp import MDP, by_state, check_policy, dense_q, frozen, policy_values, scalar_values
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -38,7 +38,7 @@ Method = Literal["s-opt", "adv-linearized", "linearized"]
 METHODS: tuple[Method, ...] = ("s-opt", "adv-linearized", "linearized")
 
 FIRST_TOL = 1e-8
-"""Backward error of the first evaluations; it is tightened to linear.RESIDUAL_TOL as the policy settles."""
+"""Backward error of the second round's evaluation, when the policy still moves a lot; then linear.RESIDUAL_TOL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def _improve(
     deviation = np.abs(search.policy - base)
     pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
     spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
-    policy_v, _ = policy_values(mdp, search.policy)
+    policy_v, _ = policy_values(mdp, search.policy, guess=search.baseline_v)
     return Improvement(
         method=method,
         policy=search.policy,
@@ -272,78 +272,75 @@ def iterate(
     every_action = math.isinf(epsilon) and mdp.n_pairs < mdp.n_states * mdp.n_actions
     if every_action:
         entry_state = np.repeat(np.arange(mdp.n_states), mdp.n_actions)
-        entry_action = np.tile(np.arange(mdp.n_actions), mdp.n_states)
+        entry_index = np.arange(mdp.n_states * mdp.n_actions)
         ptr = np.arange(mdp.n_states + 1) * mdp.n_actions
         entry_error = np.zeros(entry_state.size)
     else:
-        entry_state, entry_action, ptr, entry_error = mdp.pair_state, mdp.pair_action, mdp.state_ptr, error
+        entry_state, entry_index, ptr, entry_error = mdp.pair_state, mdp.pair_index, mdp.state_ptr, error
 
-    def entries(mdp_of_q: MDP, v: Floats, q: Floats) -> Floats:
-        """Advantages q − v at the entries, shape [·, F]."""
-        table = dense_q(mdp_of_q, q).reshape(q.shape[0], -1) if every_action else q
-        return table - v[:, entry_state]
+    def advantages(v: Floats, q: Floats, unseen_value: Floats) -> Floats:
+        """Q − v at the entries, shape [m, F]."""
+        table = dense_q(mdp, q, unseen_value=unseen_value).reshape(q.shape[0], -1) if every_action else q
+        return np.asarray(table - v[:, entry_state])
 
     base_v, base_q = policy_values(mdp, baseline)
-    advantage = entries(mdp, base_v, base_q)
+    rows = advantages(base_v, base_q, mdp.unseen_value)
+    sizes = _sizes(mdp.reward, mdp.unseen_value)
     for k in range(mdp.n_objectives):
-        _quantise(advantage[k], noise(mdp, base_v[k], k))
+        _quantise(rows[k], _noise(base_v[k], sizes[k], float(mdp.discount[k])))
     programs = lp.Programs(
         ptr=ptr,
-        baseline=baseline[entry_state, entry_action],
+        baseline=baseline.take(entry_index),
         error=entry_error,
-        rows=advantage if constrained else np.empty((0, entry_state.size)),
+        rows=rows if constrained else rows[:0],
         epsilon=epsilon,
     )
 
+    # With equal discounts there is one reward to evaluate, r_λ; otherwise d of them, mixed afterwards.
     equal_discounts = bool(np.all(mdp.discount == mdp.discount[0]))
-    scalar = scalarize(mdp, preference) if equal_discounts else mdp
-    weights = np.ones(1) if equal_discounts else preference
-    policy = baseline
-    v, q = (preference @ base_v)[None, :] if equal_discounts else base_v, base_q
+    mix = np.ones(1) if equal_discounts else preference
     if equal_discounts:
-        q = (preference @ base_q)[None, :]
+        v, q, unseen_value = ((preference @ table)[None, :] for table in (base_v, base_q, mdp.unseen_value))
+        sizes = _sizes((preference @ mdp.reward)[None, :], unseen_value)
+    else:
+        v, q, unseen_value = base_v, base_q, mdp.unseen_value
+    policy = best_policy = baseline
+    best_return = -math.inf
     tol = linear.RESIDUAL_TOL
-    best_policy, best_return = baseline, float(weights @ v @ mdp.initial)
     warm: lp.WarmStart | None = None
-    solution: lp.Solution | None = None
     converged = False
-    rounds = 0
     for rounds in range(1, max_rounds + 1):
-        if rounds > 1:
-            v, q = policy_values(scalar, policy, guess=v, tol=tol)
-        objective = weights @ entries(scalar, v, q)
-        grid = _quantise(objective, sum(w * noise(scalar, v[k], k, tol) for k, w in enumerate(weights)))
+        if rounds > 1 and equal_discounts:
+            v, q = scalar_values(mdp, policy, preference, guess=v, tol=tol)
+        elif rounds > 1:
+            v, q = policy_values(mdp, policy, guess=v, tol=tol)
+        objective = mix @ advantages(v, q, unseen_value)
+        error_of = [_noise(v[k], sizes[k], float(mdp.discount[k]), tol) for k in range(mix.size)]
+        grid = _quantise(objective, float(mix @ error_of))
         solution = lp.solve(programs, objective, engine=engine_name, warm=warm)
         warm = solution.warm
-        current = policy[entry_state, entry_action]
-        gain = float(
-            np.max(
-                np.bincount(entry_state, weights=(solution.policy - current) * objective, minlength=1),
-                initial=0.0,
-            )
-        )
-        scalar_return = float(weights @ v @ mdp.initial)
+        gains = (solution.policy - policy.take(entry_index)) * objective
+        gain = float(np.max(np.bincount(entry_state, weights=gains), initial=0.0))
+        scalar_return = float(mix @ v @ mdp.initial)
         if progress is not None:
             progress(Round(number=rounds, gain=gain, scalar_return=scalar_return))
+        if not equal_discounts and scalar_return <= best_return + grid:
+            converged = True  # it no longer rises: the best one met is kept
+            break
         settled = gain <= grid
-        if not equal_discounts:  # no monotone improvement to rely on: remember the best
-            if rounds > 1 and scalar_return <= best_return + grid:
-                converged = True
-                break
-            best_policy, best_return = policy, scalar_return
         if settled and tol > linear.RESIDUAL_TOL:
-            tol = linear.RESIDUAL_TOL
+            tol = linear.RESIDUAL_TOL  # the same policy once more, looked at closely
             continue
+        best_policy, best_return = policy, scalar_return
         policy = baseline.copy()
-        policy[entry_state, entry_action] = solution.policy
+        policy.put(entry_index, solution.policy)
         if settled:
             converged = True
             best_policy = policy
             break
-        tol = FIRST_TOL if rounds == 1 else max(linear.RESIDUAL_TOL, tol * 1e-2)
         if equal_discounts:
             best_policy = policy
-    assert solution is not None
+        tol = FIRST_TOL if rounds == 1 else linear.RESIDUAL_TOL
     return Search(
         policy=frozen(best_policy, np.float64),
         baseline_v=base_v,
@@ -355,13 +352,19 @@ def iterate(
     )
 
 
-def noise(mdp: MDP, v: Floats, k: int, tol: float = linear.RESIDUAL_TOL) -> float:
-    """How far q_k and v_k may be off because equations are solved to ``tol``, not exactly."""
-    size = max(
-        float(np.max(np.abs(mdp.reward[k]), initial=0.0)),
-        float(np.max(np.abs(mdp.unseen_value[k]), initial=0.0)),
+def _sizes(reward: Floats, unseen_value: Floats) -> Floats:
+    """Largest reward or unseen value of every objective, shape [m]."""
+    return np.array(
+        [
+            max(np.max(np.abs(r), initial=0.0), np.max(np.abs(u), initial=0.0))
+            for r, u in zip(reward, unseen_value, strict=True)
+        ]
     )
-    return linear.value_error_bound(v, np.array([size]), float(mdp.discount[k]), tol)
+
+
+def _noise(v: Floats, size: float, discount: float, tol: float = linear.RESIDUAL_TOL) -> float:
+    """How far q and v may be off because equations are solved to ``tol``, not exactly; rewards are at most ``size``."""
+    return linear.value_error_bound(v, np.array([size]), discount, tol)
 
 
 def _quantise(values: Floats, size: float) -> float:

@@ -28,8 +28,8 @@ DENSE_STATES = 2000
 MAX_PRODUCTS = 2000
 """Matrix products after which the iteration gives up and the direct solver takes over."""
 
-THREADED_NONZEROS = 400_000
-"""Below this one core is quicker than two."""
+THREADED_NONZEROS = 20_000
+"""Times right-hand sides: below this one core is quicker than two."""
 
 
 def cores() -> int:
@@ -78,7 +78,9 @@ def solve_values(
     kernel = _native.kernel
     if kernel is not None:
         v = np.zeros_like(rhs) if guess is None else np.array(guess, dtype=np.float64)
-        n_threads = threads if threads is not None else (cores() if transition.nnz > THREADED_NONZEROS else 1)
+        n_threads = (
+            threads if threads is not None else (cores() if transition.nnz * rhs.shape[0] > THREADED_NONZEROS else 1)
+        )
         residual, _ = kernel.solve_values(
             ptr, weight, transition.indptr, transition.indices, transition.data,
             discount, rhs, v, tol, MAX_PRODUCTS, n_threads,

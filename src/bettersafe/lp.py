@@ -40,8 +40,8 @@ ENGINES: tuple[Engine, ...] = ("auto", "native", "highs")
 ACCEPTED_GAP = 1e-9
 """Gap, as a share of the objective's half-range over the state's free actions, up to which a state counts as solved."""
 
-THREADED_STATES = 5_000
-"""Below this many states one core is quicker than two."""
+THREADED_ENTRIES = 4_000
+"""Below this many entries one core is quicker than two."""
 
 HIGHS_BLOCK = 4_000
 """Entries per block program given to HiGHS: large enough to amortise its set-up, small enough to stay quick."""
@@ -189,7 +189,7 @@ def _solve_native(programs: Programs, objective: Floats, warm: WarmStart | None,
     policy = np.empty(n_entries)
     gap = np.empty(n_states)
     status = np.empty(n_states, dtype=np.int8)
-    n_threads = threads if threads is not None else (linear.cores() if n_states >= THREADED_STATES else 1)
+    n_threads = threads if threads is not None else (linear.cores() if n_entries >= THREADED_ENTRIES else 1)
     pivots = kernel.solve_programs(
         programs.ptr, programs.baseline, objective, programs.error, programs.rows, programs.epsilon,
         warm.basis, warm.at_upper, policy, gap, status, n_threads,

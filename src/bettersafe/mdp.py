@@ -11,7 +11,8 @@ never tried; what playing it is worth is said by ``unseen_value``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -146,6 +147,11 @@ class MDP:
         """P."""
         return int(self.pair_state.size)
 
+    @cached_property
+    def pair_index(self) -> Ints:
+        """Where every pair stands in a flattened [X, A] table, shape [P]."""
+        return frozen(self.pair_state * self.n_actions + self.pair_action, np.int64)
+
 
 def _kernel_ready(matrix: sparse.csr_array) -> sparse.csr_array:
     """Sorted, summed, read-only CSR whose two index arrays share one integer type, as the kernel and SciPy want."""
@@ -225,18 +231,6 @@ def check_policy(
     return frozen(exact, np.float64)
 
 
-def scalarize(mdp: MDP, preference: Floats) -> MDP:
-    """The same MDP with the one reward r_λ = Σ_k λ_k r_k; all discounts must be equal."""
-    if np.any(mdp.discount != mdp.discount[0]):
-        raise ParameterError("objectives with different discounts have no common scalar reward.")
-    return replace(
-        mdp,
-        reward=(preference @ mdp.reward)[None, :],
-        unseen_value=(preference @ mdp.unseen_value)[None, :],
-        discount=mdp.discount[:1],
-    )
-
-
 def policy_values(
     mdp: MDP, policy: Floats, *, guess: Floats | None = None, tol: float = linear.RESIDUAL_TOL
 ) -> tuple[Floats, Floats]:
@@ -250,19 +244,40 @@ def policy_values(
         guess: A v to start from, shape [d, X]; saves time, never changes the answer beyond rounding.
         tol: Backward error allowed in the solve.
     """
-    weight = policy[mdp.pair_state, mdp.pair_action]
+    return _values(mdp, policy, mdp.reward, mdp.unseen_value, mdp.discount, guess, tol)
+
+
+def scalar_values(
+    mdp: MDP,
+    policy: Floats,
+    preference: Floats,
+    *,
+    guess: Floats | None = None,
+    tol: float = linear.RESIDUAL_TOL,
+) -> tuple[Floats, Floats]:
+    """Values of the one reward r_λ = Σ_k λ_k r_k: v [1, X] and q [1, P]; all discounts must be equal."""
+    if np.any(mdp.discount != mdp.discount[0]):
+        raise ParameterError("objectives with different discounts have no common scalar reward.")
+    reward, unseen_value = (preference @ mdp.reward)[None, :], (preference @ mdp.unseen_value)[None, :]
+    return _values(mdp, policy, reward, unseen_value, mdp.discount[:1], guess, tol)
+
+
+def _values(
+    mdp: MDP, policy: Floats, reward: Floats, unseen_value: Floats, discount: Floats, guess: Floats | None, tol: float
+) -> tuple[Floats, Floats]:
+    weight = policy.take(mdp.pair_index)
     unseen_mass = np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
-    v = np.empty((mdp.n_objectives, mdp.n_states))
-    q = np.empty((mdp.n_objectives, mdp.n_pairs))
-    rhs = np.array([by_state(mdp, weight * reward) for reward in mdp.reward]) + unseen_mass * mdp.unseen_value
-    for gamma in np.unique(mdp.discount):
-        same = mdp.discount == gamma
+    v = np.empty((discount.size, mdp.n_states))
+    q = np.empty((discount.size, mdp.n_pairs))
+    rhs = np.array([by_state(mdp, weight * r) for r in reward]) + unseen_mass * unseen_value
+    for gamma in np.unique(discount):
+        same = discount == gamma
         start = None if guess is None else guess[same]
         v[same] = linear.solve_values(
             mdp.state_ptr, weight, mdp.transition, float(gamma), rhs[same], guess=start, tol=tol
         )
-    for k, gamma in enumerate(mdp.discount):
-        q[k] = mdp.reward[k] + gamma * (mdp.transition @ v[k])
+    for k, gamma in enumerate(discount):
+        q[k] = reward[k] + gamma * (mdp.transition @ v[k])
     return v, q
 
 
@@ -274,13 +289,14 @@ def expected_return(mdp: MDP, policy: Floats) -> Floats:
 
 def occupancy(mdp: MDP, policy: Floats, k: int = 0) -> Floats:
     """Expected discounted visits ν(x) = Σ_t γ_k^t P(x_t = x | π), shape [X]."""
-    weight = policy[mdp.pair_state, mdp.pair_action]
+    weight = policy.take(mdp.pair_index)
     return linear.solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)
 
 
-def dense_q(mdp: MDP, q: Floats) -> Floats:
-    """Q [d, P] spread to [d, X, A]; pairs that are not stored get their unseen value."""
-    table = np.repeat(mdp.unseen_value[:, :, None], mdp.n_actions, axis=2)
+def dense_q(mdp: MDP, q: Floats, *, unseen_value: Floats | None = None) -> Floats:
+    """Q [m, P] spread to [m, X, A]; pairs that are not stored get the MDP's unseen value, or the one given [m, X]."""
+    value = mdp.unseen_value if unseen_value is None else unseen_value
+    table = np.repeat(value[:, :, None], mdp.n_actions, axis=2)
     table[:, mdp.pair_state, mdp.pair_action] = q
     return table
 

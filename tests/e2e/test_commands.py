@@ -22,7 +22,13 @@ def run(*arguments, code=0, cwd=None):
     """Run a command, check its exit code; returns (stdout, stderr)."""
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
     done = subprocess.run(
-        [BETTERSAFE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=environment, check=False, timeout=120
+        [BETTERSAFE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
@@ -71,7 +77,16 @@ def log(tmp_path_factory):
 
 def test_describe(log):
     text, _ = run("describe", log, *COLUMNS, *GOALS)
-    for part in ("400 episodes", "states", "2", "pairs tried", "4 of 4", "recovery", "pain lower is better", "estimated from the data"):
+    for part in (
+        "400 episodes",
+        "states",
+        "2",
+        "pairs tried",
+        "4 of 4",
+        "recovery",
+        "pain lower is better",
+        "estimated from the data",
+    ):
         assert part in text
     document = json.loads(run("describe", log, *COLUMNS, *GOALS, "--json")[0])
     assert document["episodes"] == 400
@@ -174,12 +189,14 @@ def test_given_baselines(log, tmp_path):
     states, actions = ("at ease", "in größter Not"), ("treat “now”", "wait & see")
 
     def baseline(name, rows):
-        return write_log(tmp_path / name, [dict(zip(("state", "action", "probability"), row, strict=True)) for row in rows])
+        return write_log(
+            tmp_path / name, [dict(zip(("state", "action", "probability"), row, strict=True)) for row in rows]
+        )
 
     good = [(s, a, p) for s in states for a, p in zip(actions, (0.4, 0.6), strict=True)]
     text, _ = run("improve", log, "-o", tmp_path / "given", *COLUMNS, *GOALS, "--baseline", baseline("good.csv", good))
     assert "given in good.csv" in text
-    extra = [(s, a, p) for s in states for a, p in ((*zip(actions, (0.4, 0.5), strict=True),) + (("operate", 0.1),))]
+    extra = [(s, a, p) for s in states for a, p in ((actions[0], 0.4), (actions[1], 0.5), ("operate", 0.1))]
     run("improve", log, "-o", tmp_path / "more", *COLUMNS, *GOALS, "--baseline", baseline("more.csv", extra))
     assert load_run(tmp_path / "more").action_labels.tolist() == ["operate", "treat “now”", "wait & see"]
 
@@ -191,7 +208,9 @@ def test_given_baselines(log, tmp_path):
         ([(s, a, p * 3 - 0.7) for s, a, p in good], "must be in [0, 1]"),
         ([(s, a, float(a == actions[0])) for s, a, _ in good], "never plays action"),
     ):
-        _, error = run("improve", log, "-o", tmp_path / "bad", *COLUMNS, *GOALS, "--baseline", baseline("bad.csv", rows), code=1)
+        _, error = run(
+            "improve", log, "-o", tmp_path / "bad", *COLUMNS, *GOALS, "--baseline", baseline("bad.csv", rows), code=1
+        )
         assert message in error.replace("\n", " ")
         assert not (tmp_path / "bad").exists()
     _, error = run("describe", log, *COLUMNS, *GOALS, "--baseline", tmp_path / "gone.csv", code=1)

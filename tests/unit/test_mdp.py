@@ -16,7 +16,7 @@ from bettersafe.mdp import (
     expected_return,
     occupancy,
     policy_values,
-    scalarize,
+    scalar_values,
 )
 from oracles import dense_values
 
@@ -112,12 +112,15 @@ def test_occupancy_gives_the_return():
         assert visits @ np.sum(policy * reward[k], axis=1) == pytest.approx(expected_return(mdp, policy)[k])
 
 
-def test_scalarize():
+def test_scalar_values():
     mdp, policy = random_mdp(4, discount=(0.9, 0.9))
     weights = np.array([0.3, 2.0])
-    assert expected_return(scalarize(mdp, weights), policy)[0] == pytest.approx(weights @ expected_return(mdp, policy))
+    v, q = policy_values(mdp, policy)
+    scalar_v, scalar_q = scalar_values(mdp, policy, weights)
+    assert scalar_v[0] == pytest.approx(weights @ v)
+    assert scalar_q[0] == pytest.approx(weights @ q)
     with pytest.raises(ParameterError, match="different discounts"):
-        scalarize(random_mdp(4)[0], weights)
+        scalar_values(random_mdp(4)[0], policy, weights)
 
 
 def good():

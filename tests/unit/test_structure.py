@@ -96,6 +96,8 @@ def test_links_of_the_docs_lead_somewhere():
 def test_every_command_is_in_the_readme_or_its_docs():
     from bettersafe.cli import app
 
-    text = "\n".join(p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))])
+    text = "\n".join(
+        p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    )
     for command in app.registered_commands:
         assert f"{command.callback.__name__}" in text

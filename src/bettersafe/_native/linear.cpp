@@ -95,11 +95,16 @@ private:
 };
 
 template <typename Index>
+bool merges(const PolicyMatrix<Index>& matrix) {
+    return matrix.indptr[matrix.ptr[matrix.n_states]] <= kMergeNonzeros;
+}
+
+template <typename Index>
 class Solver {
 public:
     Solver(const PolicyMatrix<Index>& matrix, int threads)
         : m_(matrix), n_(matrix.n_states), blocks_((n_ + kBlock - 1) / kBlock), team_(threads) {
-        if (m_.indptr[m_.ptr[n_]] <= kMergeNonzeros) merge();
+        if (merges(m_)) merge();
     }
 
     SolveReport solve(const double* rhs, double* v, double tol, std::int64_t max_products) {
@@ -162,11 +167,12 @@ private:
     Team team_;
     std::vector<std::int64_t> row_;      // P_π as CSR, when merged; else empty
     std::vector<Index> column_;
-    std::vector<double> probability_;
+    std::vector<double> probability_, stay_;
 
     void merge() {
         const std::size_t most = static_cast<std::size_t>(m_.indptr[m_.ptr[n_]]);
         row_.resize(n_ + 1);
+        stay_.assign(n_, 0.0);
         column_.resize(most);
         probability_.resize(most);
         std::vector<std::int64_t> owner(n_, -1), slot(n_);  // which row last used a column, and where it stands there
@@ -178,6 +184,7 @@ private:
                 if (w == 0.0) continue;
                 for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {
                     const Index y = m_.indices[i];
+                    if (y == x) stay_[x] += w * m_.data[i];
                     if (owner[y] == x) {
                         probability_[slot[y]] += w * m_.data[i];
                     } else {
@@ -246,16 +253,19 @@ private:
     void diagonal(double* scale) {
         by_block([&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t x = begin; x < end; ++x) {
-                double stay = 0.0;
-                for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
-                    const Index* first = m_.indices + m_.indptr[s];
-                    const Index* last = m_.indices + m_.indptr[s + 1];
-                    const Index* found = std::lower_bound(first, last, static_cast<Index>(x));
-                    if (found != last && *found == x) stay += m_.weight[s] * m_.data[found - m_.indices];
-                }
-                scale[x] = 1.0 / (1.0 - m_.discount * stay);
+                scale[x] = 1.0 / (1.0 - m_.discount * (row_.empty() ? stays(x) : stay_[x]));
             }
         });
+    }
+    double stays(std::int64_t x) const {
+        double sum = 0.0;
+        for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
+            const Index* first = m_.indices + m_.indptr[s];
+            const Index* last = m_.indices + m_.indptr[s + 1];
+            const Index* found = std::lower_bound(first, last, static_cast<Index>(x));
+            if (found != last && *found == x) sum += m_.weight[s] * m_.data[found - m_.indices];
+        }
+        return sum;
     }
 };
 
@@ -264,11 +274,23 @@ private:
 template <typename Index>
 SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
                          double tol, std::int64_t max_products, int threads) {
-    Solver<Index> solver(matrix, std::max(1, threads));
+    // Small matrices: one right-hand side per thread. Large ones: all threads on one product.
+    const bool small = merges(matrix);
+    Solver<Index> solver(matrix, small ? 1 : std::max(1, threads));
+    std::vector<SolveReport> reports(n_rhs);
+    std::atomic<std::int64_t> next{0};
+    auto work = [&] {
+        for (std::int64_t k = next++; k < n_rhs; k = next++) {
+            const std::int64_t offset = k * matrix.n_states;
+            reports[k] = solver.solve(rhs + offset, value + offset, tol, max_products);
+        }
+    };
+    std::vector<std::thread> pool;
+    for (std::int64_t i = 1; small && i < std::min<std::int64_t>(threads, n_rhs); ++i) pool.emplace_back(work);
+    work();
+    for (auto& thread : pool) thread.join();
     SolveReport worst{0.0, 0};
-    for (std::int64_t k = 0; k < n_rhs; ++k) {
-        const std::int64_t offset = k * matrix.n_states;
-        const SolveReport report = solver.solve(rhs + offset, value + offset, tol, max_products);
+    for (const SolveReport& report : reports) {
         worst.residual = std::max(worst.residual, report.residual);
         worst.products += report.products;
     }

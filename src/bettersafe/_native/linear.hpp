@@ -23,7 +23,7 @@ struct SolveReport {
     std::int64_t products;
 };
 
-// Solves for n_rhs right-hand sides, one after the other: rhs and value are [n_rhs, X]; value holds the first guess.
+// Solves for n_rhs right-hand sides: rhs and value are [n_rhs, X]; value holds the first guess.
 template <typename Index>
 SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
                          double tol, std::int64_t max_products, int threads);
