@@ -43,8 +43,9 @@ def seconds(value):
     return f"{value * 1e6:.3g} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms" if value < 1.0 else f"{value:.3g} s"
 
 
-def cvxpy_policy_iteration(model, baseline, preference, rounds):
-    """S-OPT as the published code writes it: one cvxpy problem per state and round, dense solves for the values."""
+def cvxpy_policy_iteration(model, baseline, preference):
+    """S-OPT as the published code runs it: one cvxpy problem per state and round, until the policy moves by less than
+    1e-8 (Frobenius) or ten rounds are done. Values come from our own solver, so that only the programs are compared."""
     import cvxpy as cp
 
     mdp = model.mdp
@@ -54,7 +55,7 @@ def cvxpy_policy_iteration(model, baseline, preference, rounds):
     base_v, base_q = policy_values(mdp, baseline)
     advantage = dense_q(mdp, base_q) - base_v[:, :, None]
     policy = baseline
-    for _ in range(rounds):
+    for rounds in range(1, 11):
         _, q = policy_values(mdp, policy)
         target = np.einsum("k,kxa->xa", preference, dense_q(mdp, q))
         new = np.empty_like(policy)
@@ -71,8 +72,11 @@ def cvxpy_policy_iteration(model, baseline, preference, rounds):
                 constraints.append(row[~free] == baseline[x, ~free])
             cp.Problem(cp.Maximize(row @ target[x]), constraints).solve()
             new[x] = baseline[x] if row.value is None else row.value
+        moved = np.linalg.norm(new - policy)
         policy = new
-    return float(preference @ policy_values(mdp, policy)[0] @ mdp.initial)
+        if moved < 1e-8:
+            break
+    return float(preference @ policy_values(mdp, policy)[0] @ mdp.initial), rounds
 
 
 def against_others(quick):
@@ -98,11 +102,13 @@ def against_others(quick):
         )
     )
     if not quick:
-        layer, reached = best_of(lambda: cvxpy_policy_iteration(model, baseline, preference, result.rounds), 1)
-        rows.append(("one cvxpy problem per state", layer, result.rounds, reached))
-    print("| what | time | rounds | J_λ | times slower |\n|---|---|---|---|---|")
+        layer, (reached, rounds) = best_of(lambda: cvxpy_policy_iteration(model, baseline, preference), 1)
+        rows.append(("one cvxpy problem per state, stopped as published", layer, rounds, reached))
+    print("| what | time | rounds | time per round | J_λ | times slower |\n|---|---|---|---|---|---|")
     for name, taken, rounds, reached in rows:
-        print(f"| {name} | {seconds(taken)} | {rounds} | {reached:.6f} | {taken / ours:,.0f} |")
+        print(
+            f"| {name} | {seconds(taken)} | {rounds} | {seconds(taken / rounds)} | {reached:.6f} | {taken / ours:,.0f} |"
+        )
 
 
 def per_state(quick):
