@@ -42,7 +42,7 @@ EpisodeOption = Annotated[
     str | None,
     typer.Option(
         metavar="COL",
-        help="Column that tells episodes apart. [default: episode]",
+        help="Column that tells episodes apart. (default: episode)",
         rich_help_panel=COLUMNS_PANEL,
     ),
 ]
@@ -50,23 +50,23 @@ StepOption = Annotated[
     str | None,
     typer.Option(
         metavar="COL",
-        help="Column with the step number, or 'row-order'. [default: step]",
+        help="Column with the step number, or 'row-order'. (default: step)",
         rich_help_panel=COLUMNS_PANEL,
     ),
 ]
 StateOption = Annotated[
     str | None,
-    typer.Option(metavar="COL", help="Column with the state. [default: state]", rich_help_panel=COLUMNS_PANEL),
+    typer.Option(metavar="COL", help="Column with the state. (default: state)", rich_help_panel=COLUMNS_PANEL),
 ]
 ActionOption = Annotated[
     str | None,
-    typer.Option(metavar="COL", help="Column with the action taken. [default: action]", rich_help_panel=COLUMNS_PANEL),
+    typer.Option(metavar="COL", help="Column with the action taken. (default: action)", rich_help_panel=COLUMNS_PANEL),
 ]
 NextStateOption = Annotated[
     str | None,
     typer.Option(
         metavar="COL",
-        help="Column with the next state. [default: next_state if there, else the next row's state]",
+        help="Column with the next state. (default: next_state if there, else the next row's state)",
         rich_help_panel=COLUMNS_PANEL,
     ),
 ]
@@ -74,7 +74,7 @@ TerminatedOption = Annotated[
     str | None,
     typer.Option(
         metavar="COL",
-        help="Column that is true where the process ended. [default: terminated if there, else the last row ends]",
+        help="Column that is true where the process ended. (default: terminated if there, else the last row ends)",
         rich_help_panel=COLUMNS_PANEL,
     ),
 ]
@@ -82,7 +82,7 @@ TruncatedOption = Annotated[
     str | None,
     typer.Option(
         metavar="COL",
-        help="Column that is true where only the logging stopped. [default: truncated if there]",
+        help="Column that is true where only the logging stopped. (default: truncated if there)",
         rich_help_panel=COLUMNS_PANEL,
     ),
 ]
@@ -90,7 +90,7 @@ BaselineProbOption = Annotated[
     str | None,
     typer.Option(
         metavar="COL",
-        help="Column with the baseline's probability of the action taken. [default: baseline_prob if there]",
+        help="Column with the baseline's probability of the action taken. (default: baseline_prob if there)",
         rich_help_panel=COLUMNS_PANEL,
     ),
 ]
@@ -110,7 +110,7 @@ DiscountOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="[COL=]G",
-        help="Discount in [0, 1), for all objectives or for one. [default: 0.99]",
+        help="Discount in [0, 1), for all objectives or for one. (default: 0.99)",
         rich_help_panel=GOAL_PANEL,
     ),
 ]
@@ -123,17 +123,17 @@ RareOption = Annotated[
     ),
 ]
 RareRewardOption = Annotated[
-    float | None, typer.Option(metavar="R", help="Its reward. [default: -10]", rich_help_panel=GOAL_PANEL)
+    float | None, typer.Option(metavar="R", help="Its reward. (default: -10)", rich_help_panel=GOAL_PANEL)
 ]
 RareWeightOption = Annotated[
     float | None,
-    typer.Option(metavar="W", help="Its weight in the preference. [default: 1]", rich_help_panel=GOAL_PANEL),
+    typer.Option(metavar="W", help="Its weight in the preference. (default: 1)", rich_help_panel=GOAL_PANEL),
 ]
 BaselineOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|estimate|logged",
-        help="The policy that made the data: a policy file (state, action, probability), or 'estimate', or 'logged' (the probability column). [default: logged if the column is there, else estimate]",
+        help="The policy that made the data: a policy file (state, action, probability), or 'estimate', or 'logged' (the probability column). (default: logged if the column is there, else estimate)",
         rich_help_panel=GOAL_PANEL,
     ),
 ]
@@ -205,7 +205,7 @@ def improve(
         str | None,
         typer.Option(
             metavar="METHOD",
-            help="s-opt (budget and protection per objective), adv-linearized (protection only) or linearized (neither). [default: s-opt]",
+            help="s-opt (budget and protection per objective), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
             rich_help_panel=GOAL_PANEL,
         ),
     ] = None,
@@ -213,19 +213,19 @@ def improve(
         float | None,
         typer.Option(
             metavar="E",
-            help="How far S-OPT may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. [default: 0.1]",
+            help="How far S-OPT may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
             rich_help_panel=GOAL_PANEL,
         ),
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(metavar="D", help="Risk in the error function. [default: 0.1]", rich_help_panel=GOAL_PANEL),
+        typer.Option(metavar="D", help="Risk in the error function. (default: 0.1)", rich_help_panel=GOAL_PANEL),
     ] = None,
     error_kind: Annotated[
         str | None,
         typer.Option(
             metavar="KIND",
-            help="Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). [default: q]",
+            help="Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)",
             rich_help_panel="Details",
         ),
     ] = None,
@@ -241,13 +241,13 @@ def improve(
         str | None,
         typer.Option(
             metavar="RULE",
-            help="What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. [default: end]",
+            help="What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)",
             rich_help_panel="Details",
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(metavar="ENGINE", help="auto, native or highs. [default: auto]", rich_help_panel="Details"),
+        typer.Option(metavar="ENGINE", help="auto, native or highs. (default: auto)", rich_help_panel="Details"),
     ] = None,
     episode: EpisodeOption = None,
     step: StepOption = None,

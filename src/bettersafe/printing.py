@@ -152,9 +152,11 @@ def print_run(run: Run, changes: int) -> None:
     )
 
 
-def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2) -> str:
-    shown = [f"{escape(action)} {100 * before:.3g}→{100 * after:.3g} %" for action, before, after in moves[:most]]
-    return ", ".join(shown) + (f" and {len(moves) - most} more" if len(moves) > most else "")
+def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2, smallest: float = 5e-4) -> str:
+    """The largest moves of one direction; those too small to be seen in print are only counted."""
+    seen = [move for move in moves if abs(move[2] - move[1]) >= smallest][:most] or list(moves[:1])
+    shown = [f"{escape(action)} {100 * before:.3g}→{100 * after:.3g} %" for action, before, after in seen]
+    return ", ".join(shown) + (f" and {len(moves) - len(seen)} more" if len(moves) > len(seen) else "")
 
 
 def run_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
@@ -194,7 +196,9 @@ def print_description(description: Description, data: str, baseline_source: str)
     table.add_row("states", f"{d.states:,}{never}")
     table.add_row("actions", f"{d.actions:,}")
     table.add_row("pairs tried", f"{d.pairs:,} of {d.pairs_possible:,} ({100 * d.pairs / d.pairs_possible:.3g} %)")
-    table.add_row("times tried", ", ".join(f"{percent} %: {value:,.4g}" for percent, value in d.count_quantiles))
+    names = {0: "least", 50: "median", 100: "most"}
+    times = ", ".join(f"{names.get(percent, f'{percent} %')} {value:,.4g}" for percent, value in d.count_quantiles)
+    table.add_row("times tried", times)
     table.add_row(
         "tried fewer than 10 times",
         f"{d.few:,} pairs ({100 * d.few_share_of_pairs:.3g} % of those tried, {100 * d.few_share_of_rows:.3g} % of the rows)",
