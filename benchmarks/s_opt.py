@@ -55,7 +55,9 @@ def cvxpy_policy_iteration(model, baseline, preference):
     base_v, base_q = policy_values(mdp, baseline)
     advantage = dense_q(mdp, base_q) - base_v[:, :, None]
     policy = baseline
-    for rounds in range(1, 11):
+    rounds, moved = 0, np.inf
+    while moved >= 1e-8 and rounds < 10:
+        rounds += 1
         _, q = policy_values(mdp, policy)
         target = np.einsum("k,kxa->xa", preference, dense_q(mdp, q))
         new = np.empty_like(policy)
@@ -74,8 +76,6 @@ def cvxpy_policy_iteration(model, baseline, preference):
             new[x] = baseline[x] if row.value is None else row.value
         moved = np.linalg.norm(new - policy)
         policy = new
-        if moved < 1e-8:
-            break
     return float(preference @ policy_values(mdp, policy)[0] @ mdp.initial), rounds
 
 

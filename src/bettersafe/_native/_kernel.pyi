@@ -1,4 +1,4 @@
-"""Signatures of the C++ kernel; `programs.hpp` and `linear.hpp` say what each does."""
+"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp` and `ope.hpp` say what each does."""
 
 import numpy as np
 import numpy.typing as npt
@@ -30,3 +30,15 @@ def solve_values(
     max_products: int,
     threads: int,
 ) -> tuple[float, int]: ...
+def estimate(
+    ptr: npt.NDArray[np.int64],
+    log_ratio: npt.NDArray[np.float64],
+    reward: npt.NDArray[np.float64],
+    discount: npt.NDArray[np.float64],
+    has_model: bool,
+    v: npt.NDArray[np.float64],
+    q: npt.NDArray[np.float64],
+    tail: npt.NDArray[np.float64],
+    terms: npt.NDArray[np.float64],
+    log_weight: npt.NDArray[np.float64],
+) -> None: ...

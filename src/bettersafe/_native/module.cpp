@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 
 #include "linear.hpp"
+#include "ope.hpp"
 #include "programs.hpp"
 
 namespace nb = nanobind;
@@ -55,12 +56,31 @@ std::pair<double, std::int64_t> solve_values_py(In<std::int64_t> ptr, In<double>
     return {report.residual, report.products};
 }
 
+void estimate_py(In<std::int64_t> ptr, In<double> log_ratio, In<double> reward, In<double> discount, bool has_model,
+                 In<double> v, In<double> q, In<double> tail, Out<double> terms, Out<double> log_weight) {
+    Trajectories in{};
+    in.n = static_cast<std::int64_t>(ptr.size()) - 1;
+    in.d = static_cast<std::int64_t>(discount.size());
+    in.ptr = ptr.data();
+    in.log_ratio = log_ratio.data();
+    in.reward = reward.data();
+    in.discount = discount.data();
+    in.has_model = has_model;
+    in.v = v.data();
+    in.q = q.data();
+    in.tail = tail.data();
+    nb::gil_scoped_release release;
+    estimate(in, Estimates{terms.data(), log_weight.data()});
+}
+
 }  // namespace
 
 NB_MODULE(_kernel, m) {
     m.def("solve_programs", &solve_programs_py, nb::arg("ptr"), nb::arg("baseline"), nb::arg("objective"),
           nb::arg("error"), nb::arg("rows"), nb::arg("epsilon"), nb::arg("basis"), nb::arg("at_upper"),
           nb::arg("policy"), nb::arg("gap"), nb::arg("status"), nb::arg("threads"));
+    m.def("estimate", &estimate_py, nb::arg("ptr"), nb::arg("log_ratio"), nb::arg("reward"), nb::arg("discount"),
+          nb::arg("has_model"), nb::arg("v"), nb::arg("q"), nb::arg("tail"), nb::arg("terms"), nb::arg("log_weight"));
     m.def("solve_values", &solve_values_py<std::int32_t>, nb::arg("ptr"), nb::arg("weight"), nb::arg("indptr"),
           nb::arg("indices"), nb::arg("data"), nb::arg("discount"), nb::arg("rhs"), nb::arg("value"), nb::arg("tol"),
           nb::arg("max_products"), nb::arg("threads"));
