@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bettersafe.bounds import choose_cap, lower_bound
     from bettersafe.cmdp import CMDPOptimum, cmdp_optimum
     from bettersafe.counts import Counts, count, count_files, merge, with_rare
     from bettersafe.data import Columns, Dataset, Objective, read_dataset, split, take_episodes, write_dataset
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
         PolicyError,
         RunError,
     )
+    from bettersafe.evaluate import Evaluation, evaluate_many, evaluate_policy
+    from bettersafe.hcpi import HOpt, SafetyTest, h_opt
     from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt
     from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from bettersafe.task import Task, read_task, run_task
 
 _WHERE = {
+    "bounds": ("choose_cap", "lower_bound"),
     "cmdp": ("CMDPOptimum", "cmdp_optimum"),
     "counts": ("Counts", "count", "count_files", "merge", "with_rare"),
     "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
@@ -43,6 +47,8 @@ _WHERE = {
         "PolicyError",
         "RunError",
     ),
+    "evaluate": ("Evaluation", "evaluate_many", "evaluate_policy"),
+    "hcpi": ("HOpt", "SafetyTest", "h_opt"),
     "improve": ("Improvement", "adv_linearized", "linearized", "s_opt"),
     "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
@@ -58,6 +64,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
     "Improvement", "s_opt", "adv_linearized", "linearized", "CMDPOptimum", "cmdp_optimum",
+    "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "HOpt", "SafetyTest", "h_opt",
     "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes",
     "Task", "read_task", "run_task",
     "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError",

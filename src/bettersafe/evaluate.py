@@ -48,6 +48,7 @@ class Evaluation:
         value: The estimate, shape [d].
         standard_error: Of the estimate, from the spread of the terms, shape [d]; NaN for "model".
         per_trajectory: Terms whose mean is the estimate, shape [n, d]; linearised where not independent.
+        weights: Final weight ρ_{0:H−1} of every trajectory, shape [n].
         independent: Whether the terms are independent.
         ess: Effective sample size of the final weights, (Σρ)²/Σρ²; n when nothing is reweighted.
         max_weight: Largest final weight ρ_{0:H−1}.
@@ -64,6 +65,7 @@ class Evaluation:
     value: Floats
     standard_error: Floats
     per_trajectory: Floats
+    weights: Floats
     independent: bool
     ess: float
     max_weight: float
@@ -185,8 +187,10 @@ def evaluate_many(
 
     n = log_weight.size
     top = float(np.max(log_weight))
-    weights = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(n)
-    total = float(weights.sum())
+    relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(n)
+    total = float(relative.sum())
+    with np.errstate(over="ignore"):  # a weight beyond 1e308 is infinite, and is shown so
+        weights = frozen(np.exp(log_weight), np.float64)
     reasons = []
     if drop_unsupported:
         reasons.append(f"{int(unsupported.sum())} episodes were dropped")
@@ -210,9 +214,10 @@ def evaluate_many(
             value=value,
             standard_error=error,
             per_trajectory=frozen(per, np.float64),
+            weights=weights,
             independent=estimator in INDEPENDENT,
-            ess=total**2 / float(weights @ weights) if total > 0.0 else 0.0,
-            max_weight=float(np.exp(top)),
+            ess=total**2 / float(relative @ relative) if total > 0.0 else 0.0,
+            max_weight=float(weights.max()),
             max_weight_share=1.0 / total if total > 0.0 else 0.0,
             unsupported_mass=float(missing[dataset.states].mean()),
             unsupported_episodes=int(unsupported.sum()),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Method = Literal["s-opt", "adv-linearized", "linearized"]
+Method = Literal["s-opt", "adv-linearized", "linearized", "h-opt"]
 METHODS: tuple[Method, ...] = ("s-opt", "adv-linearized", "linearized")
 
 FIRST_TOL = 1e-8
@@ -60,7 +60,7 @@ class Improvement:
     All returns are in the estimated model: they are what the data suggests, not yet a promise about the world.
 
     Attributes:
-        method: "s-opt", "adv-linearized" or "linearized".
+        method: "s-opt", "adv-linearized", "linearized" or "h-opt".
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].

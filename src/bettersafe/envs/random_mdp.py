@@ -1,0 +1,65 @@
+"""Random worlds (Garnets): every pair leads to a few random states, rewards are random, and every step may end it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from bettersafe.data import Objective
+from bettersafe.envs.tabular import World
+
+if TYPE_CHECKING:
+    from bettersafe.mdp import Floats
+
+
+def garnet(
+    rng: np.random.Generator,
+    *,
+    n_states: int = 30,
+    n_actions: int = 4,
+    branching: int = 4,
+    n_objectives: int = 2,
+    discount: float = 0.95,
+    end: float = 0.05,
+) -> World:
+    """A random world.
+
+    Args:
+        rng: Randomness.
+        n_states: |X|.
+        n_actions: |A|.
+        branching: Successors of every pair, with Dirichlet(1) probabilities.
+        n_objectives: d; rewards of a pair are uniform in [0, 1], the same for all its outcomes.
+        discount: γ of every objective.
+        end: Probability that any step ends the episode.
+    """
+    n_pairs = n_states * n_actions
+    columns = np.sort(rng.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
+    probability = rng.dirichlet(np.ones(branching), size=n_pairs) * (1.0 - end)
+    data = np.hstack([probability, np.full((n_pairs, 1), end)])
+    indices = np.hstack([columns, np.full((n_pairs, 1), n_states)])
+    outcome = sparse.csr_array(
+        (data.ravel(), indices.ravel(), np.arange(0, data.size + 1, branching + 1)), shape=(n_pairs, n_states + 1)
+    )
+    return World(
+        n_states=n_states,
+        n_actions=n_actions,
+        n_terminals=1,
+        pair_state=np.repeat(np.arange(n_states), n_actions),
+        pair_action=np.tile(np.arange(n_actions), n_states),
+        outcome=outcome,
+        outcome_reward=np.repeat(rng.random((n_objectives, n_pairs)), branching + 1, axis=1),
+        initial=rng.dirichlet(np.ones(n_states)),
+        objectives=tuple(Objective(name=f"r{k}", discount=discount) for k in range(n_objectives)),
+        state_labels=np.arange(n_states),
+        action_labels=np.arange(n_actions),
+        terminal_labels=np.array(["end"]),
+    )
+
+
+def mixed_policy(rng: np.random.Generator, best: Floats, quality: float) -> Floats:
+    """ρ π* + (1−ρ) times a random policy: a baseline of a given quality, shape [X, A]."""
+    noise = rng.dirichlet(np.ones(best.shape[1]), size=best.shape[0])
+    return np.asarray(quality * best + (1.0 - quality) * noise)
