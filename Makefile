@@ -37,6 +37,7 @@ format: $(BIN)/.ready ## Put the code into shape
 bench: $(BIN)/.ready ## Measure speed side by side with what one would use instead
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cvxpy
 	$(BIN)/python benchmarks/s_opt.py
+	$(BIN)/python benchmarks/evaluate.py
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

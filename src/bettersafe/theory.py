@@ -1,0 +1,130 @@
+"""What theory proves of a policy from the counts alone: Proposition 3.1, and a bound for any policy after the fact.
+
+Proposition 3.1 (for a policy of S-OPT), with probability 1 − δ, for all k and x:
+
+    v_k^π(x) − v_k^{π_b}(x) ≥ −ε v_max / (1 − γ_k)
+
+usually wider than the range of returns, and then it says nothing. The bound after the fact starts from π_b alone. Its
+value V in the true process is a fixed function, so Hoeffding's inequality applies to r + γ V(x') over the n(x,a) visits of
+a pair, and the error of q^{π_b} spreads through the known p̂:
+
+    u_k(x,a) = min( s_k, c_k(x,a) + γ_k Σ_x' p̂(x'|x,a) Σ_a' π_b(a'|x') u_k(x',a') )
+    c_k(x,a) = (w_k + γ_k s_k) √( ln(2|X||A|d N/δ) / 2n(x,a) ),     w_k width of rewards, s_k span of returns
+
+(N rows, for a union over the values that the random n may take). With probability 1 − δ then, for every policy at once,
+
+    J_k(π) − J_k(π_b) ≥ Σ_x d^π(x) g_k(x),    g_k(x) = Σ_a π(a|x) Adv_k(x,a) − Σ_a u_k(x,a) |π(a|x) − π_b(a|x)|
+
+so g_k ≥ 0 in every state proves that nothing is lost on k. The baseline must be known: estimated from the same data, V would
+be random too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.errors import check_probability
+from bettersafe.mdp import by_state, dense_q, policy_values
+
+if TYPE_CHECKING:
+    from bettersafe.model import Model
+
+Floats = npt.NDArray[np.float64]
+
+SPREAD_TOL = 1e-9
+"""Relative change of u at which its iteration stops; it rises towards the fixed point, so this much is added."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvenLoss:
+    """The bound after the fact.
+
+    Attributes:
+        guard: g_k(x), shape [d, X].
+        share_safe: Share of states with g_k(x) ≥ 0, shape [d].
+        loss_at_most: What J_k can have lost at most, shape [d]; 0 where nothing can.
+        span: s_k, the range of returns it must be compared with, shape [d].
+    """
+
+    guard: Floats
+    share_safe: Floats
+    loss_at_most: Floats
+    span: Floats
+
+    @property
+    def informative(self) -> npt.NDArray[np.bool_]:
+        """Whether the proven loss is smaller than the range of returns, shape [d]."""
+        return np.asarray(self.loss_at_most < self.span)
+
+
+def proposition_loss(model: Model, epsilon: float, reward_size: Floats) -> Floats:
+    """ε v_max / (1 − γ_k) of Proposition 3.1 with v_max = r_max/(1 − γ_k), shape [d].
+
+    Args:
+        model: For its discounts.
+        epsilon: ε that the policy was made with.
+        reward_size: Largest |r_k|, shape [d].
+    """
+    return np.asarray(epsilon * reward_size / (1.0 - model.mdp.discount) ** 2)
+
+
+def proven_loss(
+    model: Model,
+    policy: Floats,
+    baseline: Floats,
+    *,
+    delta: float,
+    reward_low: Floats,
+    reward_high: Floats,
+    n_rows: int,
+) -> ProvenLoss:
+    """The bound after the fact, for ``policy`` [X, A].
+
+    Args:
+        model: The estimated model.
+        policy: π.
+        baseline: π_b, known (not estimated from the same data).
+        delta: δ.
+        reward_low: Rewards are never below, shape [d].
+        reward_high: Rewards are never above, shape [d].
+        n_rows: Rows that the model was estimated from.
+    """
+    check_probability("delta", delta)
+    mdp = model.mdp
+    width = np.asarray(reward_high - reward_low, dtype=np.float64)
+    low, high = (
+        np.where(edge * sign > 0.0, edge / (1.0 - mdp.discount), edge)
+        for edge, sign in ((reward_low, -1.0), (reward_high, 1.0))
+    )
+    span = np.asarray(np.maximum(high, 0.0) - np.minimum(low, 0.0), dtype=np.float64)
+    v, q = policy_values(mdp, baseline)
+    log_term = np.log(2.0 * mdp.n_states * mdp.n_actions * mdp.n_objectives * max(n_rows, 1) / delta)
+    with np.errstate(divide="ignore"):
+        per_visit = np.sqrt(log_term / (2.0 * model.counts))
+    weight = baseline.take(mdp.pair_index)
+    unseen_mass = np.clip(1.0 - by_state(mdp, weight), 0.0, 1.0)
+    deviation = np.abs(policy - baseline)
+    guard = np.empty((mdp.n_objectives, mdp.n_states))
+    advantage = dense_q(mdp, q) - v[:, :, None]
+    for k in range(mdp.n_objectives):
+        gamma = float(mdp.discount[k])
+        own = np.minimum((width[k] + gamma * span[k]) * per_visit, span[k])
+        u = own
+        while True:
+            at_state = by_state(mdp, weight * u) + unseen_mass * span[k]
+            spread = np.minimum(own + gamma * (mdp.transition @ at_state), span[k])
+            change = float(np.max(spread - u, initial=0.0))
+            u = spread
+            if change <= SPREAD_TOL * max(float(span[k]), 1e-300):
+                break
+        u = np.minimum(u + change / (1.0 - gamma), span[k])
+        table = np.full((mdp.n_states, mdp.n_actions), span[k])
+        table[mdp.pair_state, mdp.pair_action] = u
+        guard[k] = np.sum(policy * advantage[k], axis=1) - np.sum(table * deviation, axis=1)
+    guard[:, ~np.any(deviation > 0.0, axis=1)] = 0.0  # the same row loses nothing; what is left there is rounding
+    loss = np.maximum(-guard.min(axis=1), 0.0) / (1.0 - mdp.discount)
+    return ProvenLoss(guard=guard, share_safe=np.mean(guard >= 0.0, axis=1), loss_at_most=loss, span=span)
