@@ -6,6 +6,7 @@ Results go to stdout, progress and warnings to stderr. Heavy imports wait until 
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -320,7 +321,7 @@ def demo(
     ] = None,
     patients: Annotated[int, typer.Option(metavar="N", min=100, help="Size of the cohort.")] = 20_954,
     epsilon: Annotated[float, typer.Option(metavar="E", help="Budget of S-OPT.")] = 0.1,
-    seed: Annotated[int, typer.Option(metavar="S", help="Seed of the cohort.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Seed of the cohort.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -368,6 +369,14 @@ def main() -> None:
 
         print_error(str(error))
         sys.exit(1)
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:  # a disk that is full, a folder that is not ours: theirs to mend
+        from bettersafe.printing import print_error
+
+        print_error(f"{error.filename or 'a file'}: {error.strerror or error}.")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -382,7 +391,7 @@ def _task(options: dict[str, Any]) -> Task:
     from bettersafe.data import Columns
     from bettersafe.task import Rare, Task, read_task
 
-    base = read_task(options["task"]) if options["task"] is not None else None
+    base = read_task(options["task"], data=options["data"]) if options["task"] is not None else None
     if options["data"] is None and base is None:
         raise typer.BadParameter("name a file of logged decisions, or a task file with --task", param_hint="DATA")
     columns = base.columns if base else Columns()
@@ -394,14 +403,11 @@ def _task(options: dict[str, Any]) -> Task:
     settings["objectives"] = objectives
     if options["rare_below"] is not None:
         extra = {"reward": options["rare_reward"], "weight": options["rare_weight"]}
-        common = [o.discount for o in objectives[:1]]
-        settings["derived"] = (
-            Rare(
-                below=options["rare_below"],
-                discount=common[0] if common else 0.99,
-                **{key: value for key, value in extra.items() if value is not None},
-            ),
+        old = (
+            base.derived[0] if base and base.derived else Rare(discount=objectives[0].discount if objectives else 0.99)
         )
+        given = {key: value for key, value in extra.items() if value is not None}
+        settings["derived"] = (dataclasses.replace(old, below=options["rare_below"], **given),)
     elif options["rare_reward"] is not None or options["rare_weight"] is not None:
         raise typer.BadParameter("needs --rare-below N", param_hint="--rare-reward / --rare-weight")
     for key in ("baseline", "method", "epsilon", "delta", "error_kind", "support", "unseen", "engine"):

@@ -11,8 +11,9 @@ Policy iteration over one program per state (`bettersafe.lp`). With Q_λ = Σ_k 
     linearized       neither: plain policy iteration on the weighted reward
 
 The feasible set stays the same from round to round and is a product over states, so with equal discounts this is
-exact policy iteration: J_λ never falls, and it ends at the optimum over the set. With different discounts that
-argument fails; then the best policy met is kept, and the search stops when J_λ no longer rises.
+exact policy iteration: J_λ never falls, it ends at the optimum over the set, and a larger ε never lowers J_λ. With
+different discounts that argument fails: the best policy met is kept, the search stops when J_λ no longer rises, and the
+result, though safe in the model, need not be the best one; then a larger ε can, rarely, end a little lower.
 """
 
 from __future__ import annotations
@@ -91,6 +92,11 @@ class Improvement:
     budget_used: Floats
     engine: str
 
+    def __post_init__(self) -> None:
+        for name in ("policy", "baseline", "preference", "baseline_return", "policy_return", "distance", "budget_used"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        object.__setattr__(self, "kept", frozen(self.kept, np.int64))
+
     @property
     def changed(self) -> Ints:
         """States whose row differs from the baseline's, shape [n]."""
@@ -112,7 +118,7 @@ class Improvement:
             )
             return f"The baseline is returned: {reason}."
         gain = float(self.preference @ (self.policy_return - self.baseline_return))
-        end = "" if self.converged else f" It stopped after {self.rounds} rounds, before it had settled."
+        end = "" if self.converged else " It was stopped before it had settled."
         hard = f" {self.kept.size} states could not be solved and keep the baseline." if self.kept.size else ""
         return (
             f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"

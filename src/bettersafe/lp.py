@@ -247,6 +247,7 @@ def _solve_highs(programs: Programs, objective: Floats) -> Solution:
                 solved[x] = False
             elif float(state.cost @ delta) > 1e-12:
                 moved = np.where(np.abs(delta) > 1e-12, np.maximum(state.base + delta, 0.0), state.base)
+                moved[(moved < 1e-9) & (state.base > 1e-9)] = 0.0  # HiGHS stops about this far from its bounds
                 largest = int(np.argmax(np.where(moved != state.base, moved, -1.0)))
                 moved[largest] += state.base.sum() - moved.sum()
                 policy[state.entries] = moved

@@ -278,7 +278,7 @@ def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6
             raise PolicyError(
                 f"the logged probability of action {_name(counts.action_labels, counts.pair_action[p])} in state"
                 f" {_name(counts.state_labels, counts.pair_state[p])} is {counts.baseline_prob[p]:.6g}, but the given baseline says"
-                f" {given[p]:.6g}{_and_more(bad.size)}. One of the two is not the policy that made the data."
+                f" {given[p]:.6g}{_and_more(bad.size)}. Give the baseline that made the data, or use --baseline logged."
             )
     impossible = np.flatnonzero(given <= 0.0)
     if impossible.size:

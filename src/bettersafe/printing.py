@@ -18,7 +18,7 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bettersafe.runs import largest_changes
+from bettersafe.runs import largest_changes, user_sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,9 +66,8 @@ def _table(title: str | None = None) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 
 
-def _signed(objective: Objective, value: float) -> float:
-    """A return in the user's own sign: costs are shown as costs."""
-    return -value if objective.lower_is_better else value
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 def _format(value: float) -> str:
@@ -99,19 +98,19 @@ def print_run(run: Run, changes: int) -> None:
         small = abs(gain) <= 1e-9 * max(1.0, abs(before))
         word = "[dim]same[/]" if small else ("[green]better[/]" if gain > 0 else "[bold red]worse[/]")
         arrow = "lower is better" if objective.lower_is_better else ""
-        change = _signed(objective, after) - _signed(objective, before)
+        change = user_sign(objective, after) - user_sign(objective, before)
         table.add_row(
             _objective_name(objective) + (f" [dim]{arrow}[/]" if arrow else ""),
             _format(weight),
-            _format(_signed(objective, before)),
-            _format(_signed(objective, after)),
+            _format(user_sign(objective, before)),
+            _format(user_sign(objective, after)),
             f"{0.0 if small else change:+.5g}",
             word,
         )
     console.print(table)
     console.print(
         f"{info['method']}, epsilon {info['epsilon']}, delta {info['delta']}, error function {info['error_kind']}; baseline"
-        f" {info['baseline_source']}; {info['rounds']} rounds, optimality gap {float(info['gap']):.1e}, engine {info['engine']}.",
+        f" {info['baseline_source']}; {_count(info['rounds'], 'round')}, optimality gap {float(info['gap']):.1e}, engine {info['engine']}.",
         style="dim",
         highlight=False,
     )
@@ -168,8 +167,8 @@ def run_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
         "objectives": [
             {
                 **dataclasses.asdict(objective),
-                "baseline_return": _signed(objective, float(before)),
-                "policy_return": _signed(objective, float(after)),
+                "baseline_return": user_sign(objective, float(before)),
+                "policy_return": user_sign(objective, float(after)),
             }
             for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True)
         ],

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.data import Labels, Objective
+from bettersafe.data import Labels, Objective, label_array
 from bettersafe.errors import RunError
 from bettersafe.policies import read_saved_policy, write_policy
 
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 SCHEMA = "run/1"
+OBJECTIVE_FIELDS = ("name", "label", "unit", "discount", "weight", "lower_is_better")
+RETURN_FIELDS = ("baseline_return", "policy_return")
+INFO_FIELDS = (
+    "status", "method", "preference", "epsilon", "delta", "error_kind", "unseen", "engine", "rounds", "gap", "n_states",
+    "states_changed", "states_kept", "mean_moved", "largest_moved", "baseline_source",
+)  # fmt: skip
+"""What `show` prints, so what a run must have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +157,11 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     """Write a run directory; refuses to replace one unless ``force``."""
     target = Path(path)
     check_free(target, force=force)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise RunError(f"{target} can't be written: {error.strerror}. Choose another place.") from None
     try:
         write_policy(
             work / "policy.parquet",
@@ -173,8 +183,8 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
                     "discount": objective.discount,
                     "weight": objective.weight,
                     "lower_is_better": objective.lower_is_better,
-                    "baseline_return": float(before),
-                    "policy_return": float(after),
+                    "baseline_return": user_sign(objective, before),
+                    "policy_return": user_sign(objective, after),
                 }
                 for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True)
             ],
@@ -186,7 +196,7 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
             json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
         )
         work.chmod(0o755)  # mkdtemp makes it private
-        if target.exists():
+        if (target / "run.json").exists():
             aside = target.with_name(f".{target.name}.old-{os.getpid()}")
             target.rename(aside)
             work.rename(target)
@@ -199,13 +209,17 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     return target
 
 
+def user_sign(objective: Objective, value: float) -> float:
+    """A return in the user's own sign: what is lower-is-better is shown as the cost that it is. Its own inverse."""
+    return float(-value if objective.lower_is_better else value)
+
+
 def check_free(target: Path, *, force: bool) -> None:
-    """Raise unless a run may be written to ``target``."""
+    """Raise unless a run may be written to ``target``: a new name, an empty folder, or (with ``force``) another run."""
     if not target.exists():
         return
     if not (target / "run.json").is_file():
         if target.is_dir() and not any(target.iterdir()):
-            target.rmdir()
             return
         raise RunError(f"{target} exists and is not a run directory; choose another name.")
     if not force:
@@ -226,22 +240,28 @@ def load_run(path: str | Path) -> Run:
     if schema != SCHEMA:
         raise RunError(f"{file} has schema {schema!r}; this version of bettersafe reads {SCHEMA!r}.")
     policy_file = folder / "policy.parquet"
-    if not policy_file.is_file() or file_digest(policy_file) != document["policy_sha256"]:
+    try:
+        digest, names, rows = document["policy_sha256"], document.pop("actions"), document.pop("objectives")
+        objectives = tuple(Objective(**{name: row[name] for name in OBJECTIVE_FIELDS}) for row in rows)
+        returns = [[user_sign(o, row[key]) for o, row in zip(objectives, rows, strict=True)] for key in RETURN_FIELDS]
+        missing = [key for key in INFO_FIELDS if key not in document]
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{file} is not complete: it lacks {error}.") from None
+    if missing:
+        raise RunError(f"{file} is not complete: it lacks {', '.join(missing)}.")
+    if not policy_file.is_file() or file_digest(policy_file) != digest:
         raise RunError(f"{policy_file} is not the file that this run was saved with.")
-    names = document.pop("actions")
-    actions: Labels = np.array(names, dtype=np.int64 if isinstance(names[0], int) else str)
+    actions = label_array(np.array(names))
     states, policy, baseline, counts = read_saved_policy(policy_file, actions)
-    rows = document.pop("objectives")
-    fields = ("name", "label", "unit", "discount", "weight", "lower_is_better")
     return Run(
         policy=policy,
         baseline=baseline,
         counts=counts,
         state_labels=states,
         action_labels=actions,
-        objectives=tuple(Objective(**{name: row[name] for name in fields}) for row in rows),
-        baseline_return=np.array([row["baseline_return"] for row in rows]),
-        policy_return=np.array([row["policy_return"] for row in rows]),
+        objectives=objectives,
+        baseline_return=np.array(returns[0]),
+        policy_return=np.array(returns[1]),
         info=document,
     )
 

@@ -64,6 +64,12 @@ class Rare:
     weight: float = 1.0
     discount: float = 0.99
 
+    def __post_init__(self) -> None:
+        if self.below < 1:
+            raise ParameterError(
+                f"rare decisions are those seen fewer than a number of times, at least 1; got {self.below}."
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -71,7 +77,7 @@ class Task:
 
     Attributes:
         data: File or glob of files.
-        objectives: The reward columns, at least one (or a derived one).
+        objectives: The reward columns, at least one.
         columns: Which column is which.
         derived: Objectives made from the counts.
         baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
@@ -104,10 +110,34 @@ class Task:
         check_choice("error_kind", self.error_kind, ERROR_KINDS)
         check_choice("unseen", self.unseen, UNSEEN_RULES)
         check_choice("engine", self.engine, lp.ENGINES)
+        if self.support is not None and self.error_kind != "l1":
+            raise ParameterError('support is a setting of the error function "l1" alone.')
 
 
-def read_task(path: str | Path) -> Task:
-    """Read a task file; paths in it are relative to it. An unknown key is an error that names the nearest known one."""
+# What a task file may say, and of which type: text, a number, a whole number, true or false.
+TASK_KEYS = {
+    "data": "text", "baseline": "text", "method": "text", "epsilon": "number", "delta": "number", "error_kind": "text",
+    "support": "whole number", "unseen": "text", "engine": "text",
+}  # fmt: skip
+COLUMN_KEYS = {field.name: "text" for field in dataclasses.fields(Columns)}
+OBJECTIVE_KEYS = {
+    "discount": "number",
+    "weight": "number",
+    "lower_is_better": "true or false",
+    "label": "text",
+    "unit": "text",
+}
+ARTICLE = {"text": "", "number": "a ", "whole number": "a ", "true or false": ""}
+RARE_KEYS = {"below": "whole number", "reward": "number", "weight": "number", "discount": "number"}
+
+
+def read_task(path: str | Path, *, data: str | None = None) -> Task:
+    """Read a task file; paths in it are relative to it.
+
+    Args:
+        path: The TOML file. An unknown key or a value of the wrong type is an error that says so.
+        data: The log, if not the one that the file names.
+    """
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"there is no task file {file}.")
@@ -115,52 +145,67 @@ def read_task(path: str | Path) -> Task:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
-    tables = {"columns", "objectives", "derived"}
-    plain = {f.name for f in dataclasses.fields(Task)} - tables
-    _check_keys(document, tables | plain, file.name, "the task")
-    if "data" not in document:
-        raise ParameterError(f'{file.name} must say where the data is: data = "log.parquet".')
-    settings: dict[str, Any] = {key: value for key, value in document.items() if key in plain}
-    settings["data"] = str(file.parent / settings["data"])
+    name = file.name
+    tables = {key: _table(document.pop(key, {}), key, name) for key in ("columns", "objectives", "derived")}
+    settings = _checked(document, TASK_KEYS, name, "the task", more=tuple(tables))
+    if data is not None:
+        settings["data"] = data
+    elif "data" in settings:
+        settings["data"] = str(file.parent / settings["data"])
+    else:
+        raise ParameterError(f'{name} must say where the data is: data = "log.parquet".')
     if settings.get("baseline", "") not in ("", "logged", "estimate"):
         settings["baseline"] = str(file.parent / settings["baseline"])
-    for key in ("epsilon", "delta"):
-        if key in settings:
-            settings[key] = _number(settings[key], key, file.name)
-    columns = document.get("columns", {})
-    _check_keys(columns, {f.name for f in dataclasses.fields(Columns)}, file.name, "[columns]")
-    objective_keys = {f.name for f in dataclasses.fields(Objective)} - {"name"}
-    objectives = []
-    for name, table in document.get("objectives", {}).items():
-        _check_keys(table, objective_keys, file.name, f"[objectives.{name}]")
-        objectives.append(Objective(name=name, **table))
-    rare_keys = {f.name for f in dataclasses.fields(Rare)} - {"name"}
-    derived = []
-    for name, table in document.get("derived", {}).items():
-        _check_keys(table, rare_keys, file.name, f"derived objective {name}")
-        derived.append(Rare(name=name, **table))
-    return Task(columns=Columns(**columns), objectives=tuple(objectives), derived=tuple(derived), **settings)
+    objectives = [
+        Objective(
+            name=key, **_checked(_table(table, f"objectives.{key}", name), OBJECTIVE_KEYS, name, f"[objectives.{key}]")
+        )
+        for key, table in tables["objectives"].items()
+    ]
+    derived = [
+        Rare(name=key, **_checked(_table(table, f"derived.{key}", name), RARE_KEYS, name, f"[derived.{key}]"))
+        for key, table in tables["derived"].items()
+    ]
+    columns = Columns(**_checked(tables["columns"], COLUMN_KEYS, name, "[columns]"))
+    return Task(columns=columns, objectives=tuple(objectives), derived=tuple(derived), **settings)
 
 
-def _check_keys(table: Any, known: set[str], file: str, where: str) -> None:
-    if not isinstance(table, dict):
-        raise ParameterError(f"{where} in {file} must be a table; got {table!r}.")
-    for key in table:
-        if key not in known:
+def _table(value: Any, key: str, file: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ParameterError(f"{key} in {file} must be a table, [{key}]; got {value!r}.")
+    return value
+
+
+def _checked(
+    table: dict[str, Any], keys: dict[str, str], file: str, where: str, more: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The table with every key known and every value of its type; numbers become floats."""
+    result = {}
+    for key, value in table.items():
+        if key not in keys:
+            known = sorted((*keys, *more))
             raise ParameterError(
-                f"{where} in {file} has no setting {key!r}; it may have {', '.join(sorted(known))}.{did_you_mean(key, known)}"
+                f"{where} in {file} has no setting {key!r}; it may have {', '.join(known)}.{did_you_mean(key, known)}"
             )
-
-
-def _number(value: Any, key: str, file: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ParameterError(f"{key} in {file} must be a number; got {value!r}.")
-    return float(value)
+        kind = keys[key]
+        right = {
+            "text": isinstance(value, str),
+            "number": isinstance(value, int | float) and not isinstance(value, bool),
+            "whole number": isinstance(value, int) and not isinstance(value, bool),
+            "true or false": isinstance(value, bool),
+        }[kind]
+        if not right:
+            raise ParameterError(f"{key} of {where} in {file} must be {ARTICLE[kind]}{kind}; got {value!r}.")
+        result[key] = float(value) if kind == "number" else value
+    return result
 
 
 def task_counts(task: Task) -> Counts:
     """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
-    counts = count_files(task.data, objectives=task.objectives, columns=task.columns)
+    columns = task.columns
+    if task.baseline == "estimate":  # then what was logged of the baseline is not read at all
+        columns = dataclasses.replace(columns, baseline_prob="")
+    counts = count_files(task.data, objectives=task.objectives, columns=columns)
     for rare in task.derived:
         counts = with_rare(
             counts,
@@ -171,7 +216,12 @@ def task_counts(task: Task) -> Counts:
             weight=rare.weight,
         )
     if task.baseline not in ("", "logged", "estimate"):
-        counts = declare_actions(counts, policy_actions(task.baseline))
+        named = policy_actions(task.baseline, counts.action_labels)
+        new = np.setdiff1d(named.astype(str), counts.action_labels.astype(str))
+        counts = declare_actions(counts, named)
+        if new.size:
+            note = f"{Path(task.baseline).name} has actions that were never logged: {', '.join(new[:5])}"
+            counts = dataclasses.replace(counts, notes=(*counts.notes, note))
     return counts
 
 

@@ -110,6 +110,8 @@ def test_improve_show_and_read_again(log, tmp_path):
     saved = load_run(folder)
     assert saved.changed
     assert np.all(saved.policy_return >= saved.baseline_return - 1e-9)
+    stored = json.loads((folder / "run.json").read_text(encoding="utf-8"))["objectives"][1]
+    assert stored["baseline_return"] == pytest.approx(-saved.baseline_return[1])  # pain, in the user's sign
     assert saved.policy.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
     again = read_policy(folder / "policy.parquet", saved.state_labels, saved.action_labels)
     assert np.array_equal(again, saved.policy)
@@ -177,6 +179,44 @@ rare = { below = 5, reward = -1 }
     assert "Did you mean 'epsilon'?" in error
 
 
+TASK = """
+data = "ward.csv"
+[columns]
+episode = "stay"
+step = "block"
+state = "zustand"
+action = "what was done"
+[objectives.recovery]
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'data = 5', 'data = ["ward.csv"]', 'data = "ward.csv"\nbaseline = 3', 'data = "ward.csv"\nmethod = 5',
+        'data = "ward.csv"\nsupport = "two"', 'data = "ward.csv"\nsupport = 2.5', 'data = "ward.csv"\nsupport = true',
+        'data = "ward.csv"\nepsilon = "auto"', 'data = "ward.csv"\nobjectives = ["recovery"]', 'data = "ward.csv"\nobjectives = "x"',
+        'data = "ward.csv"\n[[objectives]]\nname = "x"', 'data = "ward.csv"\nderived = []', 'data = "ward.csv"\n[columns]\nstate = 5',
+        TASK + 'weight = "high"', TASK + "weight = true", TASK + 'discount = "0.9"', TASK + "label = 5", TASK + "label = [1]",
+        TASK + 'lower_is_better = "false"', TASK + "lower_is_better = 1", TASK + '[derived]\nrare = { below = "x" }',
+        TASK + "[derived]\nrare = { below = 2.5 }", TASK + "[derived]\nrare = { below = 0 }", TASK + "[derived]\nrare = 3",
+        TASK + '[derived]\nrare = { reward = "x" }', "data = ", 'episode = "x"', 'data = "ward.csv"\nsupport = 2',
+    ],
+)  # fmt: skip
+def test_wrong_task_files_get_one_sentence(text, log, tmp_path):
+    (tmp_path / "ward.csv").write_bytes(log.read_bytes())
+    (tmp_path / "task.toml").write_text(text, encoding="utf-8")
+    _, error = run("improve", "--task", tmp_path / "task.toml", "-o", tmp_path / "run", code=1)
+    assert error.startswith("Error: ")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["task.toml", "ward.csv"]
+
+
+def test_options_go_before_the_task_file(log, tmp_path):
+    (tmp_path / "task.toml").write_text(TASK.replace('data = "ward.csv"', "") + "weight = 2.0\n", encoding="utf-8")
+    document = json.loads(run("improve", log, "--task", tmp_path / "task.toml", "-o", tmp_path / "run", "--json")[0])
+    assert document["preference"] == [2.0]
+
+
 def test_keep_the_baseline_has_its_own_exit_code(log, tmp_path):
     text, _ = run("improve", log, "-o", tmp_path / "zero", *COLUMNS, *GOALS, "--epsilon", 0, code=3)
     assert "The baseline is returned: epsilon is 0." in text
@@ -201,11 +241,14 @@ def test_given_baselines(log, tmp_path):
     assert load_run(tmp_path / "more").action_labels.tolist() == ["operate", "treat “now”", "wait & see"]
 
     for rows, message in (
-        ([*good, ("in Not", actions[0], 0.1)], "state in Not in bad.csv, row 5, is not in the data"),
-        ([(s, a, 0.4) for s, a, _ in good], "state at ease sum to 0.8, not 1"),
+        ([*good, ("in Not", actions[0], 0.1)], "state in Not in column 'state' of bad.csv, line 6 is not in the data"),
+        (
+            [(s, a, 0.4) for s, a, _ in good],
+            "those of state at ease sum to 0.8 (and 1 more states like it), beginning in bad.csv, line 2",
+        ),
         (good[:2], "no row for state in größter Not"),
-        ([*good, good[0]], "stands 2 times in bad.csv"),
-        ([(s, a, p * 3 - 0.7) for s, a, p in good], "must be in [0, 1]"),
+        ([*good, good[0]], "stands a second time in bad.csv, line 6"),
+        ([(s, a, p * 3 - 0.7) for s, a, p in good], "must be numbers in [0, 1]"),
         ([(s, a, float(a == actions[0])) for s, a, _ in good], "never plays action"),
     ):
         _, error = run(
@@ -289,6 +332,65 @@ def test_a_run_is_not_overwritten_or_trusted_blindly(log, tmp_path):
     document = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**document, "schema": "run/99"}))
     assert "schema 'run/99'" in run("show", folder, code=1)[1].replace("\n", " ")
+
+
+def test_places_that_cannot_be_written(log, tmp_path):
+    (tmp_path / "file").write_text("")
+    _, error = run("improve", log, "-o", tmp_path / "file" / "run", *COLUMNS, *GOALS, code=1)
+    assert error.startswith("Error: ")
+    _, error = run("demo", "--patients", 100, "-o", tmp_path / "file", code=1)
+    assert error.startswith("Error: ")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    run("improve", log, "-o", empty, *COLUMNS, "--objective", "recovry", code=1)
+    assert empty.is_dir()  # not ours to remove
+    run("improve", log, "-o", empty, *COLUMNS, *GOALS)
+    assert (empty / "run.json").is_file()
+
+
+def test_labels_of_policy_files_stay_what_they_are(tmp_path):
+    """Leading zeros, NA, semicolons: as in the log, so in the baseline."""
+    rows = [
+        {"episode": e, "step": t, "state": s, "action": a, "r": (e + t) % 3}
+        for e in range(30)
+        for t, (s, a) in enumerate((("007", "NA"), ("NA", "null"), ("007", "null")))
+    ]
+    path = write_log(tmp_path / "log.csv", rows)
+    lines = ["state;action;probability", *(f"{s};{a};0.5" for s in ("007", "NA") for a in ("NA", "null"))]
+    (tmp_path / "base.csv").write_text("\n".join(lines), encoding="utf-8")
+    run(
+        "improve", path, "--objective", "r", "--baseline", tmp_path / "base.csv", "-o", tmp_path / "run", "--epsilon", 1
+    )
+    saved = load_run(tmp_path / "run")
+    assert saved.state_labels.tolist() == ["007", "NA"]
+    (tmp_path / "base.csv").write_text("\n".join([*lines[:-1], "NA;null;half"]), encoding="utf-8")
+    _, error = run("describe", path, "--objective", "r", "--baseline", tmp_path / "base.csv", code=1)
+    assert "got half in column 'probability' of base.csv, line 5" in error.replace("\n", " ")
+
+
+def test_one_column_has_one_role(log):
+    _, error = run("describe", log, *COLUMNS[:-1], "zustand", *GOALS, code=1)
+    assert "can't be both --state and --action" in error
+
+
+def test_inconsistent_logged_probabilities_and_their_remedy(tmp_path):
+    rows = [
+        {"episode": e, "step": 0, "state": "s", "action": "ab"[e % 2], "r": e % 2, "baseline_prob": 0.5 if e else 0.4}
+        for e in range(20)
+    ]
+    path = write_log(tmp_path / "log.csv", rows)
+    _, error = run("describe", path, "--objective", "r", code=1)
+    assert "--baseline estimate" in error
+    run("describe", path, "--objective", "r", "--baseline", "estimate")
+
+
+def test_runs_that_are_not_complete(log, tmp_path):
+    folder = tmp_path / "run"
+    run("improve", log, "-o", folder, *COLUMNS, *GOALS)
+    document = json.loads((folder / "run.json").read_text())
+    for broken in ({"schema": "run/1"}, {k: v for k, v in document.items() if k != "status"}, [1]):
+        (folder / "run.json").write_text(json.dumps(broken))
+        assert run("show", folder, code=1)[1].startswith("Error: ")
 
 
 def test_demo(tmp_path):

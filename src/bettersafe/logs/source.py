@@ -183,12 +183,20 @@ def _used_columns(
         del names["step"]
     for role in OPTIONAL:
         given = getattr(columns, role)
-        if given is not None or any(role in file.columns for file in files):
+        if given or (given is None and any(role in file.columns for file in files)):
             names[role] = role if given is None else given
     if not objectives:
         raise DataError(_no_objective(connection, first, set(names.values())))
     check_objectives(objectives)
     names |= {f"r{k}": objective.name for k, objective in enumerate(objectives)}
+    roles: dict[str, str] = {}
+    for role, name in names.items():
+        if name in roles:
+            other, this = (_option(r) for r in (roles[name], role))
+            raise DataError(
+                f"column {name!r} of {first.name} can't be both {other} and {this}. Name another for one of them."
+            )
+        roles[name] = role
     for file in files:
         for role, name in names.items():
             if name not in file.columns:
@@ -334,9 +342,13 @@ def _notes(raw: Raw) -> list[str]:
     return notes
 
 
+def _option(role: str) -> str:
+    """The command-line option that names the column of a role."""
+    return "--objective" if role not in REQUIRED + OPTIONAL else f"--{role.replace('_', '-')}"
+
+
 def _missing(file: File, role: str, name: str) -> str:
-    option = "--objective" if role not in (*REQUIRED, *OPTIONAL) else "--" + role.replace("_", "-")
-    remedy = f"Name it with {option}" + (
+    remedy = f"Name it with {_option(role)}" + (
         f", or take the rows as they come with --step {ROW_ORDER}" if role == "step" else ""
     )
     there = ", ".join(file.columns)
