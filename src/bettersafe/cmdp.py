@@ -23,7 +23,7 @@ from scipy import sparse
 
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_vector
 from bettersafe.lp import highs
-from bettersafe.mdp import MDP, frozen, occupancy, policy_values, scalar_values
+from bettersafe.mdp import MDP, evaluate, frozen, occupancy, policy_values
 
 Floats = npt.NDArray[np.float64]
 Engine = Literal["auto", "lp", "columns"]
@@ -112,11 +112,10 @@ def optimal_policy(mdp: MDP, preference: Floats, *, start: Floats | None = None)
         policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
         policy[acting] = 0.0
         policy[acting, mdp.pair_action[played]] = 1.0
-        v, q = scalar_values(mdp, policy, preference, guess=v)
+        values = evaluate(mdp, policy, preference=preference, guess=v)
+        v, q = values.v, values.q
         best = _argmax(q[0], mdp, acting)
-        # a gain below the error of evaluation is none
-        noise = 1e-11 * max(float(np.max(np.abs(q))), 1e-300) / (1.0 - float(mdp.discount[0]))
-        better = q[0, best] > q[0, played] + noise
+        better = q[0, best] > q[0, played] + 2.0 * values.error[0]  # a gain below the error of evaluation is none
         if not np.any(better):
             return policy
         played = np.where(better, best, played)
@@ -154,33 +153,41 @@ def _by_lp(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
 
 
 def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
-    """ρ [P] and ν [d−1] by column generation over deterministic policies."""
+    """ρ [P] and ν [d−1] by column generation over deterministic policies.
+
+    Every signal is divided by its own size, so that tolerances mean the same for all of them.
+    """
+    size = np.max(np.abs(mdp.reward), axis=1, initial=0.0)
+    size = np.maximum(size, np.max(np.abs(mdp.unseen_value), axis=1, initial=0.0))
+    size[size == 0.0] = 1.0
+    targets = floors / size[1:]
     policies: list[Floats] = []
     returns: list[Floats] = []
 
     def add(preference: Floats) -> float:
-        """Add the best policy for ``preference``; returns its weighted return."""
-        policy = optimal_policy(mdp, preference, start=policies[-1] if policies else None)
+        """Add the best policy for ``preference`` over the scaled signals; returns its weighted return."""
+        policy = optimal_policy(mdp, preference / size, start=policies[-1] if policies else None)
         policies.append(policy)
-        returns.append(policy_values(mdp, policy)[0] @ mdp.initial)
+        returns.append(policy_values(mdp, policy)[0] @ mdp.initial / size)
         return float(preference @ returns[-1])
 
     add(np.eye(mdp.n_objectives)[0])
     # First the least shortfall Σ s (feasible when it is 0), then the best J_0.
     for goal in ("shortfall", "return"):
         while True:
-            weights, multipliers, level, short = _mixture(np.array(returns), floors, goal)
-            scale = float(np.max(np.abs(returns))) + 1e-300
-            if goal == "shortfall" and short <= OPTIMAL_TOL * scale:
-                floors = floors - short  # what is left is rounding; without it the next program could be infeasible
+            weights, multipliers, level, short = _mixture(np.array(returns), targets, goal)
+            scale = np.maximum(np.max(np.abs(returns), axis=0), np.append(0.0, np.abs(targets)))
+            if goal == "shortfall" and np.all(short <= OPTIMAL_TOL * scale[1:]):
+                targets = targets - short  # what is left is rounding; without it the next program could be infeasible
                 break
-            preference = np.concatenate([[0.0 if goal == "shortfall" else 1.0], multipliers])
-            if add(preference) <= level + OPTIMAL_TOL * scale * float(preference.sum()):
+            preference = np.append(0.0 if goal == "shortfall" else 1.0, multipliers)
+            if add(preference) <= level + OPTIMAL_TOL * float(preference @ scale):
                 policies.pop()
                 returns.pop()
                 if goal == "shortfall":
+                    missed = ", ".join(f"{gap:.4g}" for gap in short * size[1:])
                     raise NoSolutionError(
-                        f"no policy keeps the thresholds {floors.tolist()}: they are missed by {short:.4g} in sum."
+                        f"no policy keeps the thresholds {floors.tolist()}: they are missed by {missed}."
                     )
                 break
             if len(policies) > MAX_COLUMNS:
@@ -190,29 +197,27 @@ def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
         if weight > 0.0:
             visits = occupancy(mdp, policy)
             mixed += weight * visits[mdp.pair_state] * policy[mdp.pair_state, mdp.pair_action]
-    return mixed, multipliers
+    return mixed, multipliers * size[0] / size[1:]
 
 
-def _mixture(returns: Floats, floors: Floats, goal: str) -> tuple[Floats, Floats, float, float]:
-    """The best mixture of policies with these returns [n, d]: weights [n], ν [d−1], the level to beat, the shortfall."""
+def _mixture(returns: Floats, floors: Floats, goal: str) -> tuple[Floats, Floats, float, Floats]:
+    """The best mixture of policies with these returns [n, d]: weights [n], ν [d−1], the level to beat, shortfalls [d−1]."""
     n, m = returns.shape[0], floors.size
-    cost = (
-        np.concatenate([np.zeros(n), np.ones(m)])
-        if goal == "shortfall"
-        else np.concatenate([-returns[:, 0], np.zeros(m)])
-    )
-    most = np.concatenate([np.ones(n), np.full(m, np.inf if goal == "shortfall" else 0.0)])
-    size = np.max(np.abs(returns[:, 1:]), axis=0, initial=0.0)  # rows of like size for the solver
+    shortfall = goal == "shortfall"
+    scale = max(float(np.max(np.abs(returns[:, 0]))), 1e-300)  # of the cost, for the solver's tolerances
+    cost = np.append(np.zeros(n), np.ones(m)) if shortfall else np.append(-returns[:, 0] / scale, np.zeros(m))
+    size = np.maximum(np.max(np.abs(returns[:, 1:]), axis=0, initial=0.0), np.abs(floors))
     size[size == 0.0] = 1.0
     answer = highs(
         cost,
         rows=-np.hstack([returns[:, 1:].T / size[:, None], np.diag(1.0 / size)]) if m else None,
         limits=-floors / size if m else None,
-        balance=np.concatenate([np.ones(n), np.zeros(m)])[None, :],
+        balance=np.append(np.ones(n), np.zeros(m))[None, :],
         target=np.ones(1),
-        upper=most,
+        upper=np.append(np.ones(n), np.full(m, np.inf if shortfall else 0.0)),
     )
     if answer.status != 0:
         raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")
-    multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) / size if m else np.empty(0)
-    return answer.x[:n], multipliers, -float(answer.eqlin.marginals[0]), float(answer.x[n:].sum())
+    unit = 1.0 if shortfall else scale
+    multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) * unit / size if m else np.empty(0)
+    return answer.x[:n], multipliers, -float(answer.eqlin.marginals[0]) * unit, answer.x[n:]

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from bettersafe import linear, lp
 from bettersafe.errors import ParameterError, check_epsilon, check_vector
-from bettersafe.mdp import MDP, by_state, check_policy, dense_q, frozen, policy_values, scalar_values
+from bettersafe.mdp import MDP, Values, by_state, check_policy, dense_q, evaluate, frozen
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -39,7 +39,7 @@ Method = Literal["s-opt", "adv-linearized", "linearized", "h-opt"]
 METHODS: tuple[Method, ...] = ("s-opt", "adv-linearized", "linearized")
 
 FIRST_TOL = 1e-8
-"""Backward error of the second round's evaluation, when the policy still moves a lot; then linear.RESIDUAL_TOL."""
+"""Backward error that the second round's evaluation aims at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,9 @@ class Improvement:
         policy_return: J_k(π), shape [d].
         rounds: Rounds of policy iteration.
         converged: False when the cap on rounds came first.
-        gap: Largest proven optimality gap of a state's program in the last round, in units of Q_λ.
-        kept: States whose program could not be solved to tolerance; they keep the baseline, shape [n].
+        gap: Largest proven optimality gap of a solved state's program in the last round, in units of Q_λ.
+        kept: States whose program could not be solved to tolerance in the last round; they keep the row they had, at
+            first the baseline's, shape [n].
         distance: Σ_a |π − π_b| of every state, shape [X].
         budget_used: Σ_a e |π − π_b| of every state, shape [X].
         engine: What solved the programs.
@@ -119,7 +120,7 @@ class Improvement:
             return f"The baseline is returned: {reason}."
         gain = float(self.preference @ (self.policy_return - self.baseline_return))
         end = "" if self.converged else " It was stopped before it had settled."
-        hard = f" {self.kept.size} states could not be solved and keep the baseline." if self.kept.size else ""
+        hard = f" {self.kept.size} states could not be solved and keep what they had." if self.kept.size else ""
         return (
             f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"
             f" in the estimated model.{end}{hard}"
@@ -207,7 +208,7 @@ def _improve(
     deviation = np.abs(search.policy - base)
     pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
     spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
-    policy_v, _ = policy_values(mdp, search.policy, guess=search.baseline_v)
+    policy_v = evaluate(mdp, search.policy, guess=search.baseline_v).v
     return Improvement(
         method=method,
         policy=search.policy,
@@ -284,16 +285,20 @@ def iterate(
     else:
         entry_state, entry_index, ptr, entry_error = mdp.pair_state, mdp.pair_index, mdp.state_ptr, error
 
-    def advantages(v: Floats, q: Floats, unseen_value: Floats) -> Floats:
+    def advantages(values: Values) -> Floats:
         """Q − v at the entries, shape [m, F]."""
-        table = dense_q(mdp, q, unseen_value=unseen_value).reshape(q.shape[0], -1) if every_action else q
-        return np.asarray(table - v[:, entry_state])
+        q = values.q
+        if every_action:
+            q = dense_q(mdp, q, unseen_value=values.unseen_value).reshape(q.shape[0], -1)
+        return np.asarray(q - values.v[:, entry_state])
 
-    base_v, base_q = policy_values(mdp, baseline)
-    rows = advantages(base_v, base_q, mdp.unseen_value)
-    sizes = _sizes(mdp.reward, mdp.unseen_value)
-    for k in range(mdp.n_objectives):
-        _quantise(rows[k], _noise(base_v[k], sizes[k], float(mdp.discount[k])))
+    base = evaluate(mdp, baseline)
+    rows = advantages(base)
+    for k, (original, factor) in enumerate(_multiples(mdp)):
+        if original == k:
+            _quantise(rows[k], float(base.error[k]))
+        else:  # the same signal in another unit or sign must stay so to the bit, or rounding shuts the feasible set
+            rows[k] = factor * rows[original]
     programs = lp.Programs(
         ptr=ptr,
         baseline=baseline.take(entry_index),
@@ -305,72 +310,80 @@ def iterate(
     # With equal discounts there is one reward to evaluate, r_λ; otherwise d of them, mixed afterwards.
     equal_discounts = bool(np.all(mdp.discount == mdp.discount[0]))
     mix = np.ones(1) if equal_discounts else preference
+    values = base
     if equal_discounts:
-        v, q, unseen_value = ((preference @ table)[None, :] for table in (base_v, base_q, mdp.unseen_value))
-        sizes = _sizes((preference @ mdp.reward)[None, :], unseen_value)
-    else:
-        v, q, unseen_value = base_v, base_q, mdp.unseen_value
+        values = Values(
+            v=(preference @ base.v)[None, :],
+            q=(preference @ base.q)[None, :],
+            unseen_value=(preference @ mdp.unseen_value)[None, :],
+            error=np.array([preference @ base.error]),
+        )
     policy = best_policy = baseline
     best_return = -math.inf
-    tol = linear.RESIDUAL_TOL
+    tol = linear.AIM
     warm: lp.WarmStart | None = None
     converged = False
     for rounds in range(1, max_rounds + 1):
-        if rounds > 1 and equal_discounts:
-            v, q = scalar_values(mdp, policy, preference, guess=v, tol=tol)
-        elif rounds > 1:
-            v, q = policy_values(mdp, policy, guess=v, tol=tol)
-        objective = mix @ advantages(v, q, unseen_value)
-        error_of = [_noise(v[k], sizes[k], float(mdp.discount[k]), tol) for k in range(mix.size)]
-        grid = _quantise(objective, float(mix @ error_of))
+        if rounds > 1:
+            scalar = preference if equal_discounts else None
+            values = evaluate(mdp, policy, preference=scalar, guess=values.v, tol=tol)
+        objective = mix @ advantages(values)
+        error_of_objective = float(mix @ values.error)
+        grid = _quantise(objective, error_of_objective)
         solution = lp.solve(programs, objective, engine=engine_name, warm=warm)
         warm = solution.warm
-        gains = (solution.policy - policy.take(entry_index)) * objective
-        gain = float(np.max(np.bincount(entry_state, weights=gains), initial=0.0))
-        scalar_return = float(mix @ v @ mdp.initial)
+        current = policy.take(entry_index)
+        # what could not be solved keeps the row it has, which is feasible
+        answer = np.where(solution.solved[entry_state], solution.policy, current)
+        gain = float(np.max(np.bincount(entry_state, weights=(answer - current) * objective), initial=0.0))
+        scalar_return = float(mix @ values.v @ mdp.initial)
         if progress is not None:
             progress(Round(number=rounds, gain=gain, scalar_return=scalar_return))
-        if not equal_discounts and scalar_return <= best_return + grid:
+        if not equal_discounts and scalar_return <= best_return + error_of_objective:
             converged = True  # it no longer rises: the best one met is kept
             break
         settled = gain <= grid
-        if settled and tol > linear.RESIDUAL_TOL:
-            tol = linear.RESIDUAL_TOL  # the same policy once more, looked at closely
+        if settled and tol > linear.AIM:
+            tol = linear.AIM  # the same policy once more, looked at closely
             continue
         best_policy, best_return = policy, scalar_return
         policy = baseline.copy()
-        policy.put(entry_index, solution.policy)
+        policy.put(entry_index, answer)
         if settled:
             converged = True
             best_policy = policy
             break
         if equal_discounts:
             best_policy = policy
-        tol = FIRST_TOL if rounds == 1 else linear.RESIDUAL_TOL
+            # the second round, when the policy still moves a lot, need not be looked at closely
+            tol = FIRST_TOL if rounds == 1 else linear.AIM
     return Search(
         policy=frozen(best_policy, np.float64),
-        baseline_v=base_v,
+        baseline_v=base.v,
         rounds=rounds,
         converged=converged,
-        gap=float(np.max(solution.gap, initial=0.0)),
+        gap=float(np.max(solution.gap[solution.solved], initial=0.0)),
         kept=np.flatnonzero(~solution.solved),
         engine=engine_name,
     )
 
 
-def _sizes(reward: Floats, unseen_value: Floats) -> Floats:
-    """Largest reward or unseen value of every objective, shape [m]."""
-    return np.array(
-        [
-            max(np.max(np.abs(r), initial=0.0), np.max(np.abs(u), initial=0.0))
-            for r, u in zip(reward, unseen_value, strict=True)
-        ]
-    )
-
-
-def _noise(v: Floats, size: float, discount: float, tol: float = linear.RESIDUAL_TOL) -> float:
-    """How far q and v may be off because equations are solved to ``tol``, not exactly; rewards are at most ``size``."""
-    return linear.value_error_bound(v, np.array([size]), discount, tol)
+def _multiples(mdp: MDP) -> list[tuple[int, float]]:
+    """For every objective the first one that it is a multiple of, and the factor; (k, 1) where there is none before it."""
+    signals = np.hstack([mdp.reward, mdp.unseen_value])
+    found: list[tuple[int, float]] = []
+    for k, signal in enumerate(signals):
+        match = (k, 1.0)
+        peak = int(np.argmax(np.abs(signal)))
+        for j in {original for original, _ in found}:
+            if mdp.discount[j] != mdp.discount[k] or signals[j, peak] == 0.0:
+                continue
+            factor = float(signal[peak] / signals[j, peak])
+            if np.allclose(signal, factor * signals[j], rtol=0.0, atol=1e-13 * abs(float(signal[peak]))):
+                match = (j, factor)
+                break
+        found.append(match)
+    return found
 
 
 def _quantise(values: Floats, size: float) -> float:

@@ -19,8 +19,14 @@ from bettersafe import _native
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-RESIDUAL_TOL = 1e-13
-"""Backward error asked of every solve: ‖r − (I − γP)v‖∞ ≤ RESIDUAL_TOL · (‖r‖∞ + 2‖v‖∞)."""
+AIM = 1e-14
+"""Backward error that every solve aims at: ‖r − (I − γP)v‖∞ ≤ AIM · (‖r‖∞ + 2‖v‖∞)."""
+
+ACCEPT = 1e-12
+"""Backward error above which the direct solver takes over."""
+
+ROUNDING = 2e-15
+"""Backward error that a residual of 0 may hide: it is itself computed with rounding."""
 
 DENSE_STATES = 2000
 """Up to here a dense LU is quicker than a sparse one."""
@@ -35,11 +41,6 @@ THREADED_NONZEROS = 20_000
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
-def value_error_bound(v: Floats, rhs: Floats, discount: float, tol: float = RESIDUAL_TOL) -> float:
-    """Bound on ‖v − v*‖∞ after `solve_values`: the allowed residual divided by 1 − γ."""
-    return tol * float(np.max(np.abs(rhs), initial=0.0) + 2.0 * np.max(np.abs(v), initial=0.0)) / (1.0 - discount)
 
 
 def policy_matrix(ptr: Ints, weight: Floats, transition: sparse.csr_array) -> sparse.csr_array:
@@ -57,9 +58,9 @@ def solve_values(
     rhs: Floats,
     *,
     guess: Floats | None = None,
-    tol: float = RESIDUAL_TOL,
+    tol: float = AIM,
     threads: int | None = None,
-) -> Floats:
+) -> tuple[Floats, Floats]:
     """Solve (I − γ P_π) v = rhs for one or more right-hand sides.
 
     Args:
@@ -69,11 +70,12 @@ def solve_values(
         discount: γ in [0, 1).
         rhs: r_π of every right-hand side, shape [m, X].
         guess: Where to start, shape [m, X]; zero if left out.
-        tol: Backward error allowed (see RESIDUAL_TOL).
+        tol: Backward error to aim at.
         threads: Cores to use; all of them on large problems if left out. The bits do not depend on it.
 
     Returns:
-        v, shape [m, X].
+        v, shape [m, X], and a bound on its error in every state, from the residual that was reached, shape [m]:
+        ‖v − v*‖∞ ≤ ‖r − (I − γP)v‖∞ / (1 − γ).
     """
     kernel = _native.kernel
     if kernel is not None:
@@ -85,9 +87,18 @@ def solve_values(
             ptr, weight, transition.indptr, transition.indices, transition.data,
             discount, rhs, v, tol, MAX_PRODUCTS, n_threads,
         )  # fmt: skip
-        if residual <= tol:
-            return v
-    return _solve_direct(policy_matrix(ptr, weight, transition), discount, rhs)
+        if residual <= max(tol, ACCEPT):
+            return v, _error(v, rhs, discount, residual)
+    matrix = policy_matrix(ptr, weight, transition)
+    v = _solve_direct(matrix, discount, rhs)
+    residuals = np.max(np.abs(rhs - v + discount * (matrix @ v.T).T), axis=1)
+    scale = np.max(np.abs(rhs), axis=1) + 2.0 * np.max(np.abs(v), axis=1)
+    return v, _error(v, rhs, discount, float(np.max(residuals / np.where(scale > 0.0, scale, 1.0))))
+
+
+def _error(v: Floats, rhs: Floats, discount: float, residual: float) -> Floats:
+    scale = np.max(np.abs(rhs), axis=1) + 2.0 * np.max(np.abs(v), axis=1)
+    return np.asarray((residual + ROUNDING) * scale / (1.0 - discount))
 
 
 def solve_occupancy(
@@ -96,8 +107,8 @@ def solve_occupancy(
     """Solve ν = μ + γ P_πᵀ ν: expected discounted visits of every state, shape [X]."""
     backward = sparse.csr_array(policy_matrix(ptr, weight, transition).T)
     n_states = initial.size
-    visits: Floats = solve_values(np.arange(n_states + 1), np.ones(n_states), backward, discount, initial[None, :])[0]
-    return visits
+    visits, _ = solve_values(np.arange(n_states + 1), np.ones(n_states), backward, discount, initial[None, :])
+    return np.asarray(visits[0])
 
 
 def _solve_direct(matrix: Any, discount: float, rhs: Floats) -> Floats:

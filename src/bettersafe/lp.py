@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 Engine = Literal["auto", "native", "highs"]
 ENGINES: tuple[Engine, ...] = ("auto", "native", "highs")
 
-ACCEPTED_GAP = 1e-9
+ACCEPTED_GAP = 5e-9
 """Gap, as a share of the objective's half-range over the state's free actions, up to which a state counts as solved."""
 
 THREADED_ENTRIES = 4_000
@@ -152,6 +152,13 @@ def solve(
     objective = np.ascontiguousarray(objective, dtype=np.float64)
     if objective.shape != programs.baseline.shape or not np.all(np.isfinite(objective)):
         raise ParameterError(f"objective must be finite with shape {programs.baseline.shape}; got {objective.shape}.")
+    if warm is not None:
+        fits = (
+            warm.basis.shape == (programs.n_states, programs.rows.shape[0] + 2)
+            and warm.at_upper.shape == objective.shape
+        )
+        if not fits or warm.basis.dtype != np.int32 or warm.at_upper.dtype != np.uint8:
+            raise ParameterError("the warm start belongs to other programs; leave it out.")
     if resolve_engine(engine) == "native":
         return _solve_native(programs, objective, warm, threads)
     return _solve_highs(programs, objective)

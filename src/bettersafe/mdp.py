@@ -231,9 +231,7 @@ def check_policy(
     return frozen(exact, np.float64)
 
 
-def policy_values(
-    mdp: MDP, policy: Floats, *, guess: Floats | None = None, tol: float = linear.RESIDUAL_TOL
-) -> tuple[Floats, Floats]:
+def policy_values(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
     """Exact values of ``policy``: v [d, X] and q [d, P].
 
         v_k = (I − γ_k P_π)^{-1} r_{π,k}        q_k = r_k + γ_k p v_k
@@ -241,44 +239,72 @@ def policy_values(
     Args:
         mdp: The MDP.
         policy: π(a|x), shape [X, A].
-        guess: A v to start from, shape [d, X]; saves time, never changes the answer beyond rounding.
-        tol: Backward error allowed in the solve.
     """
-    return _values(mdp, policy, mdp.reward, mdp.unseen_value, mdp.discount, guess, tol)
+    values = evaluate(mdp, policy)
+    return values.v, values.q
 
 
-def scalar_values(
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """Values of m rewards under a policy, and how far they may be off because equations are solved with rounding.
+
+    Attributes:
+        v: Shape [m, X].
+        q: Shape [m, P].
+        unseen_value: What pairs that are not stored are worth, shape [m, X].
+        error: Bound on the error of v and of q, shape [m].
+    """
+
+    v: Floats
+    q: Floats
+    unseen_value: Floats
+    error: Floats
+
+
+def evaluate(
     mdp: MDP,
     policy: Floats,
-    preference: Floats,
     *,
+    preference: Floats | None = None,
     guess: Floats | None = None,
-    tol: float = linear.RESIDUAL_TOL,
-) -> tuple[Floats, Floats]:
-    """Values of the one reward r_λ = Σ_k λ_k r_k: v [1, X] and q [1, P]; all discounts must be equal."""
-    if np.any(mdp.discount != mdp.discount[0]):
-        raise ParameterError("objectives with different discounts have no common scalar reward.")
-    reward, unseen_value = (preference @ mdp.reward)[None, :], (preference @ mdp.unseen_value)[None, :]
-    return _values(mdp, policy, reward, unseen_value, mdp.discount[:1], guess, tol)
+    tol: float = linear.AIM,
+) -> Values:
+    """Values of all d rewards, or of the one reward r_λ = Σ_k λ_k r_k (then m = 1; all discounts must be equal).
 
-
-def _values(
-    mdp: MDP, policy: Floats, reward: Floats, unseen_value: Floats, discount: Floats, guess: Floats | None, tol: float
-) -> tuple[Floats, Floats]:
+    Args:
+        mdp: The MDP.
+        policy: π(a|x), shape [X, A].
+        preference: λ, shape [d]; left out: all rewards.
+        guess: A v to start from, shape [m, X]; saves time, never changes the answer beyond its error.
+        tol: Backward error to aim at.
+    """
+    if preference is None:
+        reward, unseen_value, discount = mdp.reward, mdp.unseen_value, mdp.discount
+    else:
+        if np.any(mdp.discount != mdp.discount[0]):
+            raise ParameterError("objectives with different discounts have no common scalar reward.")
+        reward, unseen_value = (preference @ mdp.reward)[None, :], (preference @ mdp.unseen_value)[None, :]
+        discount = mdp.discount[:1]
     weight = policy.take(mdp.pair_index)
     unseen_mass = np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
     v = np.empty((discount.size, mdp.n_states))
     q = np.empty((discount.size, mdp.n_pairs))
+    error = np.empty(discount.size)
     rhs = np.array([by_state(mdp, weight * r) for r in reward]) + unseen_mass * unseen_value
     for gamma in np.unique(discount):
         same = discount == gamma
-        start = None if guess is None else guess[same]
-        v[same] = linear.solve_values(
-            mdp.state_ptr, weight, mdp.transition, float(gamma), rhs[same], guess=start, tol=tol
+        v[same], error[same] = linear.solve_values(
+            mdp.state_ptr,
+            weight,
+            mdp.transition,
+            float(gamma),
+            rhs[same],
+            guess=None if guess is None else guess[same],
+            tol=tol,
         )
     for k, gamma in enumerate(discount):
         q[k] = reward[k] + gamma * (mdp.transition @ v[k])
-    return v, q
+    return Values(v=v, q=q, unseen_value=unseen_value, error=error)
 
 
 def expected_return(mdp: MDP, policy: Floats) -> Floats:

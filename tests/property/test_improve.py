@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bettersafe.improve import adv_linearized, linearized, s_opt
-from bettersafe.mdp import MDP, policy_values
+from bettersafe.mdp import MDP, dense_mdp, policy_values
 from bettersafe.model import Model, error_bound_q
 from oracles import dense_values, slow_s_opt
 
@@ -110,7 +110,7 @@ def test_against_slow_policy_iteration_long(block):
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_the_paper_proves(seed):
-    """Proposition B.1 in every state, the budget in every row, ε = 0, and monotone in ε, in the estimated model."""
+    """Proposition B.1 in every state, the budget in every row, ε = 0, and (equal discounts) monotone in ε, in the model."""
     model, baseline, preference, (table, reward, discount, initial, error) = random_model(seed)
     base_v, _ = dense_values(table, reward, discount, baseline)
     horizon = 1.0 / (1.0 - discount)
@@ -158,3 +158,72 @@ def test_each_objective_is_discounted_by_its_own_rate():
     v, q = policy_values(mdp, np.array([[1.0, 0.0]]))
     assert v[:, 0] == pytest.approx([1.0, 2.0, 10.0])
     assert q[:, 1] == pytest.approx([2.0, 3.0, 11.0])
+
+
+def collinear_model(seed, gamma):
+    """Objectives that are multiples of each other, with both signs: only changes that leave them equal are allowed."""
+    rng = np.random.default_rng(seed)
+    n_states, n_actions = 12, 6
+    table = rng.dirichlet(np.full(n_states, 0.3), size=(n_states, n_actions))
+    r, s = rng.normal(size=(2, n_states, n_actions))
+    reward = np.stack([r, -3.0 * r, 0.7 * r, s])
+    mdp = dense_mdp(table, reward, discount=gamma, initial=np.full(n_states, 1 / n_states))
+    model = Model(
+        mdp=mdp, counts=np.ones(mdp.n_pairs, dtype=np.int64), error=np.full(mdp.n_pairs, 0.1), error_kind="q", delta=0.1,
+        unseen="end", state_labels=np.arange(n_states), action_labels=np.arange(n_actions), objectives=("a", "b", "c", "d"),
+    )  # fmt: skip
+    return model, rng.dirichlet(np.ones(n_actions), size=n_states), (table, reward)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 0.99, 0.999])
+def test_collinear_objectives(gamma):
+    for seed in range(8):
+        model, baseline, (table, reward) = collinear_model(seed, gamma)
+        result = s_opt(model, baseline, preference=[0.0, 0.0, 0.0, 1.0], epsilon=1.0)
+        assert result.converged
+        assert result.kept.size == 0
+        best, _ = slow_s_opt(
+            table,
+            reward,
+            np.full(4, gamma),
+            model.mdp.initial,
+            baseline,
+            np.full(baseline.shape, 0.1),
+            np.eye(4)[3],
+            1.0,
+        )
+        size = np.max(np.abs(reward)) / (1.0 - gamma)
+        assert result.policy_return[3] >= best - 1e-4 * size
+        assert np.all(result.policy_return >= result.baseline_return - 1e-7 * size)
+
+
+def two_actions(rewards, discounts, baseline=(0.5, 0.5)):
+    reward = np.asarray(rewards, dtype=float)[:, None, :]
+    mdp = dense_mdp(np.ones((1, 2, 1)), reward, discount=discounts, initial=[1.0])
+    model = Model(
+        mdp=mdp, counts=np.ones(2, dtype=np.int64), error=np.full(2, 1e-3), error_kind="q", delta=0.1, unseen="end",
+        state_labels=np.arange(1), action_labels=np.arange(2), objectives=tuple(f"r{k}" for k in range(len(rewards))),
+    )  # fmt: skip
+    return model, np.array([baseline])
+
+
+@pytest.mark.parametrize("gamma", [0.99, 0.999, 0.9999])
+def test_small_gains_are_not_lost_with_different_discounts(gamma):
+    model, baseline = two_actions([[1.0, 1.001], [1.0, 1.001]], [gamma, gamma * 0.999])
+    result = s_opt(model, baseline, preference=[1.0, 1.0], epsilon=10.0)
+    assert result.policy[0] == pytest.approx([0.0, 1.0])
+
+
+@pytest.mark.parametrize(("gamma", "loss"), [(0.99, 1e-9), (0.999, 1e-7), (0.9999, 1e-5)])
+def test_small_losses_are_not_rounded_away(gamma, loss):
+    """Action 1 gains on the first objective and loses a little on the second: it must not be taken."""
+    model, baseline = two_actions([[0.0, 1.0], [1.0, 1.0 - loss]], [gamma, gamma], baseline=(1.0, 0.0))
+    result = s_opt(model, baseline, preference=[1.0, 0.0], epsilon=10.0)
+    assert np.array_equal(result.policy, result.baseline)
+
+
+def test_results_are_read_only():
+    model, baseline, preference, _ = random_model(1)
+    result = s_opt(model, baseline, preference=preference, epsilon=0.5)
+    for array in (result.policy, result.baseline, result.policy_return, result.distance, result.kept):
+        assert not array.flags.writeable

@@ -211,3 +211,108 @@ def test_bad_programs_are_refused(change, message):
         lp.solve(lp.Programs(**good), np.array([1.0, math.inf]))
     with pytest.raises(ParameterError, match="engine"):
         lp.solve(lp.Programs(**good), np.zeros(2), engine="gurobi")
+
+
+def near_parallel(seed):
+    """Rows that are multiples of one row, of both signs, but for 1e-10 to 1e-7: the feasible set is a sliver that thin, so
+    most stay unsolved; bases go singular, and once the kernel wrote out of bounds."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(6, 30)), int(rng.integers(4, 30))
+    baseline, objective = rng.dirichlet(np.ones(n)), rng.normal(size=n)
+    rows = np.repeat(rng.normal(size=(1, n)), d, 0) * rng.choice([-1, 1], (d, 1))
+    rows = rows + 10.0 ** rng.uniform(-10, -7) * rng.normal(size=(d, n))
+    return baseline, objective, np.zeros(n), rows, math.inf
+
+
+def degenerate_corner(seed):
+    """Up to 70 integer rows, all tight at the baseline."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(20, 50)), int(rng.integers(30, 71))
+    rows = rng.integers(-1, 2, (d, n)).astype(float)
+    return rng.dirichlet(np.ones(n)), rng.integers(-2, 3, n).astype(float), np.ones(n), rows, 0.7
+
+
+def wide_rows(seed):
+    """Entries from 1e-12 to 1e6 within one row, and baselines down to 1e-15."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(4, 20)), int(rng.integers(1, 6))
+    baseline = rng.dirichlet(np.ones(n)) * 10.0 ** rng.uniform(-15, 0, n)
+    rows = rng.normal(size=(d, n)) * 10.0 ** rng.uniform(-12, 6, (d, n))
+    return baseline / baseline.sum(), rng.normal(size=n), np.sqrt(20.0 / rng.integers(1, 200, n)), rows, 0.5
+
+
+@pytest.mark.parametrize(
+    ("family", "seeds", "unsolved_at_most"),
+    [
+        (near_parallel, (363_250, 309_510, *range(400)), 0.8),
+        (degenerate_corner, range(250), 0.02),
+        (wide_rows, range(400), 0.03),
+    ],
+    ids=["near-parallel", "degenerate", "wide"],
+)
+def test_hard_programs_never_break_it(family, seeds, unsolved_at_most):
+    """Whatever is not solved keeps its baseline and says so; whatever is solved is feasible and its gap small."""
+    unsolved = 0
+    for seed in seeds:
+        program = family(seed)
+        packed, objective = pack([program])
+        warm = None
+        for change in (0.0, 1.0):  # cold, and warm after a large change
+            q = objective + change * np.random.default_rng(seed).normal(size=objective.size)
+            answer = lp.solve(packed, q, engine="native", warm=warm)
+            warm = answer.warm
+            reached = float(q @ (answer.policy - program[0]))
+            check_answer((program[0], q, *program[2:]), answer.policy, reached, feasible_tol=2e-9)
+            if answer.solved[0]:
+                assert answer.gap[0] <= lp.ACCEPTED_GAP * max(np.ptp(q), 1e-300)
+            else:
+                unsolved += 1
+                assert np.array_equal(answer.policy, program[0])
+                assert answer.gap[0] == math.inf
+    assert unsolved <= 2 * unsolved_at_most * len(seeds)
+
+
+def test_warm_starts_of_all_kinds():
+    rng = np.random.default_rng(12)
+    for i in range(400):
+        program = random_program(rng, KINDS[i % len(KINDS)])
+        packed, objective = pack([program])
+        first = lp.solve(packed, objective, engine="native")
+        other = rng.normal(size=objective.size)
+        warm = lp.solve(packed, other, engine="native", warm=first.warm)
+        assert warm.solved.all()
+        check_answer((program[0], other, *program[2:]), warm.policy, state_program(program[0], other, *program[2:]))
+
+
+def test_a_foreign_warm_start_is_refused_or_harmless():
+    program = random_program(np.random.default_rng(0), "plain")
+    packed, objective = pack([program])
+    n, rows = objective.size, packed.rows.shape[0] + 2
+    with pytest.raises(ParameterError, match="other programs"):
+        lp.solve(packed, objective, warm=lp.WarmStart(basis=np.zeros((1, 1), np.int32), at_upper=np.zeros(n, np.uint8)))
+    rng = np.random.default_rng(1)
+    best = lp.solve(packed, objective, engine="native")
+    for _ in range(200):
+        garbage = lp.WarmStart(
+            basis=rng.integers(-(2**31), 2**31 - 1, (1, rows)).astype(np.int32) if rng.random() < 0.5
+            else rng.integers(0, 3 * n, (1, rows)).astype(np.int32),
+            at_upper=rng.integers(0, 256, n).astype(np.uint8),
+        )  # fmt: skip
+        answer = lp.solve(packed, objective, engine="native", warm=garbage)
+        if answer.solved[0]:
+            assert float(objective @ answer.policy) == pytest.approx(float(objective @ best.policy), abs=1e-8)
+
+
+def test_without_the_kernel_the_slower_engine_answers_and_says_so_once(monkeypatch):
+    from bettersafe import _native
+
+    program = random_program(np.random.default_rng(3), "plain")
+    packed, objective = pack([program])
+    native = lp.solve(packed, objective)
+    monkeypatch.setattr(_native, "kernel", None)
+    with pytest.warns(RuntimeWarning, match="without its native kernel") as caught:
+        slow = lp.solve(packed, objective)
+    assert len(caught) == 1
+    assert slow.policy == pytest.approx(native.policy, abs=1e-7)
+    with pytest.raises(ParameterError, match="not installed"):
+        lp.solve(packed, objective, engine="native")

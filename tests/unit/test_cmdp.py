@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +120,32 @@ def test_bad_input():
     unequal = dense_mdp(np.zeros((1, 2, 1)), np.zeros((2, 1, 2)), discount=[0.9, 0.5], initial=[1.0])
     with pytest.raises(ParameterError, match="equal discounts"):
         cmdp_optimum(unequal, [0.0])
+
+
+@pytest.mark.parametrize("engine", ["lp", "columns"])
+def test_signals_of_very_different_size(engine):
+    """Two actions that end it: (1e6, −1e-4) and (0, −0.5e-4)."""
+    mdp = dense_mdp(np.zeros((1, 2, 1)), np.array([[[1e6, 0.0]], [[-1e-4, -0.5e-4]]]), discount=0.9, initial=[1.0])
+    best = cmdp_optimum(mdp, [-0.75e-4], engine=engine)
+    assert best.returns == pytest.approx([5e5, -0.75e-4], rel=1e-4)
+    with pytest.raises(NoSolutionError):
+        cmdp_optimum(mdp, [-0.4e-4], engine=engine)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_scaled_signals_have_the_same_optimum(seed):
+    rng = np.random.default_rng(seed)
+    plain = random_mdp(seed, 3)
+    scale = 10.0 ** rng.uniform(-5, 5, 3)
+    uniform = np.full((plain.n_states, plain.n_actions), 1.0 / plain.n_actions)
+    floors = expected_return(plain, uniform)[1:]
+    one = cmdp_optimum(plain, floors, engine="columns")
+    two = cmdp_optimum(replace(plain, reward=plain.reward * scale[:, None]), floors * scale[1:], engine="columns")
+    assert two.returns / scale == pytest.approx(one.returns, abs=1e-6)
+    assert two.multipliers * scale[1:] / scale[0] == pytest.approx(one.multipliers, abs=1e-5)
+
+
+def test_small_gains_at_high_discounts():
+    for gamma, gain in ((0.999, 1e-6), (0.9999, 1e-5), (0.99999, 1e-4)):
+        mdp = dense_mdp(np.ones((1, 2, 1)), np.array([[[1.0, 1.0 + gain]]]), discount=gamma, initial=[1.0])
+        assert optimal_policy(mdp, np.ones(1))[0] == pytest.approx([0.0, 1.0])

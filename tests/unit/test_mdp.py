@@ -13,10 +13,10 @@ from bettersafe.mdp import (
     check_policy,
     dense_mdp,
     dense_q,
+    evaluate,
     expected_return,
     occupancy,
     policy_values,
-    scalar_values,
 )
 from oracles import dense_values
 
@@ -81,14 +81,14 @@ def test_values_of_a_large_sparse_model_and_the_direct_fallback(monkeypatch):
     transition.sum_duplicates()
     rhs = rng.normal(size=(1, n))
     ptr, weight = np.arange(n + 1), np.ones(n)
-    v = linear.solve_values(ptr, weight, transition, 0.99, rhs)
+    v, _ = linear.solve_values(ptr, weight, transition, 0.99, rhs)
     residual = rhs[0] - (v[0] - 0.99 * (transition @ v[0]))
     assert np.max(np.abs(residual)) <= 1e-12 * np.max(np.abs(v))
     monkeypatch.setattr(_native, "kernel", None)  # sparse LU
-    assert linear.solve_values(ptr, weight, transition, 0.99, rhs) == pytest.approx(v, rel=1e-9, abs=1e-9)
+    assert linear.solve_values(ptr, weight, transition, 0.99, rhs)[0] == pytest.approx(v, rel=1e-9, abs=1e-9)
     monkeypatch.undo()
     monkeypatch.setattr(linear, "MAX_PRODUCTS", 1)  # the iteration gives up, LU takes over
-    assert linear.solve_values(ptr, weight, transition, 0.99, rhs) == pytest.approx(v, rel=1e-9, abs=1e-9)
+    assert linear.solve_values(ptr, weight, transition, 0.99, rhs)[0] == pytest.approx(v, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("n", [7, 2500, 9000])
@@ -98,7 +98,7 @@ def test_threads_do_not_change_a_bit(n):
     transition = sparse.csr_array((np.full(6 * n, 1 / 6), columns.ravel(), np.arange(0, 6 * n + 1, 6)), shape=(n, n))
     transition.sum_duplicates()
     arguments = (np.arange(n + 1), np.ones(n), transition, 0.95, rng.normal(size=(2, n)))
-    one, two, three = (linear.solve_values(*arguments, threads=t) for t in (1, 2, 3))
+    one, two, three = (linear.solve_values(*arguments, threads=t)[0] for t in (1, 2, 3))
     assert np.array_equal(one, two)
     assert np.array_equal(one, three)
 
@@ -116,11 +116,32 @@ def test_scalar_values():
     mdp, policy = random_mdp(4, discount=(0.9, 0.9))
     weights = np.array([0.3, 2.0])
     v, q = policy_values(mdp, policy)
-    scalar_v, scalar_q = scalar_values(mdp, policy, weights)
-    assert scalar_v[0] == pytest.approx(weights @ v)
-    assert scalar_q[0] == pytest.approx(weights @ q)
+    scalar = evaluate(mdp, policy, preference=weights)
+    assert scalar.v[0] == pytest.approx(weights @ v)
+    assert scalar.q[0] == pytest.approx(weights @ q)
     with pytest.raises(ParameterError, match="different discounts"):
-        scalar_values(random_mdp(4)[0], policy, weights)
+        evaluate(random_mdp(4)[0], policy, preference=weights)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.99, 0.9999, 0.999999])
+def test_the_stated_error_is_an_upper_bound(gamma):
+    """Against a solve in extended precision, on chains, loops and random models."""
+    rng = np.random.default_rng(1)
+    for table in (np.eye(40)[:, None, :], np.eye(40, k=1)[:, None, :], rng.dirichlet(np.full(40, 0.1), size=(40, 1))):
+        mdp = dense_mdp(table, rng.normal(size=(1, 40, 1)) * 1e3, discount=gamma, initial=np.full(40, 1 / 40))
+        values = evaluate(mdp, np.ones((40, 1)))
+        exact = np.array(values.v[0], dtype=np.longdouble)
+        matrix = np.eye(40) - gamma * table[:, 0].astype(np.longdouble)
+        for _ in range(20):  # refinement: the double-precision inverse is a contraction for the residual
+            exact = exact + np.linalg.solve(
+                np.asarray(matrix, float), np.asarray(mdp.reward[0] - matrix @ exact, float)
+            )
+        assert np.max(np.abs(values.v[0] - exact)) <= values.error[0]
+
+
+def test_overflow_is_not_called_solved():
+    v, _ = linear.solve_values(np.array([0, 1]), np.ones(1), sparse.csr_array([[1.0]]), 0.9, np.array([[1e290]]))
+    assert v[0, 0] == pytest.approx(1e291)
 
 
 def good():

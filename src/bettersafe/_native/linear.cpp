@@ -119,7 +119,7 @@ public:
             ++products;
             each([&](std::int64_t x) { r[x] = rhs[x] - t[x]; });
             const double size = rhs_size + 2.0 * largest(v);
-            residual = size > 0.0 ? largest(r.data()) / size : 0.0;
+            residual = size == 0.0 ? 0.0 : largest(r.data()) / size;  // NaN stays NaN
             if (residual <= tol || products >= max_products || !(residual < 0.5 * previous)) break;
             previous = residual;
             shadow = r;
@@ -223,12 +223,12 @@ private:
         return sum;
     }
     double largest(const double* a) {
-        double most = 0.0;
+        double most = 0.0, sum = 0.0;
         for (std::int64_t x = 0; x < n_; ++x) {
-            const double size = std::abs(a[x]);
-            if (!(size <= most)) most = size;  // keeps a NaN
+            most = std::max(most, std::abs(a[x]));
+            sum += a[x];
         }
-        return most;
+        return std::isnan(sum) ? sum : most;  // max() passes over a NaN, the sum does not
     }
     // out = (I − γ P_π) in
     void multiply(const double* in, double* out) {

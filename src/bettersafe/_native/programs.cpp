@@ -14,8 +14,10 @@ constexpr double kDualTol = 1e-11;      // reduced cost that makes a variable wo
 constexpr double kTieTol = 1e-10;       // reduced cost below which two optima count as one
 constexpr double kPivotTol = 1e-9;      // smallest pivot (rows have half-range 1)
 constexpr double kFeasTol = 1e-11;      // Harris: how far a basic variable may pass its bound
-constexpr double kAcceptFeas = 1e-10;   // row violation above which the basis is factorised anew
-constexpr double kAcceptGap = 1e-9;     // relative gap that counts as solved
+constexpr double kAcceptFeas = 1e-9;    // row violation above which an answer is not taken (pivots below kPivotTol are
+                                        // ignored, so a row may be missed by about as much)
+constexpr double kRelax = 1e-6;         // how far rows are moved apart to get out of a massively degenerate corner
+constexpr double kAcceptGap = 5e-9;     // relative gap that counts as solved
 constexpr double kSnap = 1e-14;         // deviations below this are rounding: the baseline's bits are kept
 constexpr int kRefactorEvery = 60;
 
@@ -50,26 +52,30 @@ public:
         if (!load(in, begin, count)) return;
         std::int32_t* basis = in.basis + x * (in.n_rows + 2);
         std::uint8_t* upper = in.at_upper + begin;
-        if (!warm_start(basis, upper)) cold_start();
-        bool solved = optimise(false);
-        if (!check(false)) {  // rounding had piled up: factorise and go on
-            solved = (refactor() || (cold_start(), true)) && optimise(false) && check(false);
-        }
-        if (value() > 0.0 && has_ties()) {
-            best_delta_ = delta_;
-            optimise(true);
-            if (!check(true)) {  // keep the optimum that was found; the next round starts afresh
-                delta_ = best_delta_;
-                cold_start();
-            }
-        }
         double relative_gap = kInf;
-        if (solved) {
-            if (value() > 0.0) write(in.policy + begin);  // otherwise the origin is optimal: the baseline, to the bit
-            relative_gap = duality_gap(in.policy + begin);
+        for (int attempt = 0; attempt < 3 && !(relative_gap <= kAcceptGap); ++attempt) {
+            if (!begin_attempt(attempt, basis, upper)) continue;
+            if (!optimise(false) || !check(false)) continue;
+            if (value() > 0.0 && has_ties()) {
+                best_delta_ = delta_;
+                optimise(true);
+                if (!check(true)) {  // keep the optimum that was found; the next round starts afresh
+                    delta_ = best_delta_;
+                    cold_start();
+                }
+            }
+            std::copy(base_.begin(), base_.end(), work_.begin());
+            if (value() > 0.0 && !write()) continue;
+            relative_gap = duality_gap();
+        }
+        if (relative_gap <= kAcceptGap) {
+            for (int f = 0; f < n_; ++f) in.policy[begin + entry_[f]] = work_[f];
+        } else {  // nothing can be vouched for: the baseline stays
+            in.status[x] = kInexact;
+            relative_gap = kInf;
+            cold_start();
         }
         in.gap[x] = relative_gap * half_;
-        if (!(relative_gap <= kAcceptGap)) in.status[x] = kInexact;
         std::copy(head_.begin(), head_.begin() + m_, basis);
         std::fill(basis + m_, basis + in.n_rows + 2, -1);
         for (int j = 0; j < n_; ++j) upper[j] = at_upper_[j];
@@ -90,13 +96,38 @@ private:
     std::vector<int> tight_rows_;        // the rows with tight_ set
     std::vector<char> tight_, open_, basic_, locked_;
     std::vector<std::uint8_t> at_upper_;
-    std::vector<double> delta_, best_delta_;
+    std::vector<double> delta_, best_delta_, work_, rhs_;
 
     const double* row(int i) const { return matrix_.data() + static_cast<std::size_t>(i) * wide_; }
     double* column(int c) { return inverse_.data() + static_cast<std::size_t>(c) * tall_; }
     bool is_slack(int var) const { return var >= 2 * wide_; }
     int slack_row(int var) const { return var - 2 * wide_ + 1; }
     double upper_bound(int var) const { return (var >= wide_ && var < 2 * wide_) ? base_[var - wide_] : kInf; }
+
+    // Where an attempt starts: from the last basis (or cold); from the basis that was reached, factorised anew; from a
+    // corner found with every row relaxed by a different small amount, which no degeneracy can hold up.
+    bool begin_attempt(int attempt, const std::int32_t* basis, const std::uint8_t* upper) {
+        if (attempt == 0) {
+            if (!warm_start(basis, upper)) cold_start();
+            return true;
+        }
+        if (attempt == 1) {
+            if (!refactor()) cold_start();
+            return true;
+        }
+        for (int i = 1; i < m_; ++i) rhs_[i] += kRelax * (1.0 + std::fmod(0.618033988749895 * i, 1.0));
+        cold_start();
+        const bool found = optimise(false);
+        set_rhs();
+        if (found && refactor()) return true;
+        cold_start();
+        return false;
+    }
+
+    void set_rhs() {
+        std::fill(rhs_.begin(), rhs_.end(), 0.0);
+        if (budget_) rhs_[m_ - 1] = limit_;
+    }
 
     // Copies, centres and scales program `begin`; false when nothing can move.
     bool load(const Programs& in, std::int64_t begin, std::int64_t count) {
@@ -152,6 +183,9 @@ private:
         basic_.resize(2 * wide_ + m_ - 1);
         locked_.resize(2 * wide_ + m_ - 1);
         at_upper_.resize(n_);
+        work_.resize(n_);
+        rhs_.resize(m_);
+        set_rhs();
         return true;
     }
 
@@ -195,8 +229,14 @@ private:
 
     bool warm_start(const std::int32_t* basis, const std::uint8_t* upper) {
         if (basis[0] < 0) return false;
+        for (int i = 0; i < m_; ++i) {
+            const int var = basis[i];
+            const bool known = (var >= 0 && var < n_) || (var >= wide_ && var < wide_ + n_) ||
+                               (var >= 2 * wide_ && var < 2 * wide_ + m_ - 1);
+            if (!known) return false;  // not a basis of this program
+        }
         std::copy(basis, basis + m_, head_.begin());
-        for (int j = 0; j < n_; ++j) at_upper_[j] = upper[j];
+        for (int j = 0; j < n_; ++j) at_upper_[j] = upper[j] != 0;
         if (!refactor()) return false;
         for (int i = 0; i < m_; ++i) {
             if (x_[i] < -1e-9 || x_[i] > bound_[i] + 1e-9) return false;
@@ -284,8 +324,7 @@ private:
 
     void compute_x() {
         double* rhs = w_.data();
-        std::fill(rhs, rhs + m_, 0.0);
-        if (budget_) rhs[m_ - 1] = limit_;
+        std::copy(rhs_.begin(), rhs_.end(), rhs);
         for (int j = 0; j < n_; ++j) {
             if (!at_upper_[j]) continue;
             for (int i = 0; i < m_; ++i) {
@@ -396,7 +435,10 @@ private:
         int degenerate = 0;
         for (int step = 0; step < cap; ++step) {
             if (since_refactor_ >= kRefactorEvery) {
-                if (!refactor()) return false;
+                if (!refactor()) {  // never leave a half-built basis behind
+                    cold_start();
+                    return false;
+                }
                 compute_y(nearest);
                 price(y_, nearest);
             }
@@ -522,22 +564,28 @@ private:
         return any;
     }
 
-    // policy = baseline + δ: no negative entry, the free mass as before, the baseline's bits where nothing moves.
-    void write(double* policy) {
+    // work = baseline + δ: no negative entry, the free mass as before, the baseline's bits where nothing moves. False when
+    // the remainder of the rounding does not fit.
+    bool write() {
         double total = 0.0;
         int largest = -1;
         for (int f = 0; f < n_; ++f) {
-            double& target = policy[entry_[f]];
-            if (std::abs(delta_[f]) > kSnap) target = std::max(base_[f] + delta_[f], 0.0);
-            if (target != base_[f] && (largest < 0 || target > policy[entry_[largest]])) largest = f;
-            total += target;
+            if (std::abs(delta_[f]) > kSnap) work_[f] = std::max(base_[f] + delta_[f], 0.0);
+            if (work_[f] != base_[f] && (largest < 0 || work_[f] > work_[largest])) largest = f;
+            total += work_[f];
         }
-        if (largest >= 0) policy[entry_[largest]] += mass_ - total;
+        if (largest < 0) return true;
+        work_[largest] += mass_ - total;
+        return work_[largest] >= 0.0;
     }
 
     // Weak duality: how far the written policy can be from the optimum, in units of the objective's half-range.
-    double duality_gap(const double* policy) {
-        for (int i = 1; i < m_; ++i) y_opt_[i] = std::max(y_opt_[i], 0.0);
+    double duality_gap() {
+        double rounding = 1.0;
+        for (int i = 1; i < m_; ++i) {
+            y_opt_[i] = std::max(y_opt_[i], 0.0);
+            rounding += y_opt_[i];
+        }
         price(y_opt_, false);
         double bound = budget_ ? y_opt_[m_ - 1] * limit_ : 0.0;
         double most = 0.0;
@@ -545,9 +593,9 @@ private:
             most = std::max(most, price_[j]);
             bound += base_[j] * std::max(price_[wide_ + j], 0.0);
         }
-        bound += mass_ * most;
+        bound += mass_ * most + 1e-15 * rounding;
         double reached = 0.0;
-        for (int f = 0; f < n_; ++f) reached += cost_[f] * (policy[entry_[f]] - base_[f]);
+        for (int f = 0; f < n_; ++f) reached += cost_[f] * (work_[f] - base_[f]);
         return std::max(bound - reached, 0.0);
     }
 };

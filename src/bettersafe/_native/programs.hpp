@@ -9,7 +9,8 @@
 //                δ_j = 0 where error_j is infinite  (unless epsilon is)
 //
 // The origin is feasible, so there is no first phase. Among optimal points the one with the smallest Σ(p + n) is
-// returned. Every stop is feasible; `gap` is a proven bound on what the objective could still gain.
+// returned. `gap` is a proven bound on what the objective could still gain; a program that can't be solved to tolerance
+// keeps its baseline.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +18,7 @@ namespace bettersafe {
 
 enum Status : std::int8_t {
     kSolved = 0,   // optimal to tolerance
-    kInexact = 1,  // feasible, but the gap is above tolerance (pivot cap or numerical trouble)
+    kInexact = 1,  // not solved to tolerance: the baseline was kept, the gap is infinite
 };
 
 struct Programs {
