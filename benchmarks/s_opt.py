@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
 
 sys.path.insert(0, str(Path(__file__).parent))
 from models import random_model, sepsis_model
@@ -79,28 +81,54 @@ def cvxpy_policy_iteration(model, baseline, preference):
     return float(preference @ policy_values(mdp, policy)[0] @ mdp.initial), rounds
 
 
+def block_policy_iteration(model, baseline, preference):
+    """S-OPT with one block program over all states per round, given to HiGHS as it is (default tolerances, no tie rule)."""
+    mdp = model.mdp
+    base_v, base_q = policy_values(mdp, baseline)
+    advantage = base_q - base_v[:, mdp.pair_state]
+    base = baseline[mdp.pair_state, mdp.pair_action]
+    pairs = np.arange(mdp.n_pairs)
+    by_state = sparse.csr_array((np.ones(mdp.n_pairs), (mdp.pair_state, pairs)), shape=(mdp.n_states, mdp.n_pairs))
+
+    def rows_of(values):
+        return sparse.csr_array((values, (mdp.pair_state, pairs)), shape=by_state.shape)
+
+    budget = rows_of(model.error)
+    rows = sparse.vstack(
+        [sparse.hstack([budget, budget]), *(sparse.hstack([rows_of(-a), rows_of(a)]) for a in advantage)], format="csc"
+    )
+    limits = np.concatenate([np.full(mdp.n_states, EPSILON), np.zeros(mdp.n_states * advantage.shape[0])])
+    bounds = np.column_stack([np.zeros(2 * mdp.n_pairs), np.concatenate([np.ones(mdp.n_pairs), base])])
+    balance = sparse.hstack([by_state, -by_state], format="csc")
+    policy = baseline
+    rounds, moved = 0, np.inf
+    while moved >= 1e-8 and rounds < 10:
+        rounds += 1
+        _, q = policy_values(mdp, policy)
+        cost = preference @ q
+        answer = linprog(
+            -np.concatenate([cost, -cost]), A_ub=rows, b_ub=limits, A_eq=balance, b_eq=np.zeros(mdp.n_states), bounds=bounds
+        )  # fmt: skip
+        new = baseline.copy()
+        new[mdp.pair_state, mdp.pair_action] = base + answer.x[: mdp.n_pairs] - answer.x[mdp.n_pairs :]
+        moved = np.linalg.norm(new - policy)
+        policy = new
+    return float(preference @ policy_values(mdp, policy)[0] @ mdp.initial), rounds
+
+
 def against_others(quick):
-    model, baseline = sepsis_model()
+    model, baseline = random_model(752, visited=10, successors=10, n_objectives=2)
     preference = np.array([1.0, 1.0])
     mdp = model.mdp
-    print(
-        f"\n### S-OPT to convergence on a sepsis cohort ({mdp.n_states} states × {mdp.n_actions} actions, d = 2, ε = {EPSILON})\n"
-    )
+    print(f"\n### S-OPT to convergence ({mdp.n_states} states × {mdp.n_actions} actions, d = 2, ε = {EPSILON})\n")
     print(f"{mdp.n_pairs:,} pairs tried, {mdp.transition.nnz:,} transitions.\n")
     ours, result = best_of(lambda: s_opt(model, baseline, preference=preference, epsilon=EPSILON), 15)
     value = float(preference @ result.policy_return)
     rows = [("bettersafe, native engine", ours, result.rounds, value)]
-    blocks, result_highs = best_of(
-        lambda: s_opt(model, baseline, preference=preference, epsilon=EPSILON, engine="highs"), 1
-    )
-    rows.append(
-        (
-            "bettersafe, block programs by HiGHS",
-            blocks,
-            result_highs.rounds,
-            float(preference @ result_highs.policy_return),
-        )
-    )
+    slower, again = best_of(lambda: s_opt(model, baseline, preference=preference, epsilon=EPSILON, engine="highs"), 1)
+    rows.append(("bettersafe, engine highs", slower, again.rounds, float(preference @ again.policy_return)))
+    blocks, (reached, rounds) = best_of(lambda: block_policy_iteration(model, baseline, preference), 1)
+    rows.append(("one HiGHS block program per round", blocks, rounds, reached))
     if not quick:
         layer, (reached, rounds) = best_of(lambda: cvxpy_policy_iteration(model, baseline, preference), 1)
         rows.append(("one cvxpy problem per state, stopped as published", layer, rounds, reached))
@@ -109,6 +137,10 @@ def against_others(quick):
         print(
             f"| {name} | {seconds(taken)} | {rounds} | {seconds(taken / rounds)} | {reached:.6f} | {taken / ours:,.0f} |"
         )
+    model, baseline = sepsis_model()
+    taken, result = best_of(lambda: s_opt(model, baseline, preference=preference, epsilon=EPSILON), 15)
+    size = f"{model.mdp.n_states} × {model.mdp.n_actions}, {model.mdp.transition.nnz:,} transitions"
+    print(f"\nThe same on a sepsis cohort of 14,667 patients ({size}): {seconds(taken)}, {result.rounds} rounds.")
 
 
 def per_state(quick):

@@ -155,6 +155,7 @@ class _PolicyFile:
                 names = [cell.strip().strip('"') for cell in header.split(delimiter)]
                 table = pa_csv.read_csv(
                     pa.BufferReader(content),
+                    read_options=pa_csv.ReadOptions(use_threads=False),
                     parse_options=pa_csv.ParseOptions(delimiter=delimiter),
                     convert_options=pa_csv.ConvertOptions(
                         column_types=dict.fromkeys(names, pa.string()), null_values=[], strings_can_be_null=False
