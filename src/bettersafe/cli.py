@@ -38,104 +38,62 @@ DataArgument = Annotated[
         help="The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision.",
     ),
 ]
-COLUMNS_PANEL, GOAL_PANEL = "Which column is which", "What is wanted"
-EpisodeOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COL",
-        help="Column that tells episodes apart. (default: episode)",
-        rich_help_panel=COLUMNS_PANEL,
-    ),
-]
-StepOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COL",
-        help="Column with the step number, or 'row-order'. (default: step)",
-        rich_help_panel=COLUMNS_PANEL,
-    ),
-]
-StateOption = Annotated[
-    str | None,
-    typer.Option(metavar="COL", help="Column with the state. (default: state)", rich_help_panel=COLUMNS_PANEL),
-]
-ActionOption = Annotated[
-    str | None,
-    typer.Option(metavar="COL", help="Column with the action taken. (default: action)", rich_help_panel=COLUMNS_PANEL),
-]
+COLUMNS_PANEL, GOAL_PANEL, DETAILS_PANEL = "Which column is which", "What is wanted", "Details"
+
+
+def _column(text: str) -> Any:
+    """An option that names a column."""
+    return typer.Option(metavar="COL", help=text, rich_help_panel=COLUMNS_PANEL)
+
+
+def _goal(metavar: str, text: str) -> Any:
+    """An option that says what is wanted."""
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=GOAL_PANEL)
+
+
+def _detail(metavar: str, text: str) -> Any:
+    """An option that most people leave alone."""
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=DETAILS_PANEL)
+
+
+EpisodeOption = Annotated[str | None, _column("Column that tells episodes apart. (default: episode)")]
+StepOption = Annotated[str | None, _column("Column with the step number, or 'row-order'. (default: step)")]
+StateOption = Annotated[str | None, _column("Column with the state. (default: state)")]
+ActionOption = Annotated[str | None, _column("Column with the action taken. (default: action)")]
 NextStateOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COL",
-        help="Column with the next state. (default: next_state if there, else the next row's state)",
-        rich_help_panel=COLUMNS_PANEL,
-    ),
+    str | None, _column("Column with the next state. (default: next_state if there, else the next row's state)")
 ]
 TerminatedOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="COL",
-        help="Column that is true where the process ended. (default: terminated if there, else the last row ends)",
-        rich_help_panel=COLUMNS_PANEL,
-    ),
+    _column("Column that is true where the process ended. (default: terminated if there, else the last row ends)"),
 ]
 TruncatedOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COL",
-        help="Column that is true where only the logging stopped. (default: truncated if there)",
-        rich_help_panel=COLUMNS_PANEL,
-    ),
+    str | None, _column("Column that is true where only the logging stopped. (default: truncated if there)")
 ]
 BaselineProbOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COL",
-        help="Column with the baseline's probability of the action taken. (default: baseline_prob if there)",
-        rich_help_panel=COLUMNS_PANEL,
-    ),
+    str | None, _column("Column with the baseline's probability of the action taken. (default: baseline_prob if there)")
 ]
 ObjectiveOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="COL[=WEIGHT]",
-        help="A reward column and its weight in the preference (1 if left out; 0: only protect it). Repeat for each.",
-        rich_help_panel=GOAL_PANEL,
+    _goal(
+        "COL[=WEIGHT]",
+        "A reward column and its weight in the preference (1 if left out; 0: only protect it). Repeat for each.",
     ),
 ]
-LowerOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COL", help="An objective that is a cost. Repeat for each.", rich_help_panel=GOAL_PANEL),
-]
+LowerOption = Annotated[list[str] | None, _goal("COL", "An objective that is a cost. Repeat for each.")]
 DiscountOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="[COL=]G",
-        help="Discount in [0, 1), for all objectives or for one. (default: 0.99)",
-        rich_help_panel=GOAL_PANEL,
-    ),
+    list[str] | None, _goal("[COL=]G", "Discount in [0, 1), for all objectives or for one. (default: 0.99)")
 ]
 RareOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Add the objective 'rare': decisions that the data has fewer than N times are penalised.",
-        rich_help_panel=GOAL_PANEL,
-    ),
+    int | None, _goal("N", "Add the objective 'rare': decisions that the data has fewer than N times are penalised.")
 ]
-RareRewardOption = Annotated[
-    float | None, typer.Option(metavar="R", help="Its reward. (default: -10)", rich_help_panel=GOAL_PANEL)
-]
-RareWeightOption = Annotated[
-    float | None,
-    typer.Option(metavar="W", help="Its weight in the preference. (default: 1)", rich_help_panel=GOAL_PANEL),
-]
+RareRewardOption = Annotated[float | None, _goal("R", "Its reward. (default: -10)")]
+RareWeightOption = Annotated[float | None, _goal("W", "Its weight in the preference. (default: 1)")]
 BaselineOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE|estimate|logged",
-        help="The policy that made the data: a policy file (state, action, probability), or 'estimate', or 'logged' (the probability column). (default: logged if the column is there, else estimate)",
-        rich_help_panel=GOAL_PANEL,
+    _goal(
+        "FILE|estimate|logged",
+        "The policy that made the data: a policy file (state, action, probability), or 'estimate', or 'logged' (the probability column). (default: logged if the column is there, else estimate)",
     ),
 ]
 TaskOption = Annotated[
@@ -204,52 +162,32 @@ def improve(
     baseline: BaselineOption = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            metavar="METHOD",
-            help="s-opt (budget and protection per objective), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
-            rich_help_panel=GOAL_PANEL,
+        _goal(
+            "METHOD",
+            "s-opt (budget and protection per objective), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            metavar="E",
-            help="How far S-OPT may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
-            rich_help_panel=GOAL_PANEL,
+        _goal(
+            "E",
+            "How far S-OPT may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
         ),
     ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(metavar="D", help="Risk in the error function. (default: 0.1)", rich_help_panel=GOAL_PANEL),
-    ] = None,
+    delta: Annotated[float | None, _goal("D", "Risk in the error function. (default: 0.1)")] = None,
     error_kind: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)",
-            rich_help_panel="Details",
-        ),
+        str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)")
     ] = None,
     support: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="For l1: the most successors a decision can have, if you know it.",
-            rich_help_panel="Details",
-        ),
+        int | None, _detail("N", "For l1: the most successors a decision can have, if you know it.")
     ] = None,
     unseen: Annotated[
         str | None,
-        typer.Option(
-            metavar="RULE",
-            help="What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)",
-            rich_help_panel="Details",
+        _detail(
+            "RULE", "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)"
         ),
     ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(metavar="ENGINE", help="auto, native or highs. (default: auto)", rich_help_panel="Details"),
-    ] = None,
+    engine: Annotated[str | None, _detail("ENGINE", "auto, native or highs. (default: auto)")] = None,
     episode: EpisodeOption = None,
     step: StepOption = None,
     state: StateOption = None,

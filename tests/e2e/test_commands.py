@@ -20,7 +20,7 @@ BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 
 def run(*arguments, code=0, cwd=None):
     """Run a command, check its exit code; returns (stdout, stderr)."""
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
     done = subprocess.run(
         [BETTERSAFE, *map(str, arguments)],
         capture_output=True,
