@@ -295,6 +295,15 @@ def _root(
 
 def main() -> None:
     """Entry point: our own errors print one sentence, bugs keep their traceback."""
+    code = _run()
+    # Everything is written and closed. Arrow's thread pools, destroyed by a normal exit, abort the process about once in
+    # three hundred times ("terminate called without an active exception"); so leave without destroying them.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run() -> int:
+    """Run the command line; returns the exit code."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             try:
@@ -302,21 +311,28 @@ def main() -> None:
             finally:
                 for message in dict.fromkeys(str(warning.message) for warning in caught):
                     typer.echo(f"Note: {message}", err=True)
+    except SystemExit as leave:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _complain(f"the output can't be written: {error.strerror}.")
+            return 1
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except BettersafeError as error:
-        from bettersafe.printing import print_error
-
-        print_error(str(error))
-        sys.exit(1)
+        _complain(str(error))
     except BrokenPipeError:  # the reader of our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        pass
     except OSError as error:  # a disk that is full, a folder that is not ours: theirs to mend
-        from bettersafe.printing import print_error
-
-        print_error(f"{error.filename or 'a file'}: {error.strerror or error}.")
-        sys.exit(1)
+        _complain(f"{error.filename or 'a file'}: {error.strerror or error}.")
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
+    return 1
+
+
+def _complain(message: str) -> None:
+    from bettersafe.printing import print_error
+
+    print_error(message)
 
 
 # Options -> Task
