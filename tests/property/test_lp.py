@@ -316,3 +316,29 @@ def test_without_the_kernel_the_slower_engine_answers_and_says_so_once(monkeypat
     assert slow.policy == pytest.approx(native.policy, abs=1e-7)
     with pytest.raises(ParameterError, match="not installed"):
         lp.solve(packed, objective, engine="native")
+
+
+def test_one_hard_state_does_not_spoil_its_neighbours(monkeypatch):
+    """HiGHS fails on the block and on one of its states: the others are solved alone, that one keeps its baseline."""
+    rng = np.random.default_rng(4)
+    programs = [(*random_program(rng, "plain")[:4], 0.5) for _ in range(6)]
+    programs = [p for p in programs if p[0].size > 2][:3]
+    packed, objective = pack(programs)
+    expected = lp.solve(packed, objective, engine="highs")
+    real = lp._highs_block
+
+    def stubborn(states):
+        return None if len(states) > 1 or states[0].index == 1 else real(states)
+
+    monkeypatch.setattr(lp, "_highs_block", stubborn)
+    answer = lp.solve(packed, objective, engine="highs")
+    assert answer.solved.tolist() == [True, False, True]
+    assert answer.gap[1] == math.inf
+    rows = [slice(packed.ptr[x], packed.ptr[x + 1]) for x in range(3)]
+    assert np.array_equal(answer.policy[rows[1]], programs[1][0])
+    for x in (0, 2):
+        assert answer.policy[rows[x]] == pytest.approx(expected.policy[rows[x]], abs=1e-7)
+
+    # a block whose answer is too far from optimal is not taken either
+    monkeypatch.setattr(lp, "_highs_block", lambda states: [(np.zeros(s.base.size), 1.0) for s in states])
+    assert not lp.solve(packed, objective, engine="highs").solved.any()

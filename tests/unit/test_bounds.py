@@ -120,6 +120,10 @@ def test_chosen_cap_beats_no_cap():
             assert chosen[0] > plain[0] + 0.1
 
 
+def test_a_cap_for_terms_that_never_rise_above_their_least():
+    assert choose_cap(np.zeros((20, 1)), 0.1, method="betting", low=[0.0], high=[np.inf], n_later=50)[0] > 0.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
