@@ -215,7 +215,10 @@ def test_mixed_labels_in_csv_are_text_with_a_note(tmp_path: Path) -> None:
     rows[0]["state"] = rows[2]["state"] = "12"
     dataset = read(write(tmp_path / "log.csv", rows))
     assert dataset.state_labels.tolist() == ["12", "b"]
-    assert dataset.notes == ("state labels mix numbers and text, e.g. '12' and 'b': all are read as text",)
+    (note,) = dataset.notes
+    assert note.startswith(
+        "state labels mix numbers and text, '12' in log.csv, line 2 and 'b' in log.csv, line 3: all are read"
+    )
 
 
 def test_baseline_column_is_found_and_noted(tmp_path: Path) -> None:

@@ -125,10 +125,11 @@ def label_kind(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Fa
         _complain_of_label(raw, roles, "nested", f"{what} labels must be single values", "Write one text for each.")
     if raw.files[0].format == "CSV":
         if text and seen["integer"] and what != "episode":
-            whole, name = (_example(raw, roles, family) for family in ("integer", "text"))
+            (_, whole), (_, name) = (_first(raw, roles, family) for family in ("integer", "text"))
             return (
                 "text",
-                f"{what} labels mix numbers and text, e.g. {whole} and {name}: all are read as text",
+                f"{what} labels mix numbers and text, {whole.content} in {whole} and {name.content} in {name}: all are read"
+                " as text. If one of them is a slip, correct it",
             )
         if text:
             return "text", ""
@@ -244,10 +245,6 @@ def _complain_of_mix(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapp
 def _complain_of_label(raw: Raw, roles: Sequence[str], family: str, expected: str, remedy: str) -> NoReturn:
     role, place = _first(raw, roles, family)
     raise DataError(f"{expected}; got {place.content} in column {raw.names[role]!r} of {place}. {remedy}")
-
-
-def _example(raw: Raw, roles: Sequence[str], family: str) -> str:
-    return _first(raw, roles, family)[1].content
 
 
 def _first(raw: Raw, roles: Sequence[str], family: str) -> tuple[str, Place]:
