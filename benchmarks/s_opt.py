@@ -3,7 +3,7 @@
     make bench                      everything (a few minutes: the modelling layer is slow)
     python benchmarks/s_opt.py --quick    without the modelling layer and the largest model
 
-Times are the best of several runs on the machine at hand; ratios are taken within this one run.
+Our own times are the best of several runs, those that take seconds are single; ratios are taken within this one run.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_vector
 from bettersafe.lp import highs
-from bettersafe.mdp import MDP, evaluate, frozen, occupancy, policy_values
+from bettersafe.mdp import MDP, frozen, occupancy, policy_values, solve_policy
 
 Floats = npt.NDArray[np.float64]
 Engine = Literal["auto", "lp", "columns"]
@@ -112,7 +112,7 @@ def optimal_policy(mdp: MDP, preference: Floats, *, start: Floats | None = None)
         policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
         policy[acting] = 0.0
         policy[acting, mdp.pair_action[played]] = 1.0
-        values = evaluate(mdp, policy, preference=preference, guess=v)
+        values = solve_policy(mdp, policy, preference=preference, guess=v)
         v, q = values.v, values.q
         best = _argmax(q[0], mdp, acting)
         better = q[0, best] > q[0, played] + 2.0 * values.error[0]  # a gain below the error of evaluation is none

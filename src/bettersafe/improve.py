@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from bettersafe import linear, lp
 from bettersafe.errors import ParameterError, check_epsilon, check_vector
-from bettersafe.mdp import MDP, Values, by_state, check_policy, dense_q, evaluate, frozen
+from bettersafe.mdp import MDP, Values, by_state, check_policy, dense_q, frozen, solve_policy
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -208,7 +208,7 @@ def _improve(
     deviation = np.abs(search.policy - base)
     pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
     spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
-    policy_v = evaluate(mdp, search.policy, guess=search.baseline_v).v
+    policy_v = solve_policy(mdp, search.policy, guess=search.baseline_v).v
     return Improvement(
         method=method,
         policy=search.policy,
@@ -292,7 +292,7 @@ def iterate(
             q = dense_q(mdp, q, unseen_value=values.unseen_value).reshape(q.shape[0], -1)
         return np.asarray(q - values.v[:, entry_state])
 
-    base = evaluate(mdp, baseline)
+    base = solve_policy(mdp, baseline)
     rows = advantages(base)
     for k, (original, factor) in enumerate(_multiples(mdp)):
         if original == k:
@@ -326,7 +326,7 @@ def iterate(
     for rounds in range(1, max_rounds + 1):
         if rounds > 1:
             scalar = preference if equal_discounts else None
-            values = evaluate(mdp, policy, preference=scalar, guess=values.v, tol=tol)
+            values = solve_policy(mdp, policy, preference=scalar, guess=values.v, tol=tol)
         objective = mix @ advantages(values)
         error_of_objective = float(mix @ values.error)
         grid = _quantise(objective, error_of_objective)

@@ -240,7 +240,7 @@ def policy_values(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
         mdp: The MDP.
         policy: π(a|x), shape [X, A].
     """
-    values = evaluate(mdp, policy)
+    values = solve_policy(mdp, policy)
     return values.v, values.q
 
 
@@ -261,7 +261,7 @@ class Values:
     error: Floats
 
 
-def evaluate(
+def solve_policy(
     mdp: MDP,
     policy: Floats,
     *,

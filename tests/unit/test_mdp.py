@@ -13,10 +13,10 @@ from bettersafe.mdp import (
     check_policy,
     dense_mdp,
     dense_q,
-    evaluate,
     expected_return,
     occupancy,
     policy_values,
+    solve_policy,
 )
 from oracles import dense_values
 
@@ -116,11 +116,11 @@ def test_scalar_values():
     mdp, policy = random_mdp(4, discount=(0.9, 0.9))
     weights = np.array([0.3, 2.0])
     v, q = policy_values(mdp, policy)
-    scalar = evaluate(mdp, policy, preference=weights)
+    scalar = solve_policy(mdp, policy, preference=weights)
     assert scalar.v[0] == pytest.approx(weights @ v)
     assert scalar.q[0] == pytest.approx(weights @ q)
     with pytest.raises(ParameterError, match="different discounts"):
-        evaluate(random_mdp(4)[0], policy, preference=weights)
+        solve_policy(random_mdp(4)[0], policy, preference=weights)
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.99, 0.9999, 0.999999])
@@ -129,7 +129,7 @@ def test_the_stated_error_is_an_upper_bound(gamma):
     rng = np.random.default_rng(1)
     for table in (np.eye(40)[:, None, :], np.eye(40, k=1)[:, None, :], rng.dirichlet(np.full(40, 0.1), size=(40, 1))):
         mdp = dense_mdp(table, rng.normal(size=(1, 40, 1)) * 1e3, discount=gamma, initial=np.full(40, 1 / 40))
-        values = evaluate(mdp, np.ones((40, 1)))
+        values = solve_policy(mdp, np.ones((40, 1)))
         exact = np.array(values.v[0], dtype=np.longdouble)
         matrix = np.eye(40) - gamma * table[:, 0].astype(np.longdouble)
         for _ in range(20):  # refinement: the double-precision inverse is a contraction for the residual
