@@ -12,6 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bettersafe.bounds import choose_cap, lower_bound
+    from bettersafe.certificate import (
+        Certificate,
+        Finding,
+        Floor,
+        Theory,
+        certify,
+        certify_h_opt,
+        certify_theory,
+        prove,
+    )
     from bettersafe.cmdp import CMDPOptimum, cmdp_optimum
     from bettersafe.counts import Counts, count, count_files, merge, with_rare
     from bettersafe.data import Columns, Dataset, Objective, read_dataset, split, take_episodes, write_dataset
@@ -25,16 +35,29 @@ if TYPE_CHECKING:
         RunError,
     )
     from bettersafe.evaluate import Evaluation, evaluate_many, evaluate_policy
-    from bettersafe.hcpi import HOpt, SafetyTest, h_opt
+    from bettersafe.evidence import certify_run, evaluate_saved, verify_run
+    from bettersafe.hcpi import HOpt, h_opt
     from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt
     from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
+    from bettersafe.pipeline import run_task
     from bettersafe.policies import read_policy, write_policy
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
-    from bettersafe.task import Task, read_task, run_task
+    from bettersafe.safety import SafetyRule, SafetyTest, safety_test
+    from bettersafe.task import Task, read_task
 
 _WHERE = {
     "bounds": ("choose_cap", "lower_bound"),
+    "certificate": (
+        "Certificate",
+        "Finding",
+        "Floor",
+        "Theory",
+        "certify",
+        "certify_h_opt",
+        "certify_theory",
+        "prove",
+    ),
     "cmdp": ("CMDPOptimum", "cmdp_optimum"),
     "counts": ("Counts", "count", "count_files", "merge", "with_rare"),
     "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
@@ -47,14 +70,17 @@ _WHERE = {
         "PolicyError",
         "RunError",
     ),
+    "evidence": ("certify_run", "evaluate_saved", "verify_run"),
     "evaluate": ("Evaluation", "evaluate_many", "evaluate_policy"),
-    "hcpi": ("HOpt", "SafetyTest", "h_opt"),
+    "hcpi": ("HOpt", "h_opt"),
     "improve": ("Improvement", "adv_linearized", "linearized", "s_opt"),
     "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
+    "pipeline": ("run_task",),
     "policies": ("read_policy", "write_policy"),
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
-    "task": ("Task", "read_task", "run_task"),
+    "safety": ("SafetyRule", "SafetyTest", "safety_test"),
+    "task": ("Task", "read_task"),
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
 
@@ -64,7 +90,9 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
     "Improvement", "s_opt", "adv_linearized", "linearized", "CMDPOptimum", "cmdp_optimum",
-    "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "HOpt", "SafetyTest", "h_opt",
+    "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "SafetyRule", "SafetyTest", "safety_test", "HOpt", "h_opt",
+    "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_theory", "prove",
+    "evaluate_saved", "certify_run", "verify_run",
     "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes",
     "Task", "read_task", "run_task",
     "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError",

@@ -17,7 +17,9 @@ import typer
 from bettersafe.errors import BettersafeError, ParameterError, did_you_mean
 
 if TYPE_CHECKING:
-    from bettersafe.data import Objective
+    from bettersafe.certificate import Certificate
+    from bettersafe.data import Columns, Objective
+    from bettersafe.runs import Run
     from bettersafe.task import Task
 
 KEEP_BASELINE = 3
@@ -39,6 +41,7 @@ DataArgument = Annotated[
     ),
 ]
 COLUMNS_PANEL, GOAL_PANEL, DETAILS_PANEL = "Which column is which", "What is wanted", "Details"
+TEST_PANEL = "How it is tested"
 
 
 def _column(text: str) -> Any:
@@ -54,6 +57,11 @@ def _goal(metavar: str, text: str) -> Any:
 def _detail(metavar: str, text: str) -> Any:
     """An option that most people leave alone."""
     return typer.Option(metavar=metavar, help=text, rich_help_panel=DETAILS_PANEL)
+
+
+def _test(metavar: str, text: str) -> Any:
+    """An option of the safety test."""
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=TEST_PANEL)
 
 
 EpisodeOption = Annotated[str | None, _column("Column that tells episodes apart. (default: episode)")]
@@ -83,6 +91,38 @@ ObjectiveOption = Annotated[
 LowerOption = Annotated[list[str] | None, _goal("COL", "An objective that is a cost. Repeat for each.")]
 DiscountOption = Annotated[
     list[str] | None, _goal("[COL=]G", "Discount in [0, 1), for all objectives or for one. (default: 0.99)")
+]
+RangeOption = Annotated[
+    list[str] | None,
+    _goal(
+        "COL=LOW..HIGH",
+        "The values that a reward column can have at all, if known. Finite-sample bounds need it of every objective.",
+    ),
+]
+ZetaOption = Annotated[
+    list[str] | None, _test("NAME=LOSS", "A loss of return that is accepted on an objective. (default: 0)")
+]
+ThresholdOption = Annotated[
+    list[str] | None,
+    _test(
+        "NAME=VALUE",
+        "What an objective's return must be worth (a cost: at most), else the answer is 'no solution found'.",
+    ),
+]
+EstimatorOption = Annotated[str | None, _test("NAME", "is, pdis, wis, cwpdis, dr or wdr. (default: dr)")]
+BoundOption = Annotated[
+    str | None,
+    _test(
+        "NAME",
+        "t, bootstrap or bca (approximate); hoeffding, bernstein, anderson or betting (finite-sample, with is or pdis). (default: t)",
+    ),
+]
+LevelsOption = Annotated[
+    str | None,
+    _test("NAME", "split: each objective at delta/d; full: each at delta, enough for the verdict. (default: split)"),
+]
+FoldsOption = Annotated[
+    int, _test("K", "Models for dr and wdr are fitted on K-1 of K parts, and used on the other. (default: 5)")
 ]
 RareOption = Annotated[
     int | None, _goal("N", "Add the objective 'rare': decisions that the data has fewer than N times are penalised.")
@@ -134,7 +174,7 @@ def describe(
     """
     from bettersafe import printing
     from bettersafe.description import describe as describe_counts
-    from bettersafe.task import task_baseline, task_counts
+    from bettersafe.pipeline import task_baseline, task_counts
 
     job = _task(locals())
     with printing.working("Reading and counting"):
@@ -164,7 +204,7 @@ def improve(
         str | None,
         _goal(
             "METHOD",
-            "s-opt (budget and protection per objective), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
+            "s-opt (budget and protection per objective), h-opt (a proposal that must pass a test on held-out episodes), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
         ),
     ] = None,
     epsilon: Annotated[
@@ -174,7 +214,27 @@ def improve(
             "How far S-OPT may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
         ),
     ] = None,
-    delta: Annotated[float | None, _goal("D", "Risk in the error function. (default: 0.1)")] = None,
+    delta: Annotated[
+        float | None, _goal("D", "Risk: in the error function, and of accepting a worse policy. (default: 0.1)")
+    ] = None,
+    reward_range: RangeOption = None,
+    hold_out: Annotated[
+        float | None,
+        _test("SHARE", "Share of episodes to keep apart and test the policy on. (default: 0.3 for h-opt, else 0)"),
+    ] = None,
+    zeta: ZetaOption = None,
+    threshold: ThresholdOption = None,
+    estimator: EstimatorOption = None,
+    bound: BoundOption = None,
+    selection: Annotated[
+        str | None,
+        _test(
+            "RULE",
+            "For h-opt: sequential (valid), or paper, or published (both fail more often than delta). (default: sequential)",
+        ),
+    ] = None,
+    levels: LevelsOption = None,
+    seed: Annotated[int | None, _test("S", "Draws what is held out. (default: 0)")] = None,
     error_kind: Annotated[
         str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)")
     ] = None,
@@ -204,11 +264,12 @@ def improve(
 
     Example: [bold]bettersafe improve visits.csv -o RUN --objective survival --objective pain=0 --lower-is-better pain[/bold]
 
-    Weight 0 protects an objective without pursuing it. Exit code 3 means: keep the baseline.
+    Weight 0 protects an objective without pursuing it. With [bold]--hold-out 0.3[/bold] (or h-opt) the policy is tested on
+    episodes that it was not made from. Exit code 3 means: keep the baseline.
     """
     from bettersafe import printing
+    from bettersafe.pipeline import run_task
     from bettersafe.runs import check_free, save_run
-    from bettersafe.task import run_task
 
     job = _task(locals())
     if output is None:
@@ -222,7 +283,176 @@ def improve(
     else:
         printing.print_run(run, changes=5)
         typer.echo(f"Saved to {output}. See more of it with: bettersafe show {output}")
-    if not run.changed:
+    tested = run.certificate is not None and run.certificate.evidence != "theory"
+    if not run.changed or (tested and not run.certificate.accepted):  # type: ignore[union-attr]
+        raise typer.Exit(KEEP_BASELINE)
+
+
+@app.command()
+def evaluate(
+    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A run directory, or a policy file.")],
+    data: DataArgument = None,
+    objective: ObjectiveOption = None,
+    lower_is_better: LowerOption = None,
+    discount: DiscountOption = None,
+    baseline: BaselineOption = None,
+    delta: Annotated[float, _goal("D", "Intervals are at level 1 - delta. (default: 0.1)")] = 0.1,
+    interval: Annotated[str, _detail("NAME", "t, bootstrap or bca. (default: t)")] = "t",
+    folds: FoldsOption = 5,
+    seed: Annotated[int, _detail("S", "Draws the folds. (default: 0)")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the table (.parquet or .csv).")
+    ] = None,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    task: TaskOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a policy would earn, judged from a log that another one made: all estimators, intervals, and what doubts them.
+
+    Example: [bold]bettersafe evaluate RUN later.csv[/bold], or
+    [bold]bettersafe evaluate policy.csv later.csv --objective survival --objective pain --lower-is-better pain[/bold]
+
+    A run knows its objectives and columns; a policy file needs them said. Use a log that the policy was not made from.
+    """
+    from bettersafe import printing
+    from bettersafe.evidence import evaluate_saved, evidence_for_policy, evidence_for_run
+    from bettersafe.logs.files import data_digest
+    from bettersafe.runs import load_run, write_evaluation
+
+    options = locals()
+    same = False
+    with printing.working("Reading and evaluating"):
+        if policy.is_dir():
+            if data is None:
+                raise typer.BadParameter("name a file of logged decisions", param_hint="DATA")
+            if objective or lower_is_better or discount or baseline or task:
+                raise typer.BadParameter(
+                    "a run directory knows its objectives and baseline; give them with a policy file",
+                    param_hint="POLICY",
+                )
+            run = load_run(policy)
+            evidence = evidence_for_run(run, data, columns=_columns_over_run(run, options))
+            same = data_digest(data) == run.info.get("data", {}).get("sha256")
+        else:
+            evidence = evidence_for_policy(policy, _task(options))
+        rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)  # type: ignore[arg-type]
+    if output is not None:
+        write_evaluation(output, rows)
+    notes = [*evidence.notes]
+    if same:
+        notes.append("this is the log that the policy was made from: every estimate on it is optimistic")
+    if as_json:
+        printing.print_json({"rows": printing.json_rows(rows), "notes": notes})
+    else:
+        printing.print_evaluation(rows, evidence.dataset.objectives, notes)
+        if output is not None:
+            typer.echo(f"Written to {output}.")
+
+
+@app.command()
+def certify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    data: Annotated[
+        str, typer.Argument(metavar="HELD_OUT", help="A log of episodes that the policy was not made from.")
+    ],
+    delta: Annotated[float | None, _test("D", "Allowed risk. (default: the run's)")] = None,
+    zeta: ZetaOption = None,
+    threshold: ThresholdOption = None,
+    estimator: EstimatorOption = None,
+    bound: BoundOption = None,
+    levels: LevelsOption = None,
+    folds: FoldsOption = 5,
+    seed: Annotated[int, _test("S", "Draws the folds. (default: 0)")] = 0,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the result of an earlier test.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Test a run's policy on held-out episodes, and write its certificate: is it no worse on any objective?
+
+    Example: [bold]bettersafe certify RUN held-out.csv --zeta pain=0.1[/bold]
+
+    Exit code 0: accepted; 3: keep the baseline. A test may be made once: testing again until one passes breaks the risk
+    that was promised.
+    """
+    from bettersafe import printing
+    from bettersafe.evidence import certify_run
+    from bettersafe.runs import load_run, save_certificate
+
+    saved = load_run(run)
+    if saved.certificate is not None and saved.certificate.evidence != "theory" and not force:
+        raise ParameterError(
+            f"{run} was tested already. Testing again until a test passes breaks the promise; --force replaces the result"
+            " if you know why."
+        )
+    with printing.working("Reading and testing"):
+        certificate, rows = certify_run(
+            saved,
+            data,
+            delta=delta,
+            zeta=_by_name(zeta, "--zeta"),
+            threshold=_by_name(threshold, "--threshold"),
+            estimator=estimator,  # type: ignore[arg-type]
+            bound=bound,  # type: ignore[arg-type]
+            levels=levels,  # type: ignore[arg-type]
+            folds=folds,
+            seed=seed,
+            columns=_columns_over_run(saved, locals()),
+        )
+        save_certificate(run, certificate, rows)
+    _show_certificate(certificate, saved, as_json=as_json)
+
+
+@app.command()
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="HELD_OUT", help="The log that it was tested on: then the test is made again."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that a run is as it was saved, and that its certificate is about the policy beside it.
+
+    Example: [bold]bettersafe verify RUN --data held-out.csv[/bold]
+
+    Exit code 0: whole and accepted; 3: whole, and the answer is to keep the baseline; 1: something was altered.
+    """
+    from bettersafe import printing
+    from bettersafe.evidence import verify_run
+    from bettersafe.runs import load_run
+
+    with printing.working("Checking"):
+        certificate = verify_run(run, data=data)
+    if not as_json:
+        again = "" if data is None else " The test was made again, with the same result."
+        typer.echo(f"{run} is as it was saved, and the certificate is about its policy.{again}")
+    _show_certificate(certificate, load_run(run), as_json=as_json)
+
+
+def _show_certificate(certificate: Certificate, run: Run, *, as_json: bool) -> None:
+    """Print a certificate and leave with its meaning."""
+    from bettersafe import printing
+    from bettersafe.certificate import certificate_json
+
+    if as_json:
+        printing.print_json(certificate_json(certificate))
+    else:
+        printing.print_certificate(certificate, run.objectives)
+    if not certificate.accepted:
         raise typer.Exit(KEEP_BASELINE)
 
 
@@ -254,7 +484,7 @@ def demo(
             "--output",
             "-o",
             metavar="DIR",
-            help="Also write the cohort (cohort.parquet) and the run (run/) here, to try the other commands on.",
+            help="Also write the cohort (cohort.parquet), the run (run/) and new patients (later.parquet) here, to try the other commands on.",
         ),
     ] = None,
     patients: Annotated[int, typer.Option(metavar="N", min=100, help="Size of the cohort.")] = 20_954,
@@ -355,16 +585,23 @@ def _task(options: dict[str, Any]) -> Task:
         settings["data"] = options["data"]
     objectives = _objectives(options, base.objectives if base else ())
     settings["objectives"] = objectives
-    if options["rare_below"] is not None:
+    if options.get("rare_below") is not None:
         extra = {"reward": options["rare_reward"], "weight": options["rare_weight"]}
         old = (
             base.derived[0] if base and base.derived else Rare(discount=objectives[0].discount if objectives else 0.99)
         )
         given = {key: value for key, value in extra.items() if value is not None}
         settings["derived"] = (dataclasses.replace(old, below=options["rare_below"], **given),)
-    elif options["rare_reward"] is not None or options["rare_weight"] is not None:
+    elif options.get("rare_reward") is not None or options.get("rare_weight") is not None:
         raise typer.BadParameter("needs --rare-below N", param_hint="--rare-reward / --rare-weight")
-    for key in ("baseline", "method", "epsilon", "delta", "error_kind", "support", "unseen", "engine"):
+    for key in ("zeta", "threshold"):
+        if options.get(key):
+            settings[key] = {**(getattr(base, key) if base else {}), **_by_name(options[key], f"--{key}")}
+    plain = (
+        "baseline", "method", "epsilon", "delta", "error_kind", "support", "unseen", "engine", "hold_out", "estimator",
+        "bound", "selection", "levels", "seed",
+    )  # fmt: skip
+    for key in plain:
         if options.get(key) is not None:
             settings[key] = options[key]
     return dataclasses.replace(base, **settings) if base else Task(**settings)
@@ -399,7 +636,33 @@ def _objectives(options: dict[str, Any], known: tuple[Objective, ...]) -> tuple[
         value = _float(number, "--discount")
         for target in [name] if sign else list(objectives):
             objectives[target] = dataclasses.replace(named(target, "--discount"), discount=value)
+    for text in options.get("reward_range") or []:
+        name, _, edges = text.rpartition("=")
+        low, _, high = edges.partition("..")
+        pair = (_float(low, "--reward-range"), _float(high, "--reward-range"))
+        objectives[name] = dataclasses.replace(named(name, "--reward-range"), reward_range=pair)
     return tuple(objectives.values())
+
+
+def _columns_over_run(run: Run, options: dict[str, Any]) -> Columns | None:
+    """The run's columns with the given options put over them; None where none was given."""
+    import dataclasses
+
+    from bettersafe.data import Columns
+
+    given = {f.name: options[f.name] for f in dataclasses.fields(Columns) if options[f.name] is not None}
+    return dataclasses.replace(Columns(**run.info.get("settings", {}).get("columns", {})), **given) if given else None
+
+
+def _by_name(texts: list[str] | None, option: str) -> dict[str, float]:
+    """NAME=VALUE options as a dict."""
+    values = {}
+    for text in texts or []:
+        name, value = _name_and_number(text, option)
+        if value is None:
+            raise typer.BadParameter(f"{text!r} needs a value: NAME=VALUE", param_hint=option)
+        values[name] = value
+    return values
 
 
 def _name_and_number(text: str, option: str) -> tuple[str, float | None]:

@@ -289,7 +289,9 @@ def with_rare(
     """
     if not math.isfinite(reward):
         raise ParameterError(f"the reward of rare pairs must be finite; got {reward!r}.")
-    objective = Objective(name=name, discount=discount, weight=weight)
+    objective = Objective(
+        name=name, discount=discount, weight=weight, reward_range=(min(reward, 0.0), max(reward, 0.0))
+    )
     paid = np.where(counts.pair_count < below, reward, 0.0)
     unknown = np.append(counts.return_sum, np.nan)
     return replace(
@@ -304,6 +306,24 @@ def with_rare(
         return_square_sum=np.append(counts.return_square_sum, np.nan),
         return_min=np.append(counts.return_min, np.nan),
         return_max=np.append(counts.return_max, np.nan),
+    )
+
+
+def with_rare_rows(dataset: Dataset, visits: Ints, objective: Objective, *, below: int, reward: float) -> Dataset:
+    """`with_rare` for rows: the log with one more objective that pays ``reward`` where visits(x,a) < below.
+
+    Args:
+        dataset: The log.
+        visits: n(x,a) of the data that says what is rare, shape [X, A]; not necessarily this log.
+        objective: The new objective.
+        below: A pair tried fewer times than this is rare.
+        reward: What a rare pair pays.
+    """
+    paid = np.where(visits[dataset.states, dataset.actions] < below, reward, 0.0)
+    return replace(
+        dataset,
+        rewards=np.column_stack([dataset.rewards, paid]),
+        objectives=(*dataset.objectives, objective),
     )
 
 

@@ -39,6 +39,7 @@ class Objective:
         lower_is_better: The column holds a cost.
         label: What people read; the name if left out.
         unit: Of the column, for people.
+        reward_range: Lowest and highest value that the column can ever have, where that is known.
     """
 
     name: str
@@ -47,9 +48,15 @@ class Objective:
     lower_is_better: bool = False
     label: str | None = None
     unit: str = ""
+    reward_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_discount(self.name, self.discount)
+        if self.reward_range is not None:
+            low, high = (float(edge) for edge in self.reward_range)
+            if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+                raise ParameterError(f"the range of {self.name} must be two numbers, low and high; got {low}, {high}.")
+            object.__setattr__(self, "reward_range", (low, high))
         if not (math.isfinite(self.weight) and self.weight >= 0.0):
             raise ParameterError(f"the weight of {self.name} must be 0 or more and finite; got {self.weight!r}.")
 
@@ -213,6 +220,40 @@ class Dataset:
     def n_objectives(self) -> int:
         """D."""
         return len(self.objectives)
+
+
+def user_sign(objective: Objective, value: float) -> float:
+    """A return in the user's own sign: what is lower-is-better is shown as the cost that it is. Its own inverse."""
+    return float(0.0 - value if objective.lower_is_better else value)
+
+
+def reward_ranges(objectives: Sequence[Objective]) -> tuple[Floats, Floats] | None:
+    """Lowest and highest rewards, higher is better, each [d]; None where one of them is not known."""
+    edges = []
+    for objective in objectives:
+        if objective.reward_range is None:
+            return None
+        low, high = objective.reward_range
+        edges.append((-high, -low) if objective.lower_is_better else (low, high))
+    lows, highs = np.array(edges).T
+    return lows, highs
+
+
+def in_vocabulary(dataset: Dataset, state_labels: Labels, action_labels: Labels) -> Dataset:
+    """The same log, its states and actions numbered within sorted labels that hold all of its own."""
+    state, action = (
+        np.searchsorted(whole, own)
+        for whole, own in ((state_labels, dataset.state_labels), (action_labels, dataset.action_labels))
+    )
+    following = dataset.next_states
+    return replace(
+        dataset,
+        states=state[dataset.states],
+        actions=action[dataset.actions],
+        next_states=np.where(following >= 0, state[np.maximum(following, 0)], -1),
+        state_labels=state_labels,
+        action_labels=action_labels,
+    )
 
 
 def label_array(values: npt.ArrayLike) -> Labels:

@@ -21,7 +21,7 @@ from bettersafe.errors import RunError
 from bettersafe.improve import Improvement, linearized, s_opt
 from bettersafe.mdp import MDP, expected_return
 from bettersafe.model import Model, estimate_baseline, estimate_model
-from bettersafe.runs import check_free, make_run, save_run
+from bettersafe.runs import check_free, file_digest, make_run, save_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,16 +114,26 @@ def check_demo_free(folder: Path, *, force: bool) -> None:
 
 
 def write_demo(demo: Demo, folder: Path, *, force: bool = False) -> None:
-    """Write the cohort and the run, for trying the other commands on."""
+    """Write the cohort, the run and a second cohort, for trying the other commands on."""
     check_demo_free(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
     write_dataset(demo.dataset, folder / "cohort.parquet")
+    later = sample_episodes(
+        icu_sepsis(), clinician_policy(), demo.dataset.n_episodes, np.random.default_rng([demo.seed, 1])
+    )
+    write_dataset(replace(later, baseline_prob=None), folder / "later.parquet")
     run = make_run(
         demo.safe,
         demo.model,
         demo.counts.objectives,
         baseline_source="estimated from the data",
         seed=demo.seed,
+        data={"path": str(folder / "cohort.parquet"), "sha256": file_digest(folder / "cohort.parquet")},
+        settings={
+            "derived": [
+                {"name": demo.counts.objectives[-1].name, "below": RARE_BELOW, "reward": RARE_REWARD},
+            ]
+        },
     )
     save_run(run, folder / "run", force=force)
 

@@ -13,22 +13,28 @@ For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running pro
 is, pdis and dr are means of independent terms, one per trajectory. The weighted ones are not: their terms here are
 linearised (the estimate plus the influence of the trajectory), good for approximate bounds alone. Episodes that ended
 keep their last weight in every normaliser. Weights are products: they are handled in logs.
+
+v̂ and q̂ come from a model of data that the estimate does not use: a model that is given (fitted on another part of a
+split), or, with ``folds``, k models, each fitted without the fold that it is used on (cross-fitting).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bettersafe import _native
+from bettersafe.bounds import Bound, is_finite_sample, lower_bound
+from bettersafe.data import take_episodes, user_sign
 from bettersafe.errors import ParameterError, PolicyError, check_choice
 from bettersafe.mdp import check_policy, dense_q, frozen, policy_values
+from bettersafe.model import estimate_model
 
 if TYPE_CHECKING:
-    from bettersafe.data import Dataset
+    from bettersafe.data import Dataset, Objective
     from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]
@@ -37,6 +43,9 @@ ESTIMATORS: tuple[Estimator, ...] = ("is", "pdis", "wis", "cwpdis", "dr", "wdr",
 INDEPENDENT: tuple[Estimator, ...] = ("is", "pdis", "dr")
 NEEDS_MODEL: tuple[Estimator, ...] = ("dr", "wdr", "model")
 KERNEL_ORDER: tuple[Estimator, ...] = ("is", "pdis", "wis", "cwpdis", "dr", "wdr")
+
+PADDED_CELLS = 2_000_000
+"""Cells (episodes × longest) that the NumPy engine pads at a time; bounds its memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +60,8 @@ class Evaluation:
         weights: Final weight ρ_{0:H−1} of every trajectory, shape [n].
         independent: Whether the terms are independent.
         ess: Effective sample size of the final weights, (Σρ)²/Σρ²; n when nothing is reweighted.
+        mean_weight: Mean final weight; its expectation is 1 if the baseline's probabilities are right and nothing that the
+            target does is missing from them.
         max_weight: Largest final weight ρ_{0:H−1}.
         max_weight_share: Its share of all final weights.
         unsupported_mass: Share of the target's probability, over the logged states, on actions the baseline never plays
@@ -68,6 +79,7 @@ class Evaluation:
     weights: Floats
     independent: bool
     ess: float
+    mean_weight: float
     max_weight: float
     max_weight_share: float
     unsupported_mass: float
@@ -77,10 +89,10 @@ class Evaluation:
     biased: str = ""
 
     @property
-    def trust(self) -> str:
-        """Whether to trust the estimate, in plain words."""
+    def doubts(self) -> tuple[str, ...]:
+        """Reasons not to rely on the estimate, in plain words; empty if there are none."""
         if self.estimator == "model":
-            return "This is the model's own opinion: optimistic for a policy that was chosen with it."
+            return ("it is the model's own opinion, optimistic for a policy that was chosen with it",)
         doubts = []
         if self.biased:
             doubts.append(f"it is biased on purpose ({self.biased})")
@@ -88,15 +100,46 @@ class Evaluation:
             doubts.append(f"only about {self.ess:.3g} of {self.n_episodes} episodes carry it")
         if self.max_weight_share > 0.1:
             doubts.append(f"one episode has {100 * self.max_weight_share:.0f} % of all weight")
+        if self.estimator in ("is", "pdis", "wis", "cwpdis") and self._weights_are_off:
+            doubts.append(
+                f"weights average {self.mean_weight:.3g} where they should average 1, so the baseline's probabilities don't fit the"
+                " data, or the policy does what was never seen"
+            )
         if self.unsupported_mass > 0.01:
             doubts.append(f"{100 * self.unsupported_mass:.2g} % of what the policy does was never seen")
         if self.truncated_episodes and self.estimator in ("is", "pdis", "wis", "cwpdis"):
             doubts.append(f"{self.truncated_episodes} episodes were cut off and what came after is missing")
-        if not doubts:
-            return (
-                f"Can be used: about {self.ess:.4g} of {self.n_episodes} episodes carry it, and all it does was seen."
+        return tuple(doubts)
+
+    @property
+    def trust(self) -> str:
+        """Whether to trust the estimate, in plain words."""
+        if self.doubts:
+            return "Do not rely on it: " + "; ".join(self.doubts) + "."
+        unseen = f"{100 * self.unsupported_mass:.2g} % of" if self.unsupported_mass > 0.0 else "nothing of"
+        return (
+            f"Can be used: about {self.ess:,.0f} of {self.n_episodes:,} episodes carry it, and {unseen} what the policy does was"
+            " never seen."
+        )
+
+    @property
+    def _weights_are_off(self) -> bool:
+        """Whether the mean weight is away from 1 by more than chance explains."""
+        if self.n_episodes < 2 or not np.isfinite(self.mean_weight):
+            return True
+        chance = float(self.weights.std(ddof=1)) / np.sqrt(self.n_episodes)
+        return bool(abs(self.mean_weight - 1.0) > max(4.0 * chance, 0.02))
+
+    def interval(self, delta: float, *, method: Bound = "t") -> tuple[Floats, Floats]:
+        """Two-sided interval at level 1 − δ, each [d]: t or the bootstrap, both approximate; NaN for "model"."""
+        if is_finite_sample(method):
+            raise ParameterError(
+                f"intervals are approximate (t, bootstrap, bca); got {method!r}. For a finite-sample bound use `lower_bound`."
             )
-        return "Do not rely on it: " + "; ".join(doubts) + "."
+        if self.estimator == "model":
+            return np.full(self.value.shape, np.nan), np.full(self.value.shape, np.nan)
+        low = lower_bound(self.per_trajectory, delta / 2.0, method=method)
+        return low, -lower_bound(-self.per_trajectory, delta / 2.0, method=method)
 
 
 def evaluate_policy(
@@ -106,6 +149,8 @@ def evaluate_policy(
     *,
     estimator: Estimator,
     model: Model | None = None,
+    folds: int | None = None,
+    rng: np.random.Generator | None = None,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> Evaluation:
@@ -117,11 +162,21 @@ def evaluate_policy(
         baseline: π_b, shape [X, A].
         estimator: "is", "pdis", "wis", "cwpdis", "dr", "wdr" or "model".
         model: v̂ and q̂ for "dr", "wdr" and "model"; fitted on other data, with the same vocabulary.
+        folds: Instead of a model: fit this many on the data itself, each without the fold that it is used on.
+        rng: Draws the folds; a generator seeded with 0 if left out, so that the answer repeats.
         clip: Cut every trajectory's term to [low, high], each [d]: biased, only to reproduce published numbers.
         drop_unsupported: Leave out episodes with a pair that the model never saw: biased, for the same purpose.
     """
     return evaluate_many(
-        dataset, target, baseline, estimators=(estimator,), model=model, clip=clip, drop_unsupported=drop_unsupported
+        dataset,
+        target,
+        baseline,
+        estimators=(estimator,),
+        model=model,
+        folds=folds,
+        rng=rng,
+        clip=clip,
+        drop_unsupported=drop_unsupported,
     )[estimator]
 
 
@@ -132,16 +187,21 @@ def evaluate_many(
     *,
     estimators: tuple[Estimator, ...] = ESTIMATORS,
     model: Model | None = None,
+    folds: int | None = None,
+    rng: np.random.Generator | None = None,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> dict[Estimator, Evaluation]:
     """Several estimators in one pass over the data; the arguments are those of `evaluate_policy`."""
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
-        if model is None and estimator in NEEDS_MODEL:
+        if model is None and folds is None and estimator in NEEDS_MODEL:
             raise ParameterError(
-                f"the estimator {estimator!r} needs a model, fitted on data that the estimate does not use."
+                f"the estimator {estimator!r} needs a model, fitted on data that the estimate does not use: give model=, or"
+                " folds= to fit one for each fold on the others."
             )
+    if model is not None and folds is not None:
+        raise ParameterError("give a model or a number of folds, not both.")
     if not dataset.n_episodes:
         raise ParameterError("there are no episodes to evaluate on.")
     labels = dataset.state_labels
@@ -150,26 +210,15 @@ def evaluate_many(
     last = dataset.episode_ptr[1:] - 1
     truncated = ~dataset.terminated[last]
 
-    seen = np.ones(dataset.n_rows, dtype=bool)
     known = behaviour > 0.0
-    d = dataset.n_objectives
-    v = q = np.empty((0, d))
-    tail = np.empty((0, d))
-    opinion: Floats | None = None
+    opinion = _no_opinion(dataset, policy, known)
     if model is not None:
         _check_vocabulary(dataset, model)
-        tried = np.zeros(known.shape, dtype=bool)
-        tried[model.mdp.pair_state[model.counts > 0], model.mdp.pair_action[model.counts > 0]] = True
-        known = known & tried
-        seen = tried[dataset.states, dataset.actions]
-        state_v, pair_q = policy_values(model.mdp, policy)
-        table = dense_q(model.mdp, pair_q)
-        opinion = state_v @ model.mdp.initial
-        v = np.ascontiguousarray(state_v[:, dataset.states].T)
-        q = np.ascontiguousarray(table[:, dataset.states, dataset.actions].T)
-        tail = _tail(dataset, model, state_v, table, last, truncated)
+        opinion = _model_opinion(dataset, model, policy, known)
+    elif folds is not None:
+        opinion = _crossfit(dataset, policy, behaviour, folds, np.random.default_rng(0) if rng is None else rng)
 
-    unsupported = np.add.reduceat(~seen, dataset.episode_ptr[:-1]) > 0
+    unsupported = np.add.reduceat(~opinion.seen, dataset.episode_ptr[:-1]) > 0
     keep = ~unsupported if drop_unsupported else np.ones(dataset.n_episodes, dtype=bool)
     if not np.any(keep):
         raise ParameterError("every episode has a pair that the model never saw; there is nothing left to evaluate on.")
@@ -179,9 +228,9 @@ def evaluate_many(
         log_ratio,
         dataset.rewards,
         np.array([o.discount for o in dataset.objectives]),
-        v,
-        q,
-        tail,
+        opinion.v,
+        opinion.q,
+        opinion.tail,
         keep,
     )
 
@@ -196,12 +245,12 @@ def evaluate_many(
         reasons.append(f"{int(unsupported.sum())} episodes were dropped")
     if clip is not None:
         reasons.append("terms were clipped")
-    missing = np.where(known, 0.0, policy).sum(axis=1)
+    d = dataset.n_objectives
     results: dict[Estimator, Evaluation] = {}
     for estimator in estimators:
         if estimator == "model":
-            assert opinion is not None
-            per, value = np.repeat(opinion[None, :], n, axis=0), opinion
+            value = opinion.value
+            per = np.repeat(value[None, :], n, axis=0)
             error = np.full(d, np.nan)
         else:
             per = terms[KERNEL_ORDER.index(estimator)]
@@ -217,15 +266,118 @@ def evaluate_many(
             weights=weights,
             independent=estimator in INDEPENDENT,
             ess=total**2 / float(relative @ relative) if total > 0.0 else 0.0,
+            mean_weight=float(weights.mean()),
             max_weight=float(weights.max()),
             max_weight_share=1.0 / total if total > 0.0 else 0.0,
-            unsupported_mass=float(missing[dataset.states].mean()),
+            unsupported_mass=float(opinion.missing.mean()),
             unsupported_episodes=int(unsupported.sum()),
             truncated_episodes=int(truncated.sum()),
             n_episodes=n,
             biased=" and ".join(reasons),
         )
     return results
+
+
+def evaluation_rows(
+    results: dict[Estimator, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: Bound = "t"
+) -> list[dict[str, Any]]:
+    """Several evaluations as flat rows, one per estimator and objective, in the user's own sign.
+
+    Args:
+        results: From `evaluate_many`.
+        objectives: Length d.
+        delta: Intervals are at level 1 − δ.
+        interval: "t", "bootstrap" or "bca".
+    """
+    rows = []
+    for estimator, result in results.items():
+        low, high = result.interval(delta, method=interval)
+        for k, objective in enumerate(objectives):
+            edges = (user_sign(objective, low[k]), user_sign(objective, high[k]))
+            rows.append(
+                {
+                    "estimator": estimator,
+                    "objective": objective.name,
+                    "value": user_sign(objective, result.value[k]),
+                    "standard_error": float(result.standard_error[k]),
+                    "low": min(edges),
+                    "high": max(edges),
+                    "level": 1.0 - delta,
+                    "interval": interval,
+                    "episodes": result.n_episodes,
+                    "effective_sample_size": result.ess,
+                    "mean_weight": result.mean_weight,
+                    "largest_weight": result.max_weight,
+                    "largest_weight_share": result.max_weight_share,
+                    "unsupported_share": result.unsupported_mass,
+                    "unsupported_episodes": result.unsupported_episodes,
+                    "truncated_episodes": result.truncated_episodes,
+                    "usable": not result.doubts,
+                    "trust": result.trust,
+                }
+            )
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opinion:
+    """What a model says of the rows: v̂(x_t) and q̂(x_t,a_t) [N, d], its value where episodes were left [n, d], v̂(μ) [d],
+    whether it saw the pair [N], and the target's probability on what is not supported in the row's state [N].
+    """
+
+    v: Floats
+    q: Floats
+    tail: Floats
+    value: Floats
+    seen: npt.NDArray[np.bool_]
+    missing: Floats
+
+
+def _no_opinion(dataset: Dataset, policy: Floats, known: npt.NDArray[np.bool_]) -> _Opinion:
+    nothing = np.empty((0, dataset.n_objectives))
+    missing = np.where(known, 0.0, policy).sum(axis=1)[dataset.states]
+    everything = np.ones(dataset.n_rows, dtype=bool)
+    return _Opinion(v=nothing, q=nothing, tail=nothing, value=nothing.sum(axis=0), seen=everything, missing=missing)
+
+
+def _model_opinion(dataset: Dataset, model: Model, policy: Floats, known: npt.NDArray[np.bool_]) -> _Opinion:
+    tried = np.zeros(known.shape, dtype=bool)
+    tried[model.mdp.pair_state[model.counts > 0], model.mdp.pair_action[model.counts > 0]] = True
+    state_v, pair_q = policy_values(model.mdp, policy)
+    table = dense_q(model.mdp, pair_q)
+    return _Opinion(
+        v=np.ascontiguousarray(state_v[:, dataset.states].T),
+        q=np.ascontiguousarray(table[:, dataset.states, dataset.actions].T),
+        tail=_tail(dataset, model, state_v, table),
+        value=state_v @ model.mdp.initial,
+        seen=tried[dataset.states, dataset.actions],
+        missing=np.where(known & tried, 0.0, policy).sum(axis=1)[dataset.states],
+    )
+
+
+def _crossfit(dataset: Dataset, policy: Floats, behaviour: Floats, folds: int, rng: np.random.Generator) -> _Opinion:
+    """Opinions of k models put together, each on the fold that it was not fitted on; their v̂(μ) averaged."""
+    n = dataset.n_episodes
+    if not 2 <= folds <= n:
+        raise ParameterError(f"folds must be at least 2 and at most the number of episodes, {n}; got {folds}.")
+    d = dataset.n_objectives
+    v, q, tail = np.empty((dataset.n_rows, d)), np.empty((dataset.n_rows, d)), np.empty((n, d))
+    seen, missing = np.empty(dataset.n_rows, dtype=bool), np.empty(dataset.n_rows)
+    values = []
+    order = rng.permutation(n)
+    row_episode = np.repeat(np.arange(n), np.diff(dataset.episode_ptr))
+    for part in np.array_split(order, folds):
+        fold = np.sort(part)
+        inside = np.zeros(n, dtype=bool)
+        inside[fold] = True
+        # what a pair never tried is worth is anybody's guess; the baseline's value is the most neutral one
+        others = take_episodes(dataset, np.flatnonzero(~inside))
+        model = estimate_model(others, unseen="baseline", baseline=behaviour)
+        one = _model_opinion(take_episodes(dataset, fold), model, policy, behaviour > 0.0)
+        rows = inside[row_episode]
+        v[rows], q[rows], tail[fold], seen[rows], missing[rows] = one.v, one.q, one.tail, one.seen, one.missing
+        values.append(one.value)
+    return _Opinion(v=v, q=q, tail=tail, value=np.mean(values, axis=0), seen=seen, missing=missing)
 
 
 def _check_vocabulary(dataset: Dataset, model: Model) -> None:
@@ -243,19 +395,13 @@ def _check_vocabulary(dataset: Dataset, model: Model) -> None:
         )
 
 
-def _tail(
-    dataset: Dataset,
-    model: Model,
-    state_v: Floats,
-    table: Floats,
-    last: npt.NDArray[np.int64],
-    truncated: npt.NDArray[np.bool_],
-) -> Floats:
+def _tail(dataset: Dataset, model: Model, state_v: Floats, table: Floats) -> Floats:
     """The model's value of where each episode was left, shape [n, d]: 0 where it terminated.
 
     Where the next state is not known, what the model expects of it: (q̂ − r̂)/γ.
     """
-    following = dataset.next_states[last]
+    last = dataset.episode_ptr[1:] - 1
+    following, truncated = dataset.next_states[last], ~dataset.terminated[last]
     value = state_v[:, np.maximum(following, 0)]
     mdp = model.mdp
     reward = np.zeros((mdp.n_objectives, mdp.n_states, mdp.n_actions))
@@ -323,55 +469,79 @@ def trajectory_terms(
 def _numpy_terms(
     ptr: npt.NDArray[np.int64], log_ratio: Floats, rewards: Floats, discount: Floats, v: Floats, q: Floats, tail: Floats
 ) -> tuple[Floats, Floats]:
-    """The same in NumPy, on trajectories padded to the longest: the weight stays, everything else is 0."""
+    """The same in NumPy, on trajectories padded to the longest: the weight stays, everything else is 0.
+
+    Two passes over blocks of episodes: the first sums the weights of every step and what they weigh, the second makes
+    the terms.
+    """
     n, d = ptr.size - 1, discount.size
     lengths = np.diff(ptr)
     longest = int(lengths.max())
-    alive = np.arange(longest) < lengths[:, None]
+    has_model = v.size > 0
+    starts = range(0, n, max(1, PADDED_CELLS // (longest + 1)))
+    blocks = [slice(start, min(start + starts.step, n)) for start in starts]
+    power = discount[:, None] ** np.arange(longest + 1)  # [d, T+1]
 
-    def padded(values: Floats) -> Floats:
-        table = np.zeros((n, longest, *values.shape[1:]))
-        table[alive] = values
+    def padded(block: slice, values: Floats) -> Floats:
+        """Rows of the block as [n, T+1], 0 after the end."""
+        alive = np.arange(longest + 1) < lengths[block, None]
+        table = np.zeros(alive.shape)
+        table[alive] = values[ptr[block.start] : ptr[block.stop]]
         return table
 
-    log_weight = np.cumsum(padded(log_ratio), axis=1)
-    weight = np.exp(log_weight)  # [n, T]
-    top = log_weight.max(axis=0)
-    share = np.exp(log_weight - np.where(np.isfinite(top), top, 0.0))
-    total = share.sum(axis=0)
-    share = np.divide(share, total, out=np.zeros_like(share), where=total > 0.0)  # w_t, sums to 1
-    first = np.full((n, 1), 1.0 / n)
-    power = discount[:, None] ** np.arange(longest)  # [d, T]
-    r = padded(rewards)
-    terms = np.zeros((6, n, d))
-    final = share[:, -1]
-    for k in range(d):
-        gains = power[k] * r[:, :, k]
-        plain = gains.sum(axis=1)
-        terms[0, :, k] = weight[:, -1] * plain
-        terms[1, :, k] = (weight * gains).sum(axis=1)
-        value = float(final @ plain)
-        terms[2, :, k] = value + n * final * (plain - value)
-        means = (share * r[:, :, k]).sum(axis=0)
-        terms[3, :, k] = power[k] @ means + n * (share * power[k] * (r[:, :, k] - means)).sum(axis=1)
-        if v.size:
-            residual = padded(rewards[:, k] - q[:, k])
-            values = padded(v[:, k])
-            ends = np.zeros((n, longest + 1))
-            ends[np.arange(n), lengths] = tail[:, k]
-            values = (
-                np.hstack([values, np.zeros((n, 1))]) + ends
-            )  # v̂ at times 0..T, the tail where an episode was cut off
-            powers = discount[k] ** np.arange(longest + 1)
-            all_weight = np.hstack([np.ones((n, 1)), weight])
-            all_share = np.hstack([first, share])
-            terms[4, :, k] = (power[k] * weight * residual).sum(axis=1) + (powers * all_weight * values).sum(axis=1)
-            residual_means = (share * residual).sum(axis=0)
-            value_means = (all_share * values).sum(axis=0)
-            terms[5, :, k] = (
-                power[k] @ residual_means
-                + powers @ value_means
-                + n * (share * power[k] * (residual - residual_means)).sum(axis=1)
-                + n * (all_share * powers * (values - value_means)).sum(axis=1)
-            )
-    return terms, log_weight[:, -1]
+    def log_weights(block: slice) -> Floats:
+        """Ln ρ_{0:t}, [n, T+1]; the last weight is kept."""
+        return np.asarray(np.cumsum(padded(block, log_ratio), axis=1))
+
+    def parts(block: slice, k: int) -> tuple[Floats, Floats, Floats]:
+        """Rewards, residuals r − q̂ and values v̂ (with the tail where an episode was cut off), each [n, T+1]."""
+        r = padded(block, rewards[:, k])
+        if not has_model:
+            return r, np.zeros_like(r), np.zeros_like(r)
+        values = padded(block, v[:, k])
+        values[np.arange(values.shape[0]), lengths[block]] += tail[block, k]
+        return r, padded(block, rewards[:, k] - q[:, k]), values
+
+    top = np.full(longest + 1, -np.inf)
+    for block in blocks:
+        top = np.maximum(top, log_weights(block).max(axis=0))
+    shift = np.where(np.isfinite(top), top, 0.0)
+    total = np.zeros(longest + 1)
+    plain_sum, reward_sum, residual_sum, value_sum = np.zeros(d), *(np.zeros((d, longest + 1)) for _ in range(3))
+    for block in blocks:
+        relative = np.exp(log_weights(block) - shift)
+        total += relative.sum(axis=0)
+        before = np.hstack([np.zeros((relative.shape[0], 1)), relative[:, :-1]])  # w_{t−1}; w_{−1} = 1/n is set below
+        for k in range(d):
+            r, residual, values = parts(block, k)
+            plain_sum[k] += relative[:, -1] @ (r @ power[k])
+            reward_sum[k] += (relative * r).sum(axis=0)
+            residual_sum[k] += (relative * residual).sum(axis=0)
+            value_sum[k] += (before * values).sum(axis=0)
+            value_sum[k, 0] += values[:, 0].sum()
+    inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0.0)
+    inverse_before = np.append(1.0 / n, inverse[:-1])
+    plain_mean, reward_mean, residual_mean = plain_sum * inverse[-1], reward_sum * inverse, residual_sum * inverse
+    value_mean = value_sum * inverse_before
+
+    terms, final = np.zeros((6, n, d)), np.empty(n)
+    for block in blocks:
+        logs = log_weights(block)
+        final[block] = logs[:, -1]
+        weight = np.exp(logs)
+        share = np.exp(logs - shift) * inverse  # w_t, sums to 1 over episodes
+        first = np.ones((weight.shape[0], 1))
+        weight_before = np.hstack([first, weight[:, :-1]])
+        share_before = np.hstack([first / n, share[:, :-1]])
+        for k in range(d):
+            r, residual, values = parts(block, k)
+            plain = r @ power[k]
+            terms[0, block, k] = weight[:, -1] * plain
+            terms[1, block, k] = (weight * r) @ power[k]
+            terms[2, block, k] = plain_mean[k] + n * share[:, -1] * (plain - plain_mean[k])
+            terms[3, block, k] = power[k] @ reward_mean[k] + n * (share * (r - reward_mean[k])) @ power[k]
+            if has_model:
+                terms[4, block, k] = (weight * residual + weight_before * values) @ power[k]
+                influence = share * (residual - residual_mean[k]) + share_before * (values - value_mean[k])
+                terms[5, block, k] = power[k] @ (residual_mean[k] + value_mean[k]) + n * influence @ power[k]
+    return terms, final

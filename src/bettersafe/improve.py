@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Method = Literal["s-opt", "adv-linearized", "linearized", "h-opt"]
-METHODS: tuple[Method, ...] = ("s-opt", "adv-linearized", "linearized")
+METHODS: tuple[Method, ...] = ("s-opt", "adv-linearized", "linearized", "h-opt")
 
 FIRST_TOL = 1e-8
 """Backward error that the second round's evaluation aims at."""

@@ -125,6 +125,18 @@ def policy_actions(path: str | Path, like: Labels) -> Labels:
     return label_array(np.unique(_PolicyFile.open(path, ("action",)).labels("action", like)))
 
 
+def in_vocabulary(
+    policy: Floats, states: Labels, actions: Labels, to_states: Labels, to_actions: Labels, *, elsewhere: Floats
+) -> Floats:
+    """``policy`` over sorted labels that hold its own; in states that it does not know, the rows of ``elsewhere``."""
+    wide = np.zeros(elsewhere.shape)
+    x, a = np.searchsorted(to_states, states), np.searchsorted(to_actions, actions)
+    wide[np.ix_(x, a)] = policy
+    new = np.setdiff1d(np.arange(to_states.size), x)
+    wide[new] = elsewhere[new]
+    return wide
+
+
 @dataclass(frozen=True, kw_only=True)
 class _PolicyFile:
     """A policy file as a table; of CSV all cells are text, so that labels such as 007 or NA stay what they are."""

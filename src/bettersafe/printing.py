@@ -18,12 +18,15 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bettersafe.runs import largest_changes, user_sign
+from bettersafe.certificate import certificate_json
+from bettersafe.data import user_sign
+from bettersafe.runs import largest_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from bettersafe.certificate import Certificate
     from bettersafe.data import Objective
     from bettersafe.demo import Demo
     from bettersafe.description import Description
@@ -144,11 +147,151 @@ def print_run(run: Run, changes: int) -> None:
                 _moves(state.more),
             )
         console.print(table)
+    if run.certificate is not None and run.certificate.evidence != "theory":
+        print_certificate(run.certificate, run.objectives)
+        return
     console.print(
         "These are estimates from the same data that the policy was made from: a suggestion, not yet a promise.",
         style="dim",
         highlight=False,
     )
+    if run.certificate is not None:
+        _print_theory(console, run.certificate, run.objectives)
+
+
+GRADES = {
+    "exact": "exact: in a known model",
+    "posterior": "posterior: as good as the priors named below",
+    "finite-sample": "finite-sample: holds for any amount of data, if the assumptions do",
+    "approximate": "approximate: nearly right for much data, and may fail more often than the risk says",
+}
+
+
+def print_certificate(certificate: Certificate, objectives: tuple[Objective, ...]) -> None:
+    """The verdict, what it is about, and what it rests on."""
+    console = _console()
+    titles = {objective.name: _objective_name(objective) for objective in objectives}
+    console.print()
+    colour = "green" if certificate.accepted else "yellow"
+    console.print(f"[bold {colour}]{escape(certificate.verdict)}[/]", highlight=False)
+    table = _table("Gain over the baseline (positive is better, for costs too)")
+    for column in ("objective", "estimate", "at least", "risk", "accepted loss"):
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    table.add_column("")
+    for finding in certificate.findings:
+        table.add_row(
+            titles.get(finding.objective, escape(finding.objective)),
+            f"{finding.estimate:+.5g}",
+            "nothing" if finding.lower_bound == -math.inf else f"{finding.lower_bound:+.5g}",
+            f"{finding.level:.3g}",
+            _format(finding.zeta),
+            "[green]passed[/]" if finding.passed else "[bold red]not passed[/]",
+        )
+    console.print(table)
+    if certificate.floors:
+        table = _table("Thresholds")
+        for column in ("objective", "wanted", "guaranteed", "shortfall"):
+            table.add_column(column, justify="left" if column == "objective" else "right")
+        table.add_column("")
+        for floor in certificate.floors:
+            objective = next(o for o in objectives if o.name == floor.objective)
+            bound = "at most" if objective.lower_is_better else "at least"
+            table.add_row(
+                titles[floor.objective],
+                f"{bound} {_format(user_sign(objective, floor.threshold))}",
+                _format(user_sign(objective, floor.guaranteed)),
+                _format(floor.shortfall),
+                "[green]kept[/]" if floor.passed else "[bold red]may be missed[/]",
+            )
+        console.print(table)
+    settings = certificate.settings
+    if certificate.evidence != "theory":
+        tested = certificate.data.get("tested_on", {})
+        console.print(
+            f"Tested on {_count(int(tested.get('episodes', 0)), 'episode')} that the policy was not made from; estimator"
+            f" {settings.get('estimator')}, bound {settings.get('bound')}. {GRADES[certificate.grade].capitalize()}.",
+            highlight=False,
+        )
+        if "trust" in certificate.diagnostics:
+            console.print(escape(certificate.diagnostics["trust"]), highlight=False)
+    console.print("[bold]It rests on[/]")
+    for text in certificate.assumptions:
+        console.print(f"  • {escape(text)}", highlight=False)
+    for note in settings.get("notes", []):
+        console.print(f"Note: {escape(note)}", style="dim", highlight=False)
+    _print_theory(console, certificate, objectives)
+
+
+def _print_theory(console: Console, certificate: Certificate, objectives: tuple[Objective, ...]) -> None:
+    """What the counts alone prove, beside the range of returns."""
+    theory = certificate.theory
+    if theory is None:
+        return
+    titles = {objective.name: _objective_name(objective) for objective in objectives}
+    condition = "" if theory.baseline_known else ", if the baseline were known and not estimated"
+    table = _table(f"What the counts alone prove, at risk {theory.delta:.3g}{condition}")
+    for column in (
+        "objective", "range of returns", "loss at most: Proposition 3.1", "after the fact", "states proven safe",
+    ):  # fmt: skip
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    for proof in theory.proofs:
+        table.add_row(
+            titles.get(proof.objective, escape(proof.objective)),
+            _format(proof.return_range),
+            _format(proof.proposition_loss) + ("" if proof.proposition_informative else " uninformative"),
+            _format(proof.proven_loss) + ("" if proof.informative else " uninformative"),
+            f"{100 * proof.share_safe:.3g} %",
+        )
+    console.print(table)
+
+
+def print_evaluation(rows: Sequence[dict[str, Any]], objectives: tuple[Objective, ...], notes: Sequence[str]) -> None:
+    """All estimators side by side, in the user's own sign, and in words which of them to trust."""
+    console = _console()
+    console.print()
+    names = list(dict.fromkeys(row["estimator"] for row in rows))
+    table = _table(f"Expected return, with {100 * rows[0]['level']:.3g} % intervals ({rows[0]['interval']})")
+    table.add_column("estimator")
+    for objective in objectives:
+        table.add_column(
+            _objective_name(objective) + (", lower is better" if objective.lower_is_better else ""), justify="right"
+        )
+    for column in ("effective episodes", "mean weight", "largest", "never seen", "usable"):
+        table.add_column(column, justify="right")
+    for name in names:
+        own = [row for row in rows if row["estimator"] == name]
+        first = own[0]
+        weighted = name not in ("logged", "model")
+        cells = [
+            _format(row["value"]) + ("" if math.isnan(row["low"]) else f"  [{row['low']:.4g}, {row['high']:.4g}]")
+            for row in own
+        ]
+        table.add_row(
+            "the baseline, as logged" if name == "logged" else name,
+            *(escape(cell) for cell in cells),
+            f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "",
+            f"{first['mean_weight']:.3g}" if weighted else "",
+            f"{first['largest_weight']:.3g}" if weighted else "",
+            f"{100 * first['unsupported_share']:.2g} %" if name != "logged" else "",
+            "" if name == "logged" else ("[green]yes[/]" if first["usable"] else "[yellow]no[/]"),
+        )
+    console.print(table)
+    by_text: dict[str, list[str]] = {}
+    for row in rows:
+        if row["estimator"] != "logged" and row["estimator"] not in by_text.setdefault(row["trust"], []):
+            by_text[row["trust"]].append(row["estimator"])
+    for text, whose in by_text.items():
+        console.print(f"  • {', '.join(whose)}: {escape(text)}", highlight=False)
+    for note in notes:
+        console.print(f"Note: {escape(note)}", style="dim", highlight=False)
+
+
+def json_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows for JSON, which has no NaN or infinity: null."""
+    return [
+        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+        for row in rows
+    ]
 
 
 def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2, smallest: float = 5e-4) -> str:
@@ -173,6 +316,7 @@ def run_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
             for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True)
         ],
         "largest_changes": [dataclasses.asdict(change) for change in largest_changes(run, changes)],
+        "certificate": None if run.certificate is None else certificate_json(run.certificate),
     }
 
 
@@ -278,6 +422,9 @@ def print_demo(result: Demo, output: Path | None) -> None:
     )
     if output is not None:
         console.print(
-            f"Written: {output}/cohort.parquet and {output}/run. Look at it with: bettersafe show {output}/run",
+            f"Written: {output}/cohort.parquet, {output}/run, and as many new patients in {output}/later.parquet. Try:\n"
+            f"  bettersafe show {output}/run\n"
+            f"  bettersafe evaluate {output}/run {output}/later.parquet\n"
+            f"  bettersafe certify {output}/run {output}/later.parquet",
             highlight=False,
         )

@@ -1,9 +1,12 @@
 """The run directory: what `improve` leaves behind, in formats that are safe to open and to keep.
 
-    run.json         schema number, settings, versions, data digest, returns in the estimated model
-    policy.parquet   state, action, probability, baseline, count; its sha256 is in run.json
+    run.json             schema number, settings, versions, data digest, returns in the estimated model
+    policy.parquet       state, action, probability, baseline, count; its sha256 is in run.json and in the certificate
+    certificate.json     what is promised, on what evidence; its own sha256 is in it
+    evaluation.parquet   off-policy estimates on the data that it was tested on, if any; its sha256 is in the certificate
 
-A run is written under a temporary name and renamed, so that a directory of that name is always whole.
+A run is written under a temporary name and renamed, so that a directory of that name is always whole. Digests tell an
+accident or an edit from what was saved; they are no signature.
 """
 
 from __future__ import annotations
@@ -23,18 +26,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.data import Labels, Objective, label_array
+from bettersafe.certificate import Certificate, certificate_from_json, certificate_json
+from bettersafe.data import Labels, Objective, label_array, user_sign
 from bettersafe.errors import RunError
 from bettersafe.policies import read_saved_policy, write_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bettersafe.improve import Improvement
     from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]
 
 SCHEMA = "run/1"
-OBJECTIVE_FIELDS = ("name", "label", "unit", "discount", "weight", "lower_is_better")
+EVALUATION_SCHEMA = "evaluation/1"
+OBJECTIVE_FIELDS = ("name", "label", "unit", "discount", "weight", "lower_is_better", "reward_range")
 RETURN_FIELDS = ("baseline_return", "policy_return")
 INFO_FIELDS = (
     "status", "method", "preference", "epsilon", "delta", "error_kind", "unseen", "engine", "rounds", "gap", "n_states",
@@ -57,6 +64,8 @@ class Run:
         baseline_return: J_k(π_b) in the estimated model, shape [d]; higher is better.
         policy_return: J_k(π) in the estimated model, shape [d].
         info: Everything else in run.json.
+        certificate: What is promised, if anything was looked into.
+        evaluation: Off-policy estimates (`evaluate.evaluation_rows`), one dict per estimator and objective.
     """
 
     policy: Floats
@@ -68,6 +77,8 @@ class Run:
     baseline_return: Floats
     policy_return: Floats
     info: dict[str, Any] = field(default_factory=dict)
+    certificate: Certificate | None = None
+    evaluation: tuple[dict[str, Any], ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -177,12 +188,7 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
             "versions": versions(),
             "objectives": [
                 {
-                    "name": objective.name,
-                    "label": objective.label,
-                    "unit": objective.unit,
-                    "discount": objective.discount,
-                    "weight": objective.weight,
-                    "lower_is_better": objective.lower_is_better,
+                    **{name: getattr(objective, name) for name in OBJECTIVE_FIELDS},
                     "baseline_return": user_sign(objective, before),
                     "policy_return": user_sign(objective, after),
                 }
@@ -192,9 +198,9 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
             "actions": run.action_labels.tolist(),
             "policy_sha256": file_digest(work / "policy.parquet"),
         }
-        (work / "run.json").write_text(
-            json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        _write_json(work / "run.json", document)
+        if run.certificate is not None:
+            save_certificate(work, run.certificate, run.evaluation)
         work.chmod(0o755)  # mkdtemp makes it private
         if (target / "run.json").exists():
             aside = target.with_name(f".{target.name}.old-{os.getpid()}")
@@ -209,9 +215,79 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     return target
 
 
-def user_sign(objective: Objective, value: float) -> float:
-    """A return in the user's own sign: what is lower-is-better is shown as the cost that it is. Its own inverse."""
-    return float(-value if objective.lower_is_better else value)
+def save_certificate(folder: Path, certificate: Certificate, evaluation: tuple[dict[str, Any], ...]) -> None:
+    """Put a certificate and the estimates beside it into a run directory, replacing those that are there."""
+    target = folder / "evaluation.parquet"
+    if evaluation:
+        write_evaluation(target, evaluation)
+    else:
+        target.unlink(missing_ok=True)
+    document = {
+        **certificate_json(certificate),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "policy_sha256": file_digest(folder / "policy.parquet"),
+        "evaluation_sha256": file_digest(target) if evaluation else None,
+    }
+    _write_json(folder / "certificate.json", {**document, "sha256": _document_digest(document)})
+
+
+def load_certificate(folder: str | Path) -> Certificate | None:
+    """The certificate of a run directory, checked against the files beside it; None where there is none.
+
+    Raises:
+        RunError: The certificate was altered, or it is about other files than those beside it.
+    """
+    folder = Path(folder)
+    file = folder / "certificate.json"
+    if not file.is_file():
+        return None
+    document = _read_json(file)
+    if not isinstance(document, dict) or document.pop("sha256", None) != _document_digest(document):
+        raise RunError(f"{file} is not as it was saved: its digest does not agree with its content.")
+    certificate = certificate_from_json(document, str(file))
+    for name in ("policy", "evaluation"):
+        beside, digest = folder / f"{name}.parquet", document.get(f"{name}_sha256")
+        if digest is not None and not (beside.is_file() and file_digest(beside) == digest):
+            raise RunError(f"{beside} is not the file that {file.name} is about.")
+        if digest is None and name == "policy":
+            raise RunError(f"{file} does not say which policy it is about.")
+    return certificate
+
+
+def write_evaluation(path: str | Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write estimates (`evaluate.evaluation_rows`) as Parquet, or CSV if the name ends so; under a temporary name first."""
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+    import pyarrow.parquet as pq
+
+    target = Path(path)
+    table = pa.Table.from_pylist(list(rows))
+    work = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        if target.suffix.lower() == ".csv":
+            pa_csv.write_csv(table, work)
+        else:
+            pq.write_table(table.replace_schema_metadata({"bettersafe.schema": EVALUATION_SCHEMA}), work)
+        work.replace(target)
+    except OSError as error:
+        raise RunError(f"{target} can't be written: {error.strerror or error}. Choose another place.") from None
+    finally:
+        work.unlink(missing_ok=True)
+
+
+def read_evaluation(path: str | Path) -> tuple[dict[str, Any], ...]:
+    """Read what `write_evaluation` wrote as Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"{path} can't be read: {error}") from None
+    schema = (table.schema.metadata or {}).get(b"bettersafe.schema", b"none").decode()
+    if schema != EVALUATION_SCHEMA:
+        raise RunError(f"{path} has schema {schema!r}; this version of bettersafe reads {EVALUATION_SCHEMA!r}.")
+    return tuple(table.to_pylist())
 
 
 def check_free(target: Path, *, force: bool) -> None:
@@ -232,10 +308,7 @@ def load_run(path: str | Path) -> Run:
     file = folder / "run.json"
     if not file.is_file():
         raise RunError(f"{folder} is not a run directory: it has no run.json.")
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise RunError(f"{file} can't be read: {error}") from None
+    document = _read_json(file)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise RunError(f"{file} has schema {schema!r}; this version of bettersafe reads {SCHEMA!r}.")
@@ -263,7 +336,32 @@ def load_run(path: str | Path) -> Run:
         baseline_return=np.array(returns[0]),
         policy_return=np.array(returns[1]),
         info=document,
+        certificate=load_certificate(folder),
+        evaluation=read_evaluation(folder / "evaluation.parquet") if (folder / "evaluation.parquet").is_file() else (),
     )
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise RunError(f"{file} can't be read: {error}") from None
+
+
+def _write_json(file: Path, document: dict[str, Any]) -> None:
+    work = file.with_name(f".{file.name}.{os.getpid()}")
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        work.write_text(text + "\n", encoding="utf-8")
+        work.replace(file)
+    finally:
+        work.unlink(missing_ok=True)
+
+
+def _document_digest(document: dict[str, Any]) -> str:
+    """sha256 of a JSON document in its canonical form, hex."""
+    text = json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str:

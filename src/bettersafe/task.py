@@ -1,9 +1,10 @@
 """A task: where the data is, what is wanted, and how careful to be. A TOML file or command-line options say the same.
 
 data = "visits.parquet"            # file or glob, relative to the task file
-method = "s-opt"                   # s-opt | adv-linearized | linearized
+method = "s-opt"                   # s-opt | h-opt | adv-linearized | linearized
 epsilon = 0.1
 delta = 0.1
+hold_out = 0.3                     # share of episodes that the policy is tested on
 baseline = "estimate"              # or a policy file; left out: the logged column if there is one, else estimate
 
 [columns]                          # only those whose names differ
@@ -15,6 +16,7 @@ discount = 0.99
 
 [objectives.pain]
 lower_is_better = true
+zeta = 0.1                         # a loss that is accepted
 label = "Pain score"
 unit = "points"
 
@@ -30,28 +32,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from bettersafe import improve, lp
-from bettersafe.counts import Counts, count_files, declare_actions, with_rare
+from bettersafe.bounds import BOUNDS, Bound
 from bettersafe.data import Columns, Objective
 from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, did_you_mean
-from bettersafe.logs.files import data_digest
-from bettersafe.model import (
-    ERROR_KINDS,
-    UNSEEN_RULES,
-    ErrorKind,
-    Unseen,
-    check_logged_baseline,
-    estimate_baseline,
-    estimate_model,
-    logged_baseline,
-)
-from bettersafe.policies import policy_actions, read_policy
-from bettersafe.runs import Run, make_run
+from bettersafe.evaluate import ESTIMATORS, Estimator
+from bettersafe.hcpi import SELECTIONS, Selection
+from bettersafe.model import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
+from bettersafe.safety import LEVELS, Levels
 
-Floats = npt.NDArray[np.float64]
+H_OPT_SHARE = 0.3
+"""Share of episodes that H-OPT tests on, if not said otherwise: the published one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +64,7 @@ class Rare:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Everything `run_task` needs.
+    """Everything `pipeline.run_task` needs.
 
     Attributes:
         data: File or glob of files.
@@ -81,13 +72,21 @@ class Task:
         columns: Which column is which.
         derived: Objectives made from the counts.
         baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
-        method: "s-opt", "adv-linearized" or "linearized".
+        method: "s-opt", "h-opt", "adv-linearized" or "linearized".
         epsilon: Budget of S-OPT.
-        delta: Risk in the error function.
+        delta: Risk: in the error function, and of accepting a policy that is worse on some objective.
         error_kind: "q" or "l1".
         support: For "l1": the most successors a pair can have, if known.
         unseen: What a pair never tried is worth.
         engine: "auto", "native" or "highs".
+        zeta: Accepted loss by objective; 0 where left out.
+        threshold: What an objective's return must be worth, in its own sign (a cost: at most), by objective.
+        hold_out: Share of episodes kept apart to test the policy on; None is 0.3 for H-OPT and none for the others.
+        estimator: Off-policy estimator of the test.
+        bound: Lower bound of the test.
+        selection: Rule of H-OPT.
+        levels: How the test gives δ to the objectives.
+        seed: Draws what is held out.
     """
 
     data: str
@@ -102,9 +101,31 @@ class Task:
     support: int | None = None
     unseen: Unseen = "end"
     engine: lp.Engine = "auto"
+    zeta: dict[str, float] = dataclasses.field(default_factory=dict)
+    threshold: dict[str, float] = dataclasses.field(default_factory=dict)
+    hold_out: float | None = None
+    estimator: Estimator = "dr"
+    bound: Bound = "t"
+    selection: Selection = "sequential"
+    levels: Levels = "split"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, improve.METHODS)
+        check_choice("estimator", self.estimator, [e for e in ESTIMATORS if e != "model"])
+        check_choice("bound", self.bound, BOUNDS)
+        check_choice("selection", self.selection, SELECTIONS)
+        check_choice("levels", self.levels, LEVELS)
+        if self.seed < 0:
+            raise ParameterError(f"seed must be 0 or more; got {self.seed}.")
+        if self.hold_out is not None and not 0.0 <= self.hold_out < 1.0:
+            raise ParameterError(f"hold_out must be a share of the episodes in [0, 1); got {self.hold_out}.")
+        if self.method == "h-opt" and self.hold_out == 0.0:
+            raise ParameterError("h-opt tests its candidates on episodes held out: hold_out must be more than 0.")
+        if self.method == "h-opt" and self.threshold:
+            raise ParameterError(
+                "thresholds are not a part of h-opt's test; test its policy against them with: bettersafe certify RUN HELD_OUT."
+            )
         check_epsilon(self.epsilon)
         check_probability("delta", self.delta)
         check_choice("error_kind", self.error_kind, ERROR_KINDS)
@@ -113,11 +134,19 @@ class Task:
         if self.support is not None and self.error_kind != "l1":
             raise ParameterError('support is a setting of the error function "l1" alone.')
 
+    @property
+    def share(self) -> float:
+        """The share of episodes held out."""
+        if self.hold_out is None:
+            return H_OPT_SHARE if self.method == "h-opt" else 0.0
+        return self.hold_out
+
 
 # What a task file may say, and of which type: text, a number, a whole number, true or false.
 TASK_KEYS = {
     "data": "text", "baseline": "text", "method": "text", "epsilon": "number", "delta": "number", "error_kind": "text",
-    "support": "whole number", "unseen": "text", "engine": "text",
+    "support": "whole number", "unseen": "text", "engine": "text", "hold_out": "number", "estimator": "text",
+    "bound": "text", "selection": "text", "levels": "text", "seed": "whole number",
 }  # fmt: skip
 COLUMN_KEYS = {field.name: "text" for field in dataclasses.fields(Columns)}
 OBJECTIVE_KEYS = {
@@ -126,8 +155,11 @@ OBJECTIVE_KEYS = {
     "lower_is_better": "true or false",
     "label": "text",
     "unit": "text",
+    "range": "pair of numbers",
 }
-ARTICLE = {"text": "", "number": "a ", "whole number": "a ", "true or false": ""}
+PROMISE_KEYS = {"zeta": "number", "threshold": "number"}
+"""What may be said of every objective, and belongs to the task."""
+ARTICLE = {"text": "", "number": "a ", "whole number": "a ", "true or false": "", "pair of numbers": "a "}
 RARE_KEYS = {"below": "whole number", "reward": "number", "weight": "number", "discount": "number"}
 
 
@@ -156,18 +188,26 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         raise ParameterError(f'{name} must say where the data is: data = "log.parquet".')
     if settings.get("baseline", "") not in ("", "logged", "estimate"):
         settings["baseline"] = str(file.parent / settings["baseline"])
+    promises: dict[str, Any] = {key: {} for key in PROMISE_KEYS}
+
+    def fields(kind: str, key: str, table: Any, known: dict[str, str]) -> dict[str, Any]:
+        """The settings of one objective; what is promised of it goes to ``promises``."""
+        where = f"{kind}.{key}"
+        found = _checked(_table(table, where, name), {**known, **PROMISE_KEYS}, name, f"[{where}]")
+        for promise in PROMISE_KEYS:
+            if promise in found:
+                promises[promise][key] = found.pop(promise)
+        if "range" in found:
+            found["reward_range"] = found.pop("range")
+        return found
+
     objectives = [
-        Objective(
-            name=key, **_checked(_table(table, f"objectives.{key}", name), OBJECTIVE_KEYS, name, f"[objectives.{key}]")
-        )
+        Objective(name=key, **fields("objectives", key, table, OBJECTIVE_KEYS))
         for key, table in tables["objectives"].items()
     ]
-    derived = [
-        Rare(name=key, **_checked(_table(table, f"derived.{key}", name), RARE_KEYS, name, f"[derived.{key}]"))
-        for key, table in tables["derived"].items()
-    ]
+    derived = [Rare(name=key, **fields("derived", key, table, RARE_KEYS)) for key, table in tables["derived"].items()]
     columns = Columns(**_checked(tables["columns"], COLUMN_KEYS, name, "[columns]"))
-    return Task(columns=columns, objectives=tuple(objectives), derived=tuple(derived), **settings)
+    return Task(columns=columns, objectives=tuple(objectives), derived=tuple(derived), **settings, **promises)
 
 
 def _table(value: Any, key: str, file: str) -> dict[str, Any]:
@@ -190,9 +230,10 @@ def _checked(
         kind = keys[key]
         right = {
             "text": isinstance(value, str),
-            "number": isinstance(value, int | float) and not isinstance(value, bool),
+            "number": _is_number(value),
             "whole number": isinstance(value, int) and not isinstance(value, bool),
             "true or false": isinstance(value, bool),
+            "pair of numbers": isinstance(value, list) and len(value) == 2 and all(_is_number(v) for v in value),
         }[kind]
         if not right:
             raise ParameterError(f"{key} of {where} in {file} must be {ARTICLE[kind]}{kind}; got {value!r}.")
@@ -200,81 +241,5 @@ def _checked(
     return result
 
 
-def task_counts(task: Task) -> Counts:
-    """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
-    columns = task.columns
-    if task.baseline == "estimate":  # then what was logged of the baseline is not read at all
-        columns = dataclasses.replace(columns, baseline_prob="")
-    counts = count_files(task.data, objectives=task.objectives, columns=columns)
-    for rare in task.derived:
-        counts = with_rare(
-            counts,
-            name=rare.name,
-            below=rare.below,
-            reward=rare.reward,
-            discount=rare.discount,
-            weight=rare.weight,
-        )
-    if task.baseline not in ("", "logged", "estimate"):
-        named = policy_actions(task.baseline, counts.action_labels)
-        new = np.setdiff1d(named.astype(str), counts.action_labels.astype(str))
-        counts = declare_actions(counts, named)
-        if new.size:
-            note = f"{Path(task.baseline).name} has actions that were never logged: {', '.join(new[:5])}"
-            counts = dataclasses.replace(counts, notes=(*counts.notes, note))
-    return counts
-
-
-def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
-    """The baseline [X, A] that the task asks for, and where it came from, in words."""
-    if task.baseline == "estimate":
-        return estimate_baseline(counts), "estimated from the data"
-    if task.baseline in ("", "logged"):
-        if counts.baseline_prob is None and not task.baseline:
-            return estimate_baseline(counts), "estimated from the data"
-        return logged_baseline(counts), "logged with the data"
-    baseline = read_policy(task.baseline, counts.state_labels, counts.action_labels)
-    check_logged_baseline(counts, baseline)
-    return baseline, f"given in {Path(task.baseline).name}"
-
-
-def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
-    """From files to an improved policy: counts, baseline, model, improvement."""
-    counts = task_counts(task)
-    baseline, source = task_baseline(task, counts)
-    model = estimate_model(
-        counts,
-        delta=task.delta,
-        error_kind=task.error_kind,
-        support=task.support,
-        unseen=task.unseen,
-        baseline=baseline,
-    )
-    preference = np.array([objective.weight for objective in counts.objectives])
-    if task.method == "s-opt":
-        result = improve.s_opt(
-            model,
-            baseline,
-            preference=preference,
-            epsilon=task.epsilon,
-            engine=task.engine,
-            progress=progress,
-        )
-    else:
-        verb = improve.adv_linearized if task.method == "adv-linearized" else improve.linearized
-        result = verb(model, baseline, preference=preference, engine=task.engine, progress=progress)
-    settings = dataclasses.asdict(task)
-    return make_run(
-        result,
-        model,
-        counts.objectives,
-        baseline_source=source,
-        data={
-            "path": task.data,
-            "sha256": data_digest(task.data),
-            "rows": counts.n_rows,
-            "episodes": counts.n_episodes,
-        },
-        notes=list(counts.notes),
-        settings=settings if np.isfinite(task.epsilon) else {**settings, "epsilon": "inf"},
-    )
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ usually wider than the range of returns, and then it says nothing. The bound aft
 value V in the true process is a fixed function, so Hoeffding's inequality applies to r + γ V(x') over the n(x,a) visits of
 a pair, and the error of q^{π_b} spreads through the known p̂:
 
-    u_k(x,a) = min( s_k, c_k(x,a) + γ_k Σ_x' p̂(x'|x,a) Σ_a' π_b(a'|x') u_k(x',a') )
+    u_k(x,a) = min( s_k, c_k(x,a) + γ_k Σ_x' p̂(x'|x,a) Σ_a' π_b(a'|x') u_k(x',a') )        (iterated down from s_k)
     c_k(x,a) = (w_k + γ_k s_k) √( ln(2|X||A|d N/δ) / 2n(x,a) ),     w_k width of rewards, s_k span of returns
 
 (N rows, for a union over the values that the random n may take). With probability 1 − δ then, for every policy at once,
@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-SPREAD_TOL = 1e-9
-"""Relative change of u at which its iteration stops; it rises towards the fixed point, so this much is added."""
+SPREAD_TOL = 1e-6
+"""Change of u, in spans, at which its iteration stops. It comes down from the span, so every stop is a valid bound."""
+
+SPREAD_SWEEPS = 1_000
+"""Sweeps of that iteration at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +116,14 @@ def proven_loss(
     for k in range(mdp.n_objectives):
         gamma = float(mdp.discount[k])
         own = np.minimum((width[k] + gamma * span[k]) * per_visit, span[k])
-        u = own
-        while True:
+        u = np.full(own.size, span[k])
+        for _ in range(SPREAD_SWEEPS):
             at_state = by_state(mdp, weight * u) + unseen_mass * span[k]
-            spread = np.minimum(own + gamma * (mdp.transition @ at_state), span[k])
-            change = float(np.max(spread - u, initial=0.0))
+            spread = np.minimum(own + gamma * (mdp.transition @ at_state), u)
+            change = float(np.max(u - spread, initial=0.0))
             u = spread
-            if change <= SPREAD_TOL * max(float(span[k]), 1e-300):
+            if change <= SPREAD_TOL * span[k]:
                 break
-        u = np.minimum(u + change / (1.0 - gamma), span[k])
         table = np.full((mdp.n_states, mdp.n_actions), span[k])
         table[mdp.pair_state, mdp.pair_action] = u
         guard[k] = np.sum(policy * advantage[k], axis=1) - np.sum(table * deviation, axis=1)

@@ -100,7 +100,7 @@ def test_improve_show_and_read_again(log, tmp_path):
     assert "recovery" in text
     assert "better" in text
     assert "worse" not in text.replace("in größter Not", "")
-    assert sorted(p.name for p in folder.iterdir()) == ["policy.parquet", "run.json"]
+    assert sorted(p.name for p in folder.iterdir()) == ["certificate.json", "policy.parquet", "run.json"]
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
     shown, _ = run("show", folder)

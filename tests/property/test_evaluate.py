@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bettersafe import _native
+from bettersafe import _native, evaluate
 from bettersafe.data import Dataset, Objective, split, take_episodes
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.evaluate import ESTIMATORS, KERNEL_ORDER, evaluate_many, evaluate_policy, trajectory_terms
+from bettersafe.evaluate import (
+    ESTIMATORS,
+    KERNEL_ORDER,
+    evaluate_many,
+    evaluate_policy,
+    evaluation_rows,
+    trajectory_terms,
+)
 from bettersafe.mdp import expected_return
 from bettersafe.model import Model, estimate_model
 
@@ -77,9 +85,11 @@ def test_against_loops(block, monkeypatch):
         native, log_weight = trajectory_terms(*arguments)
         assert np.allclose(native.mean(axis=1), expected, rtol=1e-9, atol=1e-12 * scale)
         monkeypatch.setattr(_native, "kernel", None)
-        plain, log_weight_2 = trajectory_terms(*arguments)
-        assert np.allclose(native, plain, rtol=1e-9, atol=1e-11 * scale)
-        assert np.allclose(log_weight, log_weight_2, rtol=1e-12)
+        for cells in (evaluate.PADDED_CELLS, 1, 25):  # all at once, one episode at a time, a few
+            monkeypatch.setattr(evaluate, "PADDED_CELLS", cells)
+            plain, log_weight_2 = trajectory_terms(*arguments)
+            assert np.allclose(native, plain, rtol=1e-9, atol=1e-11 * scale)
+            assert np.allclose(log_weight, log_weight_2, rtol=1e-12)
 
 
 def test_linearised_terms_have_the_derivative_of_the_estimate():
@@ -261,3 +271,82 @@ def test_unsupported_pairs_are_counted_and_may_be_dropped():
     dropped = evaluate_policy(data, target, baseline, estimator="dr", model=blind, drop_unsupported=True)
     assert dropped.n_episodes == 400 - result.unsupported_episodes
     assert "dropped" in dropped.biased
+
+
+def a_world(seed, *, episodes):
+    """A world, its baseline, a target, and a log of it."""
+    world, (target, baseline) = two_state_world(seed), policies(seed)
+    return world, baseline, target, sample_episodes(world, baseline, episodes, np.random.default_rng(seed))
+
+
+def test_cross_fitting_uses_each_model_only_on_the_fold_that_it_did_not_see():
+    """By hand: fold i's terms from a model of the others, put together; dr is then as if evaluated fold by fold."""
+    _world, baseline, target, data = a_world(3, episodes=60)
+    folds = 4
+    together = evaluate_policy(data, target, baseline, estimator="dr", folds=folds, rng=np.random.default_rng(5))
+    parts = np.array_split(np.random.default_rng(5).permutation(data.n_episodes), folds)
+    expected = np.empty_like(together.per_trajectory)
+    for part in parts:
+        fold = np.sort(part)
+        others = np.setdiff1d(np.arange(data.n_episodes), fold)
+        model = estimate_model(take_episodes(data, others), unseen="baseline", baseline=baseline)
+        one = evaluate_policy(take_episodes(data, fold), target, baseline, estimator="dr", model=model)
+        expected[fold] = one.per_trajectory
+    assert together.per_trajectory == pytest.approx(expected)
+    again = evaluate_many(data, target, baseline, folds=folds, rng=np.random.default_rng(5))
+    assert np.array_equal(again["dr"].per_trajectory, together.per_trajectory)
+    # wdr of the baseline itself: weights are 1, so it is dr
+    same = evaluate_many(data, baseline, baseline, folds=folds)
+    assert same["wdr"].value == pytest.approx(same["dr"].value)
+    for settings, message in (
+        ({"folds": 1}, "at least 2"),
+        ({"folds": 61}, "at most the number of episodes, 60"),
+        ({"folds": 3, "model": model}, "not both"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            evaluate_policy(data, target, baseline, estimator="dr", **settings)
+
+
+def test_cross_fitted_dr_is_unbiased():
+    world, baseline, target, _ = a_world(4, episodes=2)
+    truth = expected_return(true_mdp(world), target)
+    rng = np.random.default_rng(0)
+    values = np.array(
+        [
+            evaluate_policy(
+                sample_episodes(world, baseline, 40, rng), target, baseline, estimator="dr", folds=4, rng=rng
+            ).value
+            for _ in range(300)
+        ]
+    )
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    assert np.all(np.abs(values.mean(axis=0) - truth) < 5.0 * error)  # 5 standard errors: once in a million
+
+
+def test_weights_that_do_not_average_one_are_doubted():
+    _world, baseline, target, data = a_world(5, episodes=2000)
+    right = evaluate_policy(data, target, baseline, estimator="pdis")
+    assert right.mean_weight == pytest.approx(1.0, abs=0.2)
+    skewed = baseline.copy()
+    skewed[:, 0] += 0.5
+    skewed /= skewed.sum(axis=1, keepdims=True)
+    wrong = evaluate_policy(data, target, skewed, estimator="pdis")
+    assert "average" in wrong.trust
+    assert "average" not in right.trust
+
+
+def test_intervals_cover_and_rows_speak_the_users_sign():
+    _world, baseline, target, data = a_world(6, episodes=200)
+    results = evaluate_many(data, target, baseline, folds=3)
+    low, high = results["dr"].interval(0.1)
+    assert np.all((low < results["dr"].value) & (results["dr"].value < high))
+    assert np.all(np.isnan(results["model"].interval(0.1)[0]))
+    with pytest.raises(ParameterError, match="approximate"):
+        results["dr"].interval(0.1, method="betting")
+    cost = tuple(replace(objective, lower_is_better=True) for objective in data.objectives)
+    ours, theirs = (evaluation_rows(results, objectives, delta=0.1) for objectives in (data.objectives, cost))
+    for row, flipped in zip(ours, theirs, strict=True):
+        assert flipped["value"] == -row["value"]
+        if row["estimator"] != "model":
+            assert (flipped["low"], flipped["high"]) == (-row["high"], -row["low"])
+            assert flipped["low"] <= flipped["value"] <= flipped["high"]

@@ -130,7 +130,7 @@ def test_counts_refuse_what_does_not_add_up(tmp_path: Path) -> None:
 def test_rare_pairs_pay(tmp_path: Path) -> None:
     counts = count_files(write(tmp_path / "log.csv", small_log()), objectives=[GAIN])
     rare = with_rare(counts, below=2, reward=-10.0, discount=0.9, weight=0.0)
-    assert rare.objectives[1] == Objective(name="rare", discount=0.9, weight=0.0)
+    assert rare.objectives[1] == Objective(name="rare", discount=0.9, weight=0.0, reward_range=(-10.0, 0.0))
     assert rare.reward_sum[1].tolist() == [0.0, -10.0]
     assert rare.reward_square_sum[1].tolist() == [0.0, 100.0]
     assert rare.unseen_reward.tolist() == [0.0, -10.0]

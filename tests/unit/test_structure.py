@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 # Each module may import those before it (and its own folder). Only envs and demo may see a true MDP.
 ORDER = [
-    "errors", "_native", "linear", "mdp", "lp", "data", "tally", "counts", "logs", "description", "model", "bounds", "evaluate", "improve", "hcpi", "theory", "cmdp",
-    "policies", "runs", "envs", "demo", "task", "printing", "cli",
+    "errors", "_native", "linear", "mdp", "lp", "data", "tally", "counts", "logs", "description", "model", "bounds", "evaluate", "improve", "safety", "hcpi", "theory", "cmdp",
+    "certificate", "policies", "runs", "envs", "demo", "task", "pipeline", "evidence", "printing", "cli",
 ]  # fmt: skip
 LAZY = {("data", "logs"), ("counts", "logs")}  # a verb that hands its work on, imported when it is called
 

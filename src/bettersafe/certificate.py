@@ -1,0 +1,603 @@
+"""Certificates: what was tested, on what evidence, and whether the policy passed.
+
+Three kinds of evidence:
+
+    "held-out"      a policy tested on episodes that it was not made from (`safety.safety_test`)
+    "safety-test"   the test with which H-OPT chose its policy
+    "theory"        nothing was held out: what the counts alone prove (`theory.proven_loss`), which is seldom much
+
+A *gain* is J_k(π) − J_k(π_b) with the sign that more is better, also where the objective is a cost: a gain of −0.2 on pain
+is 0.2 more pain. With thresholds c_k (constrained RL, a remark of the paper), the policy must besides be worth enough:
+
+    c_k ≤ (lower bound on J_k(π_b)) + (lower bound on J_k(π) − J_k(π_b))
+
+and "no solution found" is the answer otherwise, with the shortfall. δ is then shared, half to each of the two bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.bounds import ASSUMPTIONS, is_finite_sample, lower_bound
+from bettersafe.errors import ParameterError, RunError, check_vector
+from bettersafe.evaluate import INDEPENDENT, NEEDS_MODEL
+from bettersafe.safety import UNSUPPORTED_TOL, SafetyRule, SafetyTest, safety_test
+from bettersafe.theory import proposition_loss, proven_loss
+
+if TYPE_CHECKING:
+    from bettersafe.counts import Counts
+    from bettersafe.data import Dataset
+    from bettersafe.hcpi import HOpt
+    from bettersafe.model import Model
+
+Floats = npt.NDArray[np.float64]
+Grade = Literal["exact", "posterior", "finite-sample", "approximate"]
+Evidence = Literal["held-out", "safety-test", "theory"]
+
+SCHEMA = "certificate/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What was found about one objective; gains are positive where the policy is better.
+
+    Attributes:
+        objective: Its name.
+        estimate: Estimated gain J_k(π) − J_k(π_b).
+        lower_bound: What the gain is at least, with probability 1 − level.
+        level: δ_k.
+        zeta: Accepted loss.
+    """
+
+    objective: str
+    estimate: float
+    lower_bound: float
+    level: float
+    zeta: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether no loss beyond ζ_k can be; NaN does not pass."""
+        return self.lower_bound >= -self.zeta
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """Whether a threshold on one objective's return is kept; all numbers in the sign that more is better.
+
+    Attributes:
+        objective: Its name.
+        threshold: c_k, what the return must be at least.
+        baseline_bound: What the baseline's return is at least, with probability 1 − level.
+        guaranteed: What the policy's return is at least: the same plus the lower bound on its gain.
+        level: δ of the baseline's bound.
+    """
+
+    objective: str
+    threshold: float
+    baseline_bound: float
+    guaranteed: float
+    level: float
+
+    @property
+    def shortfall(self) -> float:
+        """How much is missing to the threshold; 0 where it is kept, NaN where nothing is known."""
+        return max(self.threshold - self.guaranteed, 0.0) if not math.isnan(self.guaranteed) else math.nan
+
+    @property
+    def passed(self) -> bool:
+        """Whether the threshold is kept; NaN does not pass."""
+        return self.guaranteed >= self.threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What the counts alone prove about one objective (`theory`).
+
+    Attributes:
+        objective: Its name.
+        proposition_loss: Loss that Proposition 3.1 leaves possible, in any state; infinite without a budget.
+        proven_loss: Loss that the bound after the fact leaves possible.
+        return_range: Width of the range of returns, which both must be compared with.
+        share_safe: Share of states where the bound after the fact proves that nothing is lost.
+    """
+
+    objective: str
+    proposition_loss: float
+    proven_loss: float
+    return_range: float
+    share_safe: float
+
+    @property
+    def proposition_informative(self) -> bool:
+        """Whether Proposition 3.1 says more than the range of returns does."""
+        return self.proposition_loss < self.return_range
+
+    @property
+    def informative(self) -> bool:
+        """The same of the bound after the fact."""
+        return self.proven_loss < self.return_range
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theory:
+    """What the counts alone prove, and on what assumptions.
+
+    Attributes:
+        proofs: One per objective.
+        delta: δ.
+        baseline_known: False where the baseline was estimated from the same data: then nothing is proven, and the figures
+            are what would be if it were known.
+        range_known: Whether rewards were declared to lie in a range; else the observed one is taken.
+    """
+
+    proofs: tuple[Proof, ...]
+    delta: float
+    baseline_known: bool
+    range_known: bool
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """In words."""
+        return (
+            "The logged state is all that matters for what happens next (Markov), and the process does not change.",
+            "The baseline is known."
+            if self.baseline_known
+            else "The baseline was estimated from the same data, which the proof does not allow for: read it as a guide.",
+            "Rewards lie in the declared ranges."
+            if self.range_known
+            else "Rewards never leave the range that was observed.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What was tested, on what evidence, and whether the policy passed.
+
+    Attributes:
+        findings: One per objective.
+        evidence: What kind of evidence.
+        grade: "finite-sample": holds for every size of data, given the assumptions; "approximate": nearly, for much data;
+            "posterior": as good as the priors named; "exact": in a known model.
+        assumptions: What it rests on, in words.
+        delta: δ, the risk that was allowed.
+        unsupported: Share of the policy's decisions that the baseline never takes; above 0 nothing can be promised.
+        floors: Thresholds, if any were asked for.
+        theory: What the counts alone prove, where it was computed.
+        diagnostics: What doubts the estimates (effective sample size and the like).
+        settings: How it was tested.
+        data: Digest, rows and episodes of the data the policy was "made_from" and "tested_on".
+        versions: Of the packages.
+        seed: Of whatever was drawn.
+    """
+
+    findings: tuple[Finding, ...]
+    evidence: Evidence
+    grade: Grade
+    assumptions: tuple[str, ...]
+    delta: float
+    unsupported: float = 0.0
+    floors: tuple[Floor, ...] = ()
+    theory: Theory | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.findings:  # all(()) is True: a certificate about nothing must not exist
+            raise ParameterError("a certificate needs at least one objective; got none.")
+        if not self.assumptions:
+            raise ParameterError("a certificate must say what it rests on; got no assumption.")
+
+    @property
+    def accepted(self) -> bool:
+        """True when every objective passed, every threshold is kept and the data can tell; NaN does not pass."""
+        return (
+            all(finding.passed for finding in self.findings)
+            and all(floor.passed for floor in self.floors)
+            and self.unsupported <= UNSUPPORTED_TOL
+        )
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one or two sentences."""
+        names = ", ".join(finding.objective for finding in self.findings)
+        risk = f"with probability {100 * (1.0 - self.delta):.4g} %" + (
+            " (approximately)" if self.grade == "approximate" else ""
+        )
+        if self.accepted:
+            lost = [f"{f.objective} {f.zeta:.4g}" for f in self.findings if f.zeta > 0.0]
+            but = f", but for an accepted loss of at most {', '.join(lost)}" if lost else ""
+            kept = f" It keeps the thresholds on {', '.join(f.objective for f in self.floors)}." if self.floors else ""
+            return f"Accepted: {risk} the policy is not worse than the baseline on any of: {names}{but}.{kept}"
+        if self.unsupported > UNSUPPORTED_TOL:
+            return (
+                f"Keep the baseline: {100 * self.unsupported:.3g} % of the policy's decisions are ones that the baseline never"
+                " takes, so its data can't tell what comes of them."
+            )
+        if self.evidence == "theory":
+            return (
+                "Not certified: nothing was held out to test the policy on, and the counts alone don't prove it safe."
+                " Test it with: bettersafe certify RUN HELD_OUT."
+            )
+        missed = [f for f in self.findings if not f.passed]
+        if missed:
+            worst = "; ".join(
+                f"on {f.objective} the gain is estimated as {f.estimate:.4g} but may be as low as {f.lower_bound:.4g}"
+                + (f" (a loss of {f.zeta:.4g} would be accepted)" if f.zeta > 0.0 else "")
+                for f in missed
+            )
+            return f"Keep the baseline: a loss can't be ruled out {risk}: {worst}."
+        short = "; ".join(f"{f.objective} by {f.shortfall:.4g}" for f in self.floors if not f.passed)
+        return f"No solution found: the policy is no worse than the baseline, but a threshold may be missed: {short}."
+
+
+def certify(
+    policy: Floats,
+    baseline: Floats,
+    held_out: Dataset,
+    rule: SafetyRule,
+    *,
+    baseline_known: bool,
+    thresholds: npt.ArrayLike | None = None,
+    tuning: Dataset | None = None,
+    model: Model | None = None,
+    folds: int | None = None,
+    seed: int = 0,
+) -> Certificate:
+    """Test ``policy`` [X, A] on episodes that it was not made from.
+
+    Args:
+        policy: π.
+        baseline: π_b, which made the data.
+        held_out: Episodes that neither the policy nor the model or ``tuning`` used.
+        rule: How to test.
+        baseline_known: False where the baseline was estimated: then no bound is more than approximate.
+        thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
+        tuning: Other episodes, which finite-sample bounds need.
+        model: For dr and wdr, of other data.
+        folds: Instead of a model: cross-fitting on ``held_out``.
+        seed: Draws the folds.
+    """
+    floors_wanted = _thresholds(thresholds, held_out.n_objectives)
+    full_delta = rule.delta
+    if floors_wanted.any():
+        rule = replace(rule, delta=rule.delta / 2.0)
+    test = safety_test(
+        policy, baseline, held_out, rule, tuning=tuning, model=model, folds=folds, rng=np.random.default_rng(seed)
+    )
+    floors: tuple[Floor, ...] = ()
+    if floors_wanted.any():
+        level = rule.delta / int(floors_wanted.sum())
+        assert thresholds is not None
+        floors = _floors(
+            _names(held_out), np.asarray(thresholds, float), _baseline_bound(held_out, rule, level), test.bound, level
+        )
+    return _from_test(
+        test, held_out, rule, full_delta, "held-out", baseline_known, floors=floors, folds=folds, seed=seed
+    )
+
+
+def certify_h_opt(result: HOpt, safety: Dataset, *, baseline_known: bool, seed: int | None = None) -> Certificate:
+    """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
+    test = result.deciding
+    if test is None:
+        raise ParameterError("H-OPT proposed nothing, so nothing was tested; there is nothing to certify.")
+    certificate = _from_test(test, safety, result.rule, result.rule.delta, "safety-test", baseline_known, seed=seed)
+    if result.selection == "sequential":
+        more = "Candidates were tested in an order fixed beforehand, up to the first failure: δ holds for all of them together."
+    else:
+        more = (
+            f"The best of {len(result.tests)} candidates that passed was chosen (rule {result.selection!r}) with no correction for"
+            " having looked so often: the true risk may exceed δ."
+        )
+    return replace(
+        certificate,
+        grade=certificate.grade if result.selection == "sequential" else "approximate",
+        assumptions=(*certificate.assumptions, more),
+        settings={**certificate.settings, "selection": result.selection, "mix": result.mix},
+    )
+
+
+def certify_theory(
+    theory: Theory, gain: Floats, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
+) -> Certificate:
+    """The certificate of a policy about which there is nothing but what the counts prove.
+
+    Args:
+        theory: See `prove`; with thresholds it is to have half of δ, the other half goes to the baseline's returns.
+        gain: J_k(π) − J_k(π_b) in the estimated model, shape [d].
+        zeta: Accepted loss, shape [d].
+        thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
+        counts: What the policy was made from.
+    """
+    d = len(theory.proofs)
+    loss = check_vector("zeta", zeta, d, "objective")
+    names = tuple(proof.objective for proof in theory.proofs)
+    bound = np.array([-proof.proven_loss for proof in theory.proofs])
+    wanted = _thresholds(thresholds, d)
+    floors: tuple[Floor, ...] = ()
+    if wanted.any():
+        # Hoeffding on the mean logged return; the proof and this bound share δ
+        level = theory.delta / int(wanted.sum())
+        width = np.array([proof.return_range for proof in theory.proofs])
+        error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
+        floors = _floors(
+            names, np.asarray(thresholds, float), counts.return_sum / counts.n_episodes - error, bound, level
+        )
+    return Certificate(
+        findings=tuple(
+            Finding(objective=name, estimate=float(g), lower_bound=float(b), level=theory.delta, zeta=float(z))
+            for name, g, b, z in zip(names, gain, bound, loss, strict=True)
+        ),
+        evidence="theory",
+        grade="finite-sample" if theory.baseline_known and theory.range_known else "approximate",
+        assumptions=theory.assumptions,
+        delta=theory.delta * (2.0 if floors else 1.0),
+        floors=floors,
+        theory=theory,
+        settings={"bound": "counts"},
+    )
+
+
+def prove(
+    model: Model,
+    policy: Floats,
+    baseline: Floats,
+    counts: Counts,
+    *,
+    epsilon: float,
+    delta: float,
+    baseline_known: bool,
+    reward_range: tuple[Floats, Floats] | None = None,
+) -> Theory:
+    """What the counts alone prove of ``policy`` [X, A]: Proposition 3.1 and the bound after the fact.
+
+    Args:
+        model: The model of ``counts``.
+        policy: π.
+        baseline: π_b.
+        counts: For the rows and the observed range of rewards.
+        epsilon: ε that the policy was made with; inf where there was no budget.
+        delta: δ.
+        baseline_known: Whether the baseline is known, not estimated from the same data.
+        reward_range: Rewards lie in [low, high], each [d]; the observed range if left out.
+    """
+    low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
+    loss = proven_loss(model, policy, baseline, delta=delta, reward_low=low, reward_high=high, n_rows=counts.n_rows)
+    proposition = proposition_loss(model, epsilon, np.maximum(np.abs(low), np.abs(high)))
+    return Theory(
+        proofs=tuple(
+            Proof(
+                objective=name,
+                proposition_loss=float(proposition[k]),
+                proven_loss=float(loss.loss_at_most[k]),
+                return_range=float(loss.span[k]),
+                share_safe=float(loss.share_safe[k]),
+            )
+            for k, name in enumerate(model.objectives)
+        ),
+        delta=delta,
+        baseline_known=baseline_known,
+        range_known=reward_range is not None,
+    )
+
+
+def _from_test(
+    test: SafetyTest,
+    data: Dataset,
+    rule: SafetyRule,
+    delta: float,
+    evidence: Evidence,
+    baseline_known: bool,
+    *,
+    floors: tuple[Floor, ...] = (),
+    folds: int | None = None,
+    seed: int | None = None,
+) -> Certificate:
+    finite = is_finite_sample(rule.bound) and baseline_known
+    return Certificate(
+        findings=tuple(
+            Finding(objective=name, estimate=float(e), lower_bound=float(b), level=test.level, zeta=float(z))
+            for name, e, b, z in zip(_names(data), test.estimate, test.bound, test.zeta, strict=True)
+        ),
+        evidence=evidence,
+        grade="finite-sample" if finite else "approximate",
+        assumptions=_assumptions(data, rule, baseline_known),
+        delta=delta,
+        unsupported=test.unsupported,
+        floors=floors,
+        settings={
+            "estimator": rule.estimator,
+            "bound": rule.bound,
+            "comparison": rule.comparison,
+            "levels": rule.levels,
+            "folds": folds if rule.estimator in NEEDS_MODEL else None,
+        },
+        seed=seed,
+    )
+
+
+def _assumptions(data: Dataset, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
+    texts = [
+        "The episodes tested on were not used to make the policy, are independent of each other, and come from the process in"
+        " which the policy will act.",
+        "The baseline's probabilities are those with which the logged actions were taken."
+        if baseline_known
+        else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
+        " hold all that the decisions depended on.",
+        *ASSUMPTIONS[rule.bound],
+    ]
+    if rule.estimator not in INDEPENDENT:
+        texts.append(f"The terms of {rule.estimator!r} are linearised: good for much data.")
+    if is_finite_sample(rule.bound):
+        texts.append("Rewards never leave the declared ranges.")
+    if rule.comparison == "published":
+        texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
+    cut = int(np.count_nonzero(~data.terminated[data.episode_ptr[1:] - 1]))
+    if cut:
+        after = "is filled in by the model" if rule.estimator in NEEDS_MODEL else "is left out"
+        texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
+    return tuple(texts)
+
+
+def _names(data: Dataset) -> tuple[str, ...]:
+    return tuple(objective.name for objective in data.objectives)
+
+
+def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool_]:
+    """Which objectives have a threshold, shape [d]."""
+    if thresholds is None:
+        return np.zeros(d, dtype=bool)
+    values = np.asarray(thresholds, dtype=np.float64)
+    if values.shape != (d,) or np.any(np.isinf(values)):
+        raise ParameterError(
+            f"thresholds need {d} finite numbers, one per objective (NaN for none); got {values.tolist()}."
+        )
+    return ~np.isnan(values)
+
+
+def _floors(
+    names: tuple[str, ...], thresholds: Floats, baseline_bound: Floats, gain_bound: Floats, level: float
+) -> tuple[Floor, ...]:
+    return tuple(
+        Floor(
+            objective=names[k],
+            threshold=float(thresholds[k]),
+            baseline_bound=float(baseline_bound[k]),
+            guaranteed=float(baseline_bound[k] + gain_bound[k]),
+            level=level,
+        )
+        for k in np.flatnonzero(~np.isnan(thresholds))
+    )
+
+
+def _baseline_bound(data: Dataset, rule: SafetyRule, level: float) -> Floats:
+    """A lower bound on J_k(π_b) from the logged returns, shape [d]."""
+    discount = np.array([objective.discount for objective in data.objectives])
+    step = np.arange(data.n_rows) - np.repeat(data.episode_ptr[:-1], np.diff(data.episode_ptr))
+    returns = np.add.reduceat(data.rewards * discount ** step[:, None], data.episode_ptr[:-1], axis=0)
+    if not is_finite_sample(rule.bound):
+        return lower_bound(returns, level, method=rule.bound)
+    if rule.return_range is not None:
+        low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)
+    else:
+        assert rule.reward_range is not None
+        edges = [np.asarray(edge, dtype=np.float64) for edge in rule.reward_range]
+        low, high = return_range(edges[0], edges[1], discount)
+    return lower_bound(returns, level, method=rule.bound, low=low, cap=high)
+
+
+def return_range(reward_low: Floats, reward_high: Floats, discount: Floats) -> tuple[Floats, Floats]:
+    """Lowest and highest discounted return of an episode of any length ≥ 1 whose rewards lie in [low, high], each [d]."""
+    low = np.where(reward_low < 0.0, reward_low / (1.0 - discount), reward_low)
+    high = np.where(reward_high > 0.0, reward_high / (1.0 - discount), reward_high)
+    return np.asarray(low), np.asarray(high)
+
+
+# The file: numbers that JSON lacks are written as words; what is derived is written for readers, and recomputed on reading.
+
+
+def certificate_json(certificate: Certificate) -> dict[str, Any]:
+    """The certificate as a JSON document (schema certificate/1)."""
+    theory = certificate.theory
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "accepted": certificate.accepted,
+        "verdict": certificate.verdict,
+        "evidence": certificate.evidence,
+        "grade": certificate.grade,
+        "delta": certificate.delta,
+        "objectives": [{**vars(finding), "passed": finding.passed} for finding in certificate.findings],
+        "thresholds": [
+            {**vars(floor), "shortfall": floor.shortfall, "passed": floor.passed} for floor in certificate.floors
+        ],
+        "unsupported": certificate.unsupported,
+        "assumptions": list(certificate.assumptions),
+        "theory": None
+        if theory is None
+        else {
+            "delta": theory.delta,
+            "baseline_known": theory.baseline_known,
+            "range_known": theory.range_known,
+            "assumptions": list(theory.assumptions),
+            "objectives": [
+                {
+                    **vars(proof),
+                    "proposition": "informative" if proof.proposition_informative else "uninformative",
+                    "proof": "informative" if proof.informative else "uninformative",
+                }
+                for proof in theory.proofs
+            ],
+        },
+        "diagnostics": dict(certificate.diagnostics),
+        "settings": dict(certificate.settings),
+        "data": dict(certificate.data),
+        "versions": dict(certificate.versions),
+        "seed": certificate.seed,
+    }
+    return _words(document)  # type: ignore[no-any-return]
+
+
+def certificate_from_json(document: Any, place: str) -> Certificate:
+    """Read what `certificate_json` wrote; ``place`` names the file in messages.
+
+    Raises:
+        RunError: Another schema, a field missing, or a verdict that does not follow from the numbers.
+    """
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise RunError(f"{place} has schema {schema!r}; this version of bettersafe reads {SCHEMA!r}.")
+    try:
+        theory = document["theory"]
+        certificate = Certificate(
+            findings=tuple(_record(Finding, row) for row in document["objectives"]),
+            evidence=document["evidence"],
+            grade=document["grade"],
+            assumptions=tuple(document["assumptions"]),
+            delta=float(document["delta"]),
+            unsupported=float(document["unsupported"]),
+            floors=tuple(_record(Floor, row) for row in document["thresholds"]),
+            theory=None
+            if theory is None
+            else Theory(
+                proofs=tuple(_record(Proof, row) for row in theory["objectives"]),
+                delta=float(theory["delta"]),
+                baseline_known=bool(theory["baseline_known"]),
+                range_known=bool(theory["range_known"]),
+            ),
+            diagnostics=document["diagnostics"],
+            settings=document["settings"],
+            data=document["data"],
+            versions=document["versions"],
+            seed=document["seed"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{place} is not complete: {error}.") from None
+    if document.get("accepted") is not certificate.accepted:
+        raise RunError(f"{place} says accepted: {document.get('accepted')}, which does not follow from its numbers.")
+    return certificate
+
+
+def _record(kind: type[Any], row: Mapping[str, Any]) -> Any:
+    """One Finding, Floor or Proof; every field but the objective's name is a number."""
+    return kind(**{name: row[name] if name == "objective" else float(row[name]) for name in kind.__dataclass_fields__})
+
+
+def _words(value: Any) -> Any:
+    """``value`` with infinities and NaN as words, which JSON lacks."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _words(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_words(item) for item in value]
+    return value

@@ -1,0 +1,350 @@
+"""Evidence about a saved policy from a log: `bettersafe evaluate`, `certify` and `verify`.
+
+A log that came later may have states and actions that the run does not know. In a state that it does not know the policy is
+taken to do what the baseline does. A known baseline stays what it was; an estimated one is estimated again from the run's
+counts and the new log together, so that no decision in the new log is impossible under it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.bounds import is_finite_sample
+from bettersafe.certificate import Certificate, certify
+from bettersafe.counts import count
+from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset, split
+from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows
+from bettersafe.logs.files import data_digest
+from bettersafe.model import estimate_model, logged_baseline
+from bettersafe.pipeline import (
+    ESTIMATED,
+    check_ranges,
+    diagnostics,
+    safety_rule,
+    task_baseline,
+    task_dataset,
+    task_thresholds,
+    visit_table,
+    with_derived_rows,
+)
+from bettersafe.policies import in_vocabulary as policy_in_vocabulary
+from bettersafe.policies import read_policy
+from bettersafe.runs import Run, load_certificate, load_run, versions
+from bettersafe.task import Rare
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bettersafe.bounds import Bound
+    from bettersafe.evaluate import Estimator
+    from bettersafe.model import Model
+    from bettersafe.safety import Levels
+    from bettersafe.task import Task
+
+Floats = npt.NDArray[np.float64]
+Rows = tuple[dict[str, Any], ...]
+
+TUNING_SHARE = 0.2
+"""Share of a held-out log on which finite-sample bounds choose where to cut their terms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A log and the two policies over its states and actions.
+
+    Attributes:
+        dataset: The log, with derived objectives.
+        policy: π, shape [X, A].
+        baseline: π_b, shape [X, A].
+        baseline_known: False where it was estimated.
+        notes: What is worth saying.
+    """
+
+    dataset: Dataset
+    policy: Floats
+    baseline: Floats
+    baseline_known: bool
+    notes: tuple[str, ...]
+
+
+def evidence_for_run(run: Run, data: str, *, columns: Columns | None = None) -> Evidence:
+    """A log read as the run's own was, with the run's policy and baseline over the states and actions of both."""
+    settings = run.info.get("settings", {})
+    derived = tuple(Rare(**rare) for rare in settings.get("derived", ()))
+    names = {rare.name for rare in derived}
+    if columns is None:
+        columns = Columns(**settings.get("columns", {}))
+    if settings.get("baseline") == "estimate":
+        columns = dataclasses.replace(columns, baseline_prob="")
+    own = read_dataset(data, objectives=[o for o in run.objectives if o.name not in names], columns=columns)
+    for what, theirs, ours in (
+        ("states", own.state_labels, run.state_labels),
+        ("actions", own.action_labels, run.action_labels),
+    ):
+        if theirs.dtype.kind != ours.dtype.kind:
+            kinds = {"U": "text", "i": "whole numbers"}
+            raise DataError(
+                f"{what} are {kinds[ours.dtype.kind]} in the run and {kinds[theirs.dtype.kind]} in {data}. Write both alike."
+            )
+    states = np.union1d(run.state_labels, own.state_labels)
+    actions = np.union1d(run.action_labels, own.action_labels)
+    dataset = in_vocabulary(own, states, actions)
+    counts = count(dataset)
+    new = visit_table(counts)
+    old = np.zeros_like(new)
+    old[np.ix_(np.searchsorted(states, run.state_labels), np.searchsorted(actions, run.action_labels))] = run.counts
+    known = run.info["baseline_source"] != ESTIMATED
+    seen = old + new
+    total = seen.sum(axis=1, keepdims=True)
+    estimated = np.where(total > 0, seen / np.maximum(total, 1), 1.0 / actions.size)
+    if known:
+        baseline = policy_in_vocabulary(
+            run.baseline, run.state_labels, run.action_labels, states, actions, elsewhere=estimated
+        )
+        if counts.baseline_prob is not None:
+            fresh = (new > 0) & (old == 0)  # the run could only guess these; the log has them
+            logged = logged_baseline(counts)
+            rows = np.any(fresh, axis=1)
+            baseline[rows] = np.where(fresh, logged, baseline)[rows]
+            baseline[rows] /= baseline[rows].sum(axis=1, keepdims=True)
+    else:
+        baseline = estimated
+    policy = policy_in_vocabulary(run.policy, run.state_labels, run.action_labels, states, actions, elsewhere=baseline)
+    strange = ~np.isin(states, run.state_labels)
+    if not run.info["baseline_source"].startswith("given"):  # in a state never acted in, the run's row was a guess
+        strange |= old.sum(axis=1) == 0
+        fill = logged_baseline(counts) if known and counts.baseline_prob is not None else estimated
+        baseline[strange] = fill[strange]
+        policy[strange] = fill[strange]
+    unknown = strange[dataset.states]
+    notes = list(own.notes)
+    if unknown.any():
+        notes.append(
+            f"{int(unknown.sum()):,} of {dataset.n_rows:,} decisions are in states that the run does not know; there the policy"
+            " is taken to do what the baseline does"
+        )
+    return Evidence(
+        dataset=with_derived_rows(dataset, old, derived, run.objectives),
+        policy=policy,
+        baseline=baseline,
+        baseline_known=known,
+        notes=tuple(notes),
+    )
+
+
+def evidence_for_policy(policy: str | Path, task: Task) -> Evidence:
+    """A log read as ``task`` says, with a policy from a file and the baseline that the task names."""
+    dataset = task_dataset(task)
+    counts = count(dataset)
+    baseline, source = task_baseline(task, counts)
+    target = read_policy(policy, dataset.state_labels, dataset.action_labels)
+    objectives = dataset.objectives
+    if task.derived:
+        raise ParameterError(
+            f"what is rare ({task.derived[0].name}) is a matter of the data that the policy was made from: evaluate a run directory for that."
+        )
+    check_ranges(objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
+    return Evidence(
+        dataset=dataset, policy=target, baseline=baseline, baseline_known=source != ESTIMATED, notes=dataset.notes
+    )
+
+
+def evaluate_saved(
+    evidence: Evidence,
+    *,
+    estimators: tuple[Estimator, ...] = ESTIMATORS,
+    delta: float = 0.1,
+    interval: Bound = "t",
+    folds: int = 5,
+    seed: int = 0,
+) -> Rows:
+    """All estimators side by side, with intervals at level 1 − δ and diagnostics, in the user's own sign.
+
+    Models for dr, wdr and model are cross-fitted with ``folds``; two lines "logged" say what the baseline earned.
+
+    Args:
+        evidence: From `evidence_for_run` or `evidence_for_policy`.
+        estimators: Which ones.
+        delta: Intervals are at level 1 − δ.
+        interval: "t", "bootstrap" or "bca".
+        folds: Of the cross-fitting.
+        seed: Draws the folds.
+    """
+    data = evidence.dataset
+    needed = folds if any(estimator in NEEDS_MODEL for estimator in estimators) else None
+    results = evaluate_many(
+        data,
+        evidence.policy,
+        evidence.baseline,
+        estimators=estimators,
+        folds=needed,
+        rng=np.random.default_rng(seed),
+    )
+    rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
+    baseline = evaluate_many(data, evidence.baseline, evidence.baseline, estimators=("is",))
+    logged = evaluation_rows(baseline, data.objectives, delta=delta, interval=interval)
+    plain = {"estimator": "logged", "usable": True, "trust": "What the baseline earned in the log."}
+    return tuple([{**row, **plain} for row in logged] + rows)
+
+
+def certify_run(
+    run: Run,
+    data: str,
+    *,
+    delta: float | None = None,
+    zeta: dict[str, float] | None = None,
+    threshold: dict[str, float] | None = None,
+    estimator: Estimator | None = None,
+    bound: Bound | None = None,
+    levels: Levels | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    columns: Columns | None = None,
+) -> tuple[Certificate, Rows]:
+    """Test a run's policy on a log that it was not made from; what is left out is as in the run's own settings.
+
+    Args:
+        run: The run.
+        data: The log: a file or a glob.
+        delta: δ.
+        zeta: Accepted loss by objective.
+        threshold: What returns must be worth by objective, in their own sign.
+        estimator: Off-policy estimator of the test.
+        bound: Lower bound of the test.
+        levels: How δ is given to the objectives.
+        folds: Of the cross-fitting for dr and wdr.
+        seed: Draws the folds and the part that finite-sample bounds are tuned on.
+        columns: Which column is which, if not as in the run's log.
+
+    Returns:
+        The certificate, and all estimators' rows (`evaluate_saved`).
+    """
+    if not run.changed:
+        raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
+    digest = data_digest(data)
+    made_from = dict(run.info.get("data", {}))
+    if digest == made_from.get("sha256"):
+        raise RunError(
+            f"{data} is the log that the policy was made from; a test on it promises nothing. Give episodes that were held out."
+        )
+    old = run.info.get("settings", {})
+    evidence = evidence_for_run(run, data, columns=columns)
+    held_out = evidence.dataset
+    check_ranges(held_out.objectives, held_out.rewards.min(axis=0), held_out.rewards.max(axis=0))
+    settings = _TestSettings(
+        delta=old.get("delta", 0.1) if delta is None else delta,
+        zeta={**old.get("zeta", {}), **(zeta or {})},
+        threshold={**old.get("threshold", {}), **(threshold or {})},
+        estimator=estimator or old.get("estimator", "dr"),
+        bound=bound or old.get("bound", "t"),
+        levels=levels or old.get("levels", "split"),
+    )
+    rule = safety_rule(settings, run.objectives)
+    tuning: Dataset | None = None
+    model: Model | None = None
+    use_folds: int | None = folds
+    if is_finite_sample(rule.bound):
+        tuning, held_out = split(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
+        model = estimate_model(tuning, unseen="baseline", baseline=evidence.baseline)
+        use_folds = None
+    certificate = certify(
+        evidence.policy,
+        evidence.baseline,
+        held_out,
+        rule,
+        baseline_known=evidence.baseline_known,
+        thresholds=task_thresholds(settings.threshold, run.objectives),
+        tuning=tuning,
+        model=model,
+        folds=use_folds,
+        seed=seed,
+    )
+    rows = evaluate_saved(dataclasses.replace(evidence, dataset=held_out), delta=settings.delta, folds=folds, seed=seed)
+    return (
+        dataclasses.replace(
+            certificate,
+            theory=None if run.certificate is None else run.certificate.theory,
+            diagnostics=diagnostics(list(rows), rule.estimator),
+            settings={**dataclasses.asdict(settings), **certificate.settings, "notes": list(evidence.notes)},
+            data={
+                "made_from": made_from,
+                "tested_on": {
+                    "path": data,
+                    "sha256": digest,
+                    "rows": held_out.n_rows,
+                    "episodes": held_out.n_episodes,
+                },
+            },
+            versions=versions(),
+            seed=seed,
+        ),
+        rows,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TestSettings:
+    """What `certify_run` was told, the run's own settings filled in."""
+
+    delta: float
+    zeta: dict[str, float]
+    threshold: dict[str, float]
+    estimator: Estimator
+    bound: Bound
+    levels: Levels
+
+
+def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
+    """Check that a run directory is whole and that its certificate is about the files beside it.
+
+    Args:
+        folder: The run directory.
+        data: The log that it was tested on: then its digest is compared, the test is made again, and the numbers must agree.
+
+    Raises:
+        RunError: Something is missing, was altered, or does not agree; the message says what.
+    """
+    run = load_run(folder)
+    certificate = load_certificate(folder)
+    if certificate is None:
+        raise RunError(
+            f"{folder} has no certificate: nothing was promised. Make one with: bettersafe certify RUN HELD_OUT."
+        )
+    if data is not None:
+        _repeat(run, certificate, data)
+    return certificate
+
+
+def _repeat(run: Run, certificate: Certificate, data: str) -> None:
+    """Make a certificate's test again on ``data``, and raise unless it gives the same."""
+    tested = certificate.data.get("tested_on", {})
+    if "sha256" not in tested:
+        raise RunError("the certificate was made within `improve`; run that again with the same seed to repeat it.")
+    if data_digest(data) != tested["sha256"]:
+        raise RunError(f"{data} is not the log that the policy was tested on: its digest differs.")
+    settings = certificate.settings
+    again, _ = certify_run(
+        run,
+        data,
+        delta=certificate.delta,
+        zeta=settings["zeta"],
+        threshold=settings["threshold"],
+        estimator=settings["estimator"],
+        bound=settings["bound"],
+        levels=settings["levels"],
+        folds=settings["folds"] or 5,
+        seed=certificate.seed or 0,
+    )
+    for old, new in zip(certificate.findings, again.findings, strict=True):
+        same = np.isclose([old.estimate, old.lower_bound], [new.estimate, new.lower_bound], rtol=1e-6, atol=1e-9)
+        if old.objective != new.objective or not np.all(same):
+            raise RunError(
+                f"the test made again gives another result on {new.objective}: a gain of at least {new.lower_bound:.6g}, where the"
+                f" certificate says {old.lower_bound:.6g}."
+            )

@@ -1,0 +1,348 @@
+"""From a task to a run: counts, baseline, model, improvement, and what can be promised of it.
+
+Nothing held out: the log is counted where it lies, whatever its size, and the certificate is what the counts prove.
+A share held out (always with H-OPT): the log is read into memory and split by episode; the policy is made from one part and
+tested on the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe import improve
+from bettersafe.certificate import Certificate, certify, certify_h_opt, certify_theory, prove, return_range
+from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
+from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, reward_ranges, split, user_sign
+from bettersafe.errors import DataError, ParameterError, did_you_mean
+from bettersafe.evaluate import evaluate_many, evaluation_rows
+from bettersafe.hcpi import h_opt
+from bettersafe.logs.files import data_digest
+from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
+from bettersafe.policies import policy_actions, read_policy
+from bettersafe.runs import Run, make_run, versions
+from bettersafe.safety import SafetyRule
+
+if TYPE_CHECKING:
+    from bettersafe.data import Columns, Labels
+    from bettersafe.model import Model
+    from bettersafe.task import Rare, Task
+
+Floats = npt.NDArray[np.float64]
+ESTIMATED = "estimated from the data"
+
+
+def task_counts(task: Task) -> Counts:
+    """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
+    counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task))
+    return _declared(task, _with_derived(counts, task.derived))
+
+
+def task_columns(task: Task) -> Columns:
+    """Which column is which; where the baseline is to be estimated, what was logged of it is not read at all."""
+    return dataclasses.replace(task.columns, baseline_prob="") if task.baseline == "estimate" else task.columns
+
+
+def task_dataset(task: Task) -> Dataset:
+    """The task's data in memory, with the actions that its baseline file names, without derived objectives."""
+    dataset = read_dataset(task.data, objectives=task.objectives, columns=task_columns(task))
+    if _is_file(task.baseline):
+        actions = _declared(task, count(dataset)).action_labels
+        dataset = in_vocabulary(dataset, dataset.state_labels, actions)
+    return dataset
+
+
+def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
+    """The baseline [X, A] that the task asks for, and where it came from, in words."""
+    if task.baseline == "estimate":
+        return estimate_baseline(counts), ESTIMATED
+    if task.baseline in ("", "logged"):
+        if counts.baseline_prob is None and not task.baseline:
+            return estimate_baseline(counts), ESTIMATED
+        return logged_baseline(counts), "logged with the data"
+    baseline = read_policy(task.baseline, counts.state_labels, counts.action_labels)
+    check_logged_baseline(counts, baseline)
+    return baseline, f"given in {Path(task.baseline).name}"
+
+
+def by_objective(values: dict[str, float], objectives: tuple[Objective, ...], what: str, *, otherwise: float) -> Floats:
+    """Numbers given by name as a vector [d]; ``otherwise`` where none was given."""
+    names = [objective.name for objective in objectives]
+    for name in values:
+        if name not in names:
+            raise ParameterError(
+                f"{what} of {name}: there is no such objective; there are {', '.join(names)}.{did_you_mean(name, names)}"
+            )
+    return np.array([values.get(name, otherwise) for name in names])
+
+
+def task_thresholds(threshold: dict[str, float], objectives: tuple[Objective, ...]) -> Floats | None:
+    """Thresholds in the sign that more is better, shape [d], NaN for none; None where there are none at all."""
+    if not threshold:
+        return None
+    given = by_objective(threshold, objectives, "threshold", otherwise=np.nan)
+    return np.array([user_sign(o, value) for o, value in zip(objectives, given, strict=True)])
+
+
+def safety_rule(settings: Any, objectives: tuple[Objective, ...]) -> SafetyRule:
+    """The test that ``settings`` (a Task, or what `certify` was told) asks for; ranges follow from the objectives'."""
+    ranges = reward_ranges(objectives)
+    discount = np.array([objective.discount for objective in objectives])
+    return SafetyRule(
+        delta=settings.delta,
+        zeta=by_objective(settings.zeta, objectives, "zeta", otherwise=0.0),
+        estimator=settings.estimator,
+        bound=settings.bound,
+        levels=settings.levels,
+        reward_range=ranges,
+        return_range=None if ranges is None else return_range(*ranges, discount),
+    )
+
+
+def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Floats) -> None:
+    """Raise where rewards were seen outside the range that was declared for them; edges are [d], higher is better."""
+    for objective, low, high in zip(objectives, lowest, highest, strict=True):
+        if objective.reward_range is None:
+            continue
+        seen = sorted((user_sign(objective, low), user_sign(objective, high)))
+        if seen[0] < objective.reward_range[0] or seen[1] > objective.reward_range[1]:
+            raise DataError(
+                f"{objective.name} was said to lie in {objective.reward_range[0]:g} … {objective.reward_range[1]:g}; the data has"
+                f" {seen[0]:g} … {seen[1]:g}. Correct the range."
+            )
+
+
+def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
+    """From files to an improved policy and what can be promised of it."""
+    if task.share > 0.0:
+        return _run_held_out(task, progress)
+    counts = task_counts(task)
+    check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
+    baseline, source = task_baseline(task, counts)
+    model = _model(task, counts, baseline)
+    result = _improve(task, model, baseline, counts.objectives, progress)
+    thresholds = task_thresholds(task.threshold, counts.objectives)
+    certificate = None
+    if result.changed.size:
+        theory = prove(
+            model,
+            result.policy,
+            baseline,
+            counts,
+            epsilon=result.epsilon,
+            delta=task.delta if thresholds is None else task.delta / 2.0,
+            baseline_known=source != ESTIMATED,
+            reward_range=reward_ranges(counts.objectives),
+        )
+        zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
+        gain = result.policy_return - result.baseline_return
+        certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
+    return _run(task, result, model, counts, source, certificate)
+
+
+def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
+    """Make the policy from one part of the episodes and test it on the other."""
+    dataset = task_dataset(task)
+    check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
+    everything = count(dataset)
+    baseline, source = task_baseline(task, everything)
+    known = source != ESTIMATED
+    train, held_out = split(dataset, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
+    counts = _with_derived(count(train), task.derived)
+    visits = visit_table(counts)
+    train, held_out = (with_derived_rows(part, visits, task.derived, counts.objectives) for part in (train, held_out))
+    model = _model(task, counts, baseline)
+    # in dr and wdr, what was never tried is taken to be worth what the baseline is: the most neutral guess
+    control = estimate_model(counts, unseen="baseline", baseline=baseline)
+    rule = safety_rule(task, counts.objectives)
+    thresholds = task_thresholds(task.threshold, counts.objectives)
+    certificate: Certificate | None = None
+    status: dict[str, Any] = {}
+    if task.method == "h-opt":
+        preference = np.array([objective.weight for objective in counts.objectives])
+        found = h_opt(
+            train,
+            held_out,
+            baseline,
+            preference=preference,
+            delta=task.delta,
+            zeta=rule.zeta,
+            estimator=task.estimator,
+            bound=task.bound,
+            selection=task.selection,
+            levels=task.levels,
+            reward_range=rule.reward_range,
+            return_range=rule.return_range,
+            model=model,
+            control=control,
+            progress=progress,
+        )
+        result, status = found.improvement, {"status": found.reason}
+        if found.tests:
+            certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
+    else:
+        result = _improve(task, model, baseline, counts.objectives, progress)
+        if result.changed.size:
+            certificate = certify(
+                result.policy,
+                baseline,
+                held_out,
+                rule,
+                baseline_known=known,
+                thresholds=thresholds,
+                tuning=train,
+                model=control,
+                seed=task.seed,
+            )
+    rows: list[dict[str, Any]] = []
+    if certificate is not None and result.changed.size:
+        evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
+        rows = evaluation_rows(evaluations, counts.objectives, delta=task.delta)
+        theory = prove(
+            model,
+            result.policy,
+            baseline,
+            counts,
+            epsilon=result.epsilon,
+            delta=task.delta,
+            baseline_known=known,
+            reward_range=rule.reward_range,  # type: ignore[arg-type]
+        )
+        certificate = dataclasses.replace(
+            certificate,
+            theory=theory,
+            diagnostics=diagnostics(rows, task.estimator),
+        )
+    if certificate is not None:
+        tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
+        certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
+    return _run(task, result, model, counts, source, certificate, rows, status)
+
+
+def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
+    """What doubts the estimates of the test's estimator, for the certificate."""
+    row = next(row for row in rows if row["estimator"] == estimator)
+    names = (
+        "episodes", "effective_sample_size", "mean_weight", "largest_weight", "largest_weight_share", "unsupported_share",
+        "unsupported_episodes", "truncated_episodes", "usable", "trust",
+    )  # fmt: skip
+    return {name: row[name] for name in names}
+
+
+def visit_table(counts: Counts) -> npt.NDArray[np.int64]:
+    """n(x,a) as a table, shape [X, A]."""
+    table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
+    table[counts.pair_state, counts.pair_action] = counts.pair_count
+    return table
+
+
+def with_derived_rows(
+    dataset: Dataset, visits: npt.NDArray[np.int64], derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
+) -> Dataset:
+    """The log with the derived objectives' rewards, by the visits [X, A] of the data that the policy was made from."""
+    for rare in derived:
+        objective = next(objective for objective in objectives if objective.name == rare.name)
+        dataset = with_rare_rows(dataset, visits, objective, below=rare.below, reward=rare.reward)
+    return dataset
+
+
+def _with_derived(counts: Counts, derived: tuple[Rare, ...]) -> Counts:
+    for rare in derived:
+        counts = with_rare(
+            counts,
+            name=rare.name,
+            below=rare.below,
+            reward=rare.reward,
+            discount=rare.discount,
+            weight=rare.weight,
+        )
+    return counts
+
+
+def _is_file(baseline: str) -> bool:
+    return baseline not in ("", "logged", "estimate")
+
+
+def _declared(task: Task, counts: Counts) -> Counts:
+    """The counts with the actions that the baseline's file names, with a note on those never logged."""
+    if not _is_file(task.baseline):
+        return counts
+    named: Labels = policy_actions(task.baseline, counts.action_labels)
+    new = np.setdiff1d(named.astype(str), counts.action_labels.astype(str))
+    counts = declare_actions(counts, named)
+    if new.size:
+        note = f"{Path(task.baseline).name} has actions that were never logged: {', '.join(new[:5])}"
+        counts = dataclasses.replace(counts, notes=(*counts.notes, note))
+    return counts
+
+
+def _model(task: Task, counts: Counts, baseline: Floats) -> Model:
+    return estimate_model(
+        counts,
+        delta=task.delta,
+        error_kind=task.error_kind,
+        support=task.support,
+        unseen=task.unseen,
+        baseline=baseline,
+    )
+
+
+def _improve(
+    task: Task,
+    model: Model,
+    baseline: Floats,
+    objectives: tuple[Objective, ...],
+    progress: improve.Progress | None,
+) -> improve.Improvement:
+    preference = np.array([objective.weight for objective in objectives])
+    if task.method == "s-opt":
+        return improve.s_opt(
+            model, baseline, preference=preference, epsilon=task.epsilon, engine=task.engine, progress=progress
+        )
+    verb = improve.adv_linearized if task.method == "adv-linearized" else improve.linearized
+    return verb(model, baseline, preference=preference, engine=task.engine, progress=progress)
+
+
+def _run(
+    task: Task,
+    result: improve.Improvement,
+    model: Model,
+    counts: Counts,
+    source: str,
+    certificate: Certificate | None,
+    rows: list[dict[str, Any]] | None = None,
+    status: dict[str, Any] | None = None,
+) -> Run:
+    settings = dataclasses.asdict(task)
+    if not np.isfinite(task.epsilon):
+        settings["epsilon"] = "inf"
+    data = {
+        "path": task.data,
+        "sha256": data_digest(task.data),
+        "rows": counts.n_rows,
+        "episodes": counts.n_episodes,
+    }
+    if certificate is not None:
+        certificate = dataclasses.replace(
+            certificate,
+            settings={**settings, **certificate.settings},
+            data={"made_from": data, **certificate.data},
+            versions=versions(),
+            seed=task.seed,
+        )
+    run = make_run(
+        result,
+        model,
+        counts.objectives,
+        baseline_source=source,
+        data=data,
+        notes=list(counts.notes),
+        seed=task.seed,
+        settings=settings,
+        **(status or {}),
+    )
+    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(rows or ()))
