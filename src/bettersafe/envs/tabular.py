@@ -184,16 +184,14 @@ def sample_episodes(
 
     columns = world.outcome.indices.astype(np.int64)
     choices = np.searchsorted(world.pair_state, np.arange(world.n_states + 1))
-    choice_sums, outcome_sums, initial_sums = (
-        np.concatenate([[0.0], np.cumsum(p)]) for p in (pair_prob, world.outcome.data, world.initial)
-    )
+    choice_sums, outcome_sums, initial_sums = (running_sums(p) for p in (pair_prob, world.outcome.data, world.initial))
     episode = np.arange(n_episodes)
-    state = _draw(initial_sums, np.array([0, world.n_states]), np.zeros(n_episodes, dtype=np.int64), rng)
+    state = draw_entries(initial_sums, np.array([0, world.n_states]), np.zeros(n_episodes, dtype=np.int64), rng)
     lengths = np.zeros(n_episodes, dtype=np.int64)
     steps: list[tuple[Ints, Ints, Ints]] = []  # per step: who is running, the pair played, the outcome drawn
     while episode.size and len(steps) != horizon:
-        pair = _draw(choice_sums, choices, state, rng)
-        drawn = _draw(outcome_sums, world.outcome.indptr, pair, rng)
+        pair = draw_entries(choice_sums, choices, state, rng)
+        drawn = draw_entries(outcome_sums, world.outcome.indptr, pair, rng)
         steps.append((episode, pair, drawn))
         lengths[episode] += 1
         reached = columns[drawn]
@@ -223,7 +221,12 @@ def sample_episodes(
     )
 
 
-def _draw(sums: Floats, ptr: npt.NDArray[np.integer], rows: Ints, rng: np.random.Generator) -> Ints:
+def running_sums(probability: Floats) -> Floats:
+    """G over the entries of all rows: 0, then their running sums, shape [nnz + 1]."""
+    return np.concatenate([[0.0], np.cumsum(probability)])
+
+
+def draw_entries(sums: Floats, ptr: npt.NDArray[np.integer], rows: Ints, rng: np.random.Generator) -> Ints:
     """An entry of ptr[row]:ptr[row+1] for every row, by the probabilities with running sums ``sums``."""
     begin, end = sums[ptr[rows]], sums[ptr[rows + 1]]
     target = begin + rng.random(rows.size) * (end - begin)

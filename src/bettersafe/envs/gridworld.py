@@ -1,0 +1,355 @@
+"""Gridworlds with pits: reach the goal soon, and act in pits seldom. The worlds of the paper's first study.
+
+    r_0 = +1000 on the transition that reaches the goal (which ends the episode), −1 on every other
+    r_k = −1 for any action taken in a pit of kind k, k = 1 … K
+    p(moved | x, a) = α(x, a) ~ U(0.5, 1); else one stays. Walls keep one in place.
+
+The start is the bottom-right cell, the goal the top-left. Nothing is ever done in the goal, so it is no state but the
+way to end: X = size² − 1, states are the other cells row by row, and index X means the goal wherever an outcome or an
+observation is asked for. Labels are ``(row, column)`` with leading zeros where needed and actions stand in the order
+of their names, so that numbers stay the same when a log is written and read back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from bettersafe.cmdp import cmdp_optimum
+from bettersafe.data import Objective
+from bettersafe.envs.tabular import World, true_mdp
+from bettersafe.errors import NoSolutionError, ParameterError
+from bettersafe.mdp import check_policy, frozen
+
+if TYPE_CHECKING:
+    from bettersafe.cmdp import CMDPOptimum
+    from bettersafe.data import Bools
+    from bettersafe.mdp import Floats
+
+ACTIONS = ("down", "left", "right", "up")
+MOVES = ((1, 0), (0, -1), (0, 1), (-1, 0))  # rows down, columns to the right
+GOAL_REWARD, STEP_REWARD, PIT_REWARD = 1000.0, -1.0, -1.0
+HORIZON = 200
+"""Steps after which the study cuts an episode off."""
+
+THRESHOLD, THRESHOLD_MANY_KINDS = -2.0, -10.0
+"""What every pit signal's return must reach in the study: with one kind of pit, and with several."""
+
+MAX_DRAWS = 1000
+"""Draws after which the search for a feasible gridworld gives up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gridworld:
+    """A gridworld with K kinds of pits and, beneath it, its world.
+
+    Attributes:
+        world: The environment: d = 1 + K objectives, "goal" first, then "pits" (or "pits_1", "pits_2", …).
+        size: Cells on a side.
+        pits: Whether a state is a pit of kind k, shape [K, X].
+        success_prob: α(x,a), shape [X, A]; of no consequence where a wall is in the way.
+    """
+
+    world: World
+    size: int
+    pits: Bools
+    success_prob: Floats
+
+    @property
+    def start(self) -> int:
+        """The state in the bottom-right corner, X − 1."""
+        return self.world.n_states - 1
+
+    @property
+    def goal(self) -> int:
+        """The outcome in the top-left corner, X: not a state, but the way to end."""
+        return self.world.n_states
+
+
+def pit_gridworld(
+    rng: np.random.Generator, *, size: int = 10, n_pit_kinds: int = 1, pit_prob: float = 0.3, discount: float = 0.99
+) -> Gridworld:
+    """A random gridworld.
+
+    Args:
+        rng: Randomness.
+        size: Cells on a side.
+        n_pit_kinds: K.
+        pit_prob: Probability that a cell (the start too) is a pit, for each kind on its own.
+        discount: γ of every objective.
+    """
+    if size < 2:
+        raise ParameterError(f"size must be at least 2 cells on a side; got {size}.")
+    if n_pit_kinds < 1:
+        raise ParameterError(f"n_pit_kinds must be at least 1; got {n_pit_kinds}.")
+    if not 0.0 <= pit_prob <= 1.0:
+        raise ParameterError(f"pit_prob must be a probability in [0, 1]; got {pit_prob!r}.")
+    n_states = size * size - 1
+    return make_gridworld(
+        pits=rng.random((n_pit_kinds, n_states)) < pit_prob,
+        success_prob=rng.uniform(0.5, 1.0, size=(n_states, len(ACTIONS))),
+        discount=discount,
+    )
+
+
+def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount: float = 0.99) -> Gridworld:
+    """The gridworld with these pits [K, X] and probabilities α [X, A] that a move succeeds; size is √(X + 1)."""
+    pit = np.atleast_2d(np.asarray(pits, dtype=np.bool_))
+    moved = np.asarray(success_prob, dtype=np.float64)
+    n_kinds, n_states = pit.shape
+    n_actions, size = len(ACTIONS), math.isqrt(n_states + 1)
+    if size < 2 or size * size != n_states + 1:
+        raise ParameterError(f"pits must have size² − 1 columns, one per cell but the goal; got {n_states}.")
+    if moved.shape != (n_states, n_actions) or not np.all((moved >= 0.0) & (moved <= 1.0)):
+        raise ParameterError(f"success_prob must be probabilities [{n_states}, {n_actions}]; got shape {moved.shape}.")
+
+    here = np.repeat(np.arange(n_states), n_actions)
+    row, column = cell_of(size, np.arange(n_states))
+    step = np.array(MOVES)
+    to_row, to_column = row[:, None] + step[:, 0], column[:, None] + step[:, 1]
+    inside = (to_row >= 0) & (to_row < size) & (to_column >= 0) & (to_column < size)
+    there = np.where(inside, (to_row * size + to_column - 1) % (size * size), here.reshape(n_states, n_actions)).ravel()
+    leave = np.where(inside, moved, 0.0).ravel()
+
+    # Two outcomes per pair, staying and moving; those without probability are left out.
+    probability = np.column_stack([1.0 - leave, leave]).ravel()
+    outcomes = np.column_stack([here, there]).ravel()
+    of_pair = np.repeat(np.arange(here.size), 2)
+    possible = probability > 0.0
+    probability, outcomes, of_pair = probability[possible], outcomes[possible], of_pair[possible]
+    reward = np.vstack(
+        [
+            np.where(outcomes == n_states, GOAL_REWARD, STEP_REWARD),
+            np.where(pit[:, here[of_pair]], PIT_REWARD, 0.0),
+        ]
+    )
+    width = len(str(size - 1))
+    kinds = ["pits"] if n_kinds == 1 else [f"pits_{k + 1}" for k in range(n_kinds)]
+    world = World(
+        n_states=n_states,
+        n_actions=n_actions,
+        n_terminals=1,
+        pair_state=here,
+        pair_action=np.tile(np.arange(n_actions), n_states),
+        outcome=sparse.csr_array(
+            (probability, outcomes, np.searchsorted(of_pair, np.arange(here.size + 1))),
+            shape=(here.size, n_states + 1),
+        ),
+        outcome_reward=reward,
+        initial=np.eye(1, n_states, n_states - 1)[0],
+        objectives=tuple(Objective(name=name, discount=discount) for name in ("goal", *kinds)),
+        state_labels=np.array([f"({r:0{width}d}, {c:0{width}d})" for r, c in zip(row, column, strict=True)]),
+        action_labels=np.array(ACTIONS),
+        terminal_labels=np.array(["goal"]),
+    )
+    return Gridworld(world=world, size=size, pits=frozen(pit, np.bool_), success_prob=frozen(moved, np.float64))
+
+
+def cell_of(size: int, index: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows and columns of states, or of the goal (index X), in a grid of ``size``² cells."""
+    row, column = np.divmod((np.asarray(index, dtype=np.int64) + 1) % (size * size), size)
+    return row, column
+
+
+def known_rewards(gridworld: Gridworld) -> Floats:
+    """Expected rewards r_k(x,a), shape [d, X, A]: what a study gives the model where it takes rewards as known."""
+    world = gridworld.world
+    return true_mdp(world).reward.reshape(world.n_objectives, world.n_states, world.n_actions)
+
+
+def feasible_gridworld(
+    rng: np.random.Generator,
+    *,
+    size: int = 10,
+    n_pit_kinds: int = 1,
+    pit_prob: float = 0.3,
+    discount: float = 0.99,
+    threshold: float | None = None,
+) -> tuple[Gridworld, CMDPOptimum, int]:
+    """Draw gridworlds until some policy reaches J_k ≥ ``threshold`` for every pit signal k.
+
+    Args:
+        rng: Randomness.
+        size: As in ``pit_gridworld``.
+        n_pit_kinds: As in ``pit_gridworld``.
+        pit_prob: As in ``pit_gridworld``.
+        discount: As in ``pit_gridworld``.
+        threshold: Left out: −2 with one kind of pit, −10 with several, as in the study.
+
+    Returns:
+        The gridworld, its constrained optimum π*, and how many were drawn and thrown away before it.
+    """
+    if threshold is None:
+        threshold = THRESHOLD if n_pit_kinds == 1 else THRESHOLD_MANY_KINDS
+    for redraws in range(MAX_DRAWS):
+        gridworld = pit_gridworld(rng, size=size, n_pit_kinds=n_pit_kinds, pit_prob=pit_prob, discount=discount)
+        try:
+            optimum = cmdp_optimum(true_mdp(gridworld.world), np.full(n_pit_kinds, threshold))
+        except NoSolutionError:
+            continue
+        return gridworld, optimum, redraws
+    raise NoSolutionError(
+        f"none of {MAX_DRAWS} gridworlds has a policy that keeps the threshold {threshold:g}. Lower the threshold"
+        f" or pit_prob ({pit_prob:g})."
+    )
+
+
+def quality_baseline(best: npt.ArrayLike, quality: float) -> Floats:
+    """π_b = ρ π* + (1−ρ)/|A|: a baseline of quality ρ, from the policy π* [X, A]."""
+    if not 0.0 <= quality <= 1.0:
+        raise ParameterError(f"quality must be between 0 (uniform) and 1 (the best policy); got {quality!r}.")
+    table = np.asarray(best, dtype=np.float64)
+    return np.asarray(quality * table + (1.0 - quality) / table.shape[1])
+
+
+# ---------------------------------------------------------------------------------------------------------- pictures
+
+ARROWS = "↓←→↑"  # of ACTIONS
+
+
+def render_text(gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, agent: int | None = None) -> str:
+    """The grid in letters: G goal, S start, @ agent, o pit (digits say which of several kinds, +n that there are n).
+
+    Args:
+        gridworld: What to show.
+        policy: Shows the likeliest action of every state as an arrow, shape [X, A].
+        agent: A state, or the goal.
+    """
+    size, n_kinds = gridworld.size, gridworld.pits.shape[0]
+    cells = ["G"]
+    table = _checked(gridworld, policy, agent)
+    for x, pits in enumerate(gridworld.pits.T):
+        kinds = np.flatnonzero(pits) + 1
+        if n_kinds == 1:
+            mark = "o" * kinds.size
+        else:
+            mark = "".join(map(str, kinds)) if n_kinds <= 9 else f"+{kinds.size}" * bool(kinds.size)
+        arrow = "" if table is None else ARROWS[int(table[x].argmax())]
+        cells.append(arrow + "S" * (x == gridworld.start) + mark or "·")
+    width = max(map(len, cells))
+    if agent is not None:
+        width += 1  # also where the agent needs no room, so that nothing jumps as it walks
+        row, column = cell_of(size, agent)
+        cells[row * size + column] = "@" + cells[row * size + column].replace("·", "")
+    lines = [" ".join(cell.ljust(width) for cell in cells[i : i + size]).rstrip() for i in range(0, size * size, size)]
+    return "\n".join(lines) + "\n"
+
+
+Colour = tuple[int, int, int]
+# Okabe and Ito's palette, which colour-blind readers can tell apart; the goal has the green for itself.
+PIT_COLOURS: tuple[Colour, ...] = (
+    (230, 159, 0),
+    (86, 180, 233),
+    (204, 121, 167),
+    (240, 228, 66),
+    (213, 94, 0),
+    (0, 114, 178),
+)
+GOAL_COLOUR: Colour = (0, 158, 115)
+PAPER, LINES, INK, AGENT_COLOUR = (250, 250, 247), (222, 222, 217), (34, 34, 40), (0, 73, 134)
+
+
+def render_image(
+    gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, agent: int | None = None, cell: int = 32
+) -> npt.NDArray[np.uint8]:
+    """The grid as a picture, RGB [H, W, 3] with H = W = size·cell + 1.
+
+    Each kind of pit has its colour and its place within the cell. The goal is green with a star, the start has a ring,
+    the agent is a dark blue disc. An action's arrow is as long as it is likely.
+
+    Args:
+        gridworld: What to show.
+        policy: Shape [X, A].
+        agent: A state, or the goal.
+        cell: Pixels on a side of a cell; at least 8.
+    """
+    if cell < 8:
+        raise ParameterError(f"cell must be at least 8 pixels; got {cell}.")
+    table = _checked(gridworld, policy, agent)
+    size = gridworld.size
+    canvas = np.empty((size * cell + 1, size * cell + 1, 3))
+    canvas[:] = PAPER
+    # Pixel centres of one cell, from its middle, right and down; the lines are shared, so a cell has one pixel more.
+    span = np.arange(cell + 1, dtype=np.float64) - cell / 2.0
+    right, down = span[None, :], span[:, None]
+    radius = np.hypot(right, down)
+
+    def tile(index: int) -> npt.NDArray[np.float64]:
+        row, column = (int(i) * cell for i in cell_of(size, index))
+        return canvas[row : row + cell + 1, column : column + cell + 1]
+
+    columns = math.ceil(math.sqrt(gridworld.pits.shape[0]))
+    rows = math.ceil(gridworld.pits.shape[0] / columns)
+    margin = 1 + round(0.05 * cell)  # pits of neighbouring cells stay apart
+    inner = cell + 1 - 2 * margin
+    for k, x in np.argwhere(gridworld.pits):
+        top, bottom = (margin + round(i * inner / rows) for i in (k // columns, k // columns + 1))
+        left, end = (margin + round(i * inner / columns) for i in (k % columns, k % columns + 1))
+        tile(x)[top:bottom, left:end] = PIT_COLOURS[k % len(PIT_COLOURS)]
+    tile(gridworld.goal)[:] = GOAL_COLOUR
+    canvas[::cell], canvas[:, ::cell] = LINES, LINES
+
+    if agent is not None:  # beneath arrows and star: what it is about to do stays visible
+        _paint(tile(agent), radius - 0.35 * cell, PAPER)
+        _paint(tile(agent), radius - 0.30 * cell, AGENT_COLOUR)
+    _paint(tile(gridworld.goal), _star(right, down, 0.36 * cell), PAPER)
+    ring = np.abs(radius - 0.42 * cell) - max(0.03 * cell, 0.5)
+    _paint(tile(gridworld.start), ring - 1.0, PAPER)
+    _paint(tile(gridworld.start), ring, INK)
+    if table is not None:
+        shapes = [
+            (tile(x), _arrow(right, down, MOVES[a], float(table[x, a]), cell))
+            for x, a in np.argwhere(table > 0.01)  # shorter ones would be dots
+        ]
+        for place, arrow in shapes:  # all halos first: none may cover another arrow
+            _paint(place, arrow - 1.0, PAPER)
+        for place, arrow in shapes:
+            _paint(place, arrow, INK)
+    return np.rint(canvas).astype(np.uint8)
+
+
+def _checked(gridworld: Gridworld, policy: npt.ArrayLike | None, agent: int | None) -> Floats | None:
+    """The policy as a table [X, A], if there is one; raise unless it and the agent fit the gridworld."""
+    world = gridworld.world
+    if agent is not None and not 0 <= agent <= gridworld.goal:
+        raise ParameterError(
+            f"agent must be a state below {world.n_states}, or {gridworld.goal} for the goal; got {agent}."
+        )
+    if policy is None:
+        return None
+    return check_policy(policy, world.n_states, world.n_actions, state_labels=world.state_labels)
+
+
+def _paint(tile: Floats, distance: Floats, colour: Colour) -> None:
+    """Colour the pixels inside a shape, given each pixel's distance to its edge (< 0 inside); edges are smooth."""
+    cover = np.clip(0.5 - distance, 0.0, 1.0)[:, :, None]
+    tile += cover * (np.array(colour) - tile)
+
+
+def _arrow(right: Floats, down: Floats, move: tuple[int, int], share: float, cell: int) -> Floats:
+    """Distance to the edge of an arrow along ``move`` (rows, columns) that has ``share`` of the full length."""
+    ahead, aside = move[0] * down + move[1] * right, np.abs(move[1] * down - move[0] * right)
+    begin = 0.05 * cell  # off the middle, where four arrows would run together
+    end = begin + 0.38 * cell * share
+    neck = max(end - 0.17 * cell, begin)  # a short arrow is all head
+    shaft = np.maximum(np.maximum(begin - ahead, ahead - neck), aside - 0.03 * cell)
+    slope = 0.6  # half the head's width for its length
+    head = np.maximum((aside - slope * (end - ahead)) / math.hypot(1.0, slope), neck - ahead)
+    return np.minimum(shaft, head)
+
+
+def _star(right: Floats, down: Floats, radius: float) -> Floats:
+    """Distance to the edge of a five-pointed star with its points on ``radius``."""
+    turn = 2.0 * math.pi / 5.0
+    # Fold the plane onto half a point: the angle from the nearest point, points looking up.
+    angle = np.abs((np.arctan2(right, -down) + turn / 2.0) % turn - turn / 2.0)
+    along, across = np.hypot(right, down) * np.cos(angle), np.hypot(right, down) * np.sin(angle)
+    # The edge runs from the point to the notch, which lies half a turn on, at 0.4 of the radius.
+    notch_along, notch_across = 0.4 * radius * math.cos(turn / 2.0), 0.4 * radius * math.sin(turn / 2.0)
+    edge = math.hypot(radius - notch_along, notch_across)
+    return ((along - radius) * notch_across + across * (radius - notch_along)) / edge

@@ -1,0 +1,245 @@
+"""Worlds as Gymnasium environments with vector rewards, and any such environment as a log.
+
+A reward is an array of d numbers, described by ``reward_space``: MO-Gymnasium's convention. Observations are the states
+0 … X−1; X + t is observed once, at the end, and says in which of its T ways the episode ended.
+
+Needs Gymnasium: ``pip install "bettersafe[gym]"``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.data import Dataset, label_array
+from bettersafe.envs.gridworld import render_image, render_text
+from bettersafe.envs.tabular import draw_entries, running_sums
+from bettersafe.errors import DataError, ParameterError, PolicyError, check_vector
+from bettersafe.mdp import check_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.data import Labels, Objective
+    from bettersafe.envs.gridworld import Gridworld
+    from bettersafe.envs.tabular import World
+    from bettersafe.mdp import Floats
+
+Info = dict[str, Any]
+
+
+class TabularEnv(gymnasium.Env[np.int64, np.int64]):
+    """Any ``World``, one step at a time.
+
+    Attributes:
+        world: The environment.
+        horizon: Steps after which an episode that has not ended is truncated; None for no limit.
+        observation_space: Discrete(X + T).
+        action_space: Discrete(A).
+        reward_space: Box of shape [d], from the least to the greatest reward of every objective.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # Gymnasium reads it off the class
+
+    def __init__(self, world: World, *, horizon: int | None = None) -> None:
+        if horizon is not None and horizon < 1:
+            raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+        self.world, self.horizon = world, horizon
+        self.observation_space = gymnasium.spaces.Discrete(world.n_states + world.n_terminals)
+        self.action_space = gymnasium.spaces.Discrete(world.n_actions)
+        self.reward_space = gymnasium.spaces.Box(
+            world.outcome_reward.min(axis=1), world.outcome_reward.max(axis=1), dtype=np.float64
+        )
+        self._pair = np.full((world.n_states, world.n_actions), -1, dtype=np.int64)
+        self._pair[world.pair_state, world.pair_action] = np.arange(world.pair_state.size)
+        self._initial_sums, self._outcome_sums = running_sums(world.initial), running_sums(world.outcome.data)
+        self._observation: int | None = None  # nothing yet
+        self._steps = 0
+
+    @property
+    def observation(self) -> int | None:
+        """What was observed last: a state, or X + t after an end; None before the first reset."""
+        return self._observation
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[np.int64, Info]:
+        """Start an episode; the seed decides everything that follows. Options are ignored."""
+        super().reset(seed=seed, options=options)
+        whole, first = np.array([0, self.world.n_states]), np.zeros(1, dtype=np.int64)
+        state = draw_entries(self._initial_sums, whole, first, self.np_random)[0]
+        self._observation, self._steps = int(state), 0
+        return state, {}
+
+    def step(self, action: np.int64) -> tuple[np.int64, SupportsFloat, bool, bool, Info]:
+        """Play ``action``: what is observed next, its reward [d], whether it terminated, whether it was truncated.
+
+        At an end the info has the label of how it ended, as ``"end"``.
+        """
+        world = self.world
+        if self._observation is None or self._observation >= world.n_states:
+            raise ParameterError("the episode has ended, or none has begun: call reset() before step().")
+        if not self.action_space.contains(action):
+            raise ParameterError(f"action must be a whole number below {world.n_actions}; got {action!r}.")
+        pair = self._pair[self._observation, action]
+        if pair < 0:
+            raise ParameterError(
+                f"the world has no outcomes for action {world.action_labels[action]} in state"
+                f" {world.state_labels[self._observation]}."
+            )
+        entry = draw_entries(self._outcome_sums, world.outcome.indptr, np.array([pair]), self.np_random)[0]
+        observed = np.int64(world.outcome.indices[entry])
+        self._observation, self._steps = int(observed), self._steps + 1
+        terminated = bool(observed >= world.n_states)
+        truncated = not terminated and self.horizon is not None and self._steps >= self.horizon
+        info = {"end": str(world.terminal_labels[observed - world.n_states])} if terminated else {}
+        return observed, world.outcome_reward[:, entry].copy(), terminated, truncated, info
+
+
+class GridworldEnv(TabularEnv):
+    """A gridworld that can be looked at: ``render_mode`` "ansi" for text, "rgb_array" for a picture [H, W, 3].
+
+    Attributes:
+        gridworld: The gridworld.
+        policy: Shown as arrows, shape [X, A]; None shows none.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+
+    def __init__(
+        self,
+        gridworld: Gridworld,
+        *,
+        horizon: int | None = None,
+        render_mode: str | None = None,
+        policy: npt.ArrayLike | None = None,
+    ) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ParameterError(f"render_mode must be one of {', '.join(modes)}, or None; got {render_mode!r}.")
+        super().__init__(gridworld.world, horizon=horizon)
+        self.gridworld, self.render_mode, self.policy = gridworld, render_mode, policy
+
+    def render(self) -> Any:
+        """The grid with the agent in it, in the chosen mode; None where no mode was chosen."""
+        if self.render_mode == "ansi":
+            return render_text(self.gridworld, self.policy, agent=self.observation)
+        if self.render_mode == "rgb_array":
+            return render_image(self.gridworld, self.policy, agent=self.observation)
+        return None
+
+
+class LinearReward(gymnasium.Wrapper[np.int64, np.int64, np.int64, np.int64], gymnasium.utils.RecordConstructorArgs):
+    """Σ_k λ_k r_k as the reward, for learners that want one number; the vector is in the info as ``"vector_reward"``."""
+
+    def __init__(self, env: gymnasium.Env[np.int64, np.int64], *, preference: npt.ArrayLike) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, preference=preference)
+        super().__init__(env)
+        n_objectives = env.get_wrapper_attr("reward_space").shape[0]
+        self.preference = check_vector("preference", preference, n_objectives, "objective")
+
+    def step(self, action: np.int64) -> tuple[np.int64, SupportsFloat, bool, bool, Info]:
+        """As the environment beneath, with the weighted reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        vector = np.asarray(reward, dtype=np.float64)
+        return observation, float(self.preference @ vector), terminated, truncated, {**info, "vector_reward": vector}
+
+
+def rollout(
+    env: gymnasium.Env[Any, Any],
+    policy: npt.ArrayLike,
+    n_episodes: int,
+    rng: np.random.Generator,
+    *,
+    objectives: Sequence[Objective],
+    horizon: int | None = None,
+) -> Dataset:
+    """Log ``n_episodes`` episodes of ``policy`` in any environment with Discrete observations and actions.
+
+    Labels are those of the world for a ``TabularEnv`` (also inside wrappers) and a policy with one row per state of
+    it, else the environment's own numbers.
+
+    Args:
+        env: The environment; its rewards, vectors [d] or single numbers (d = 1), are to be maximised.
+        policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``. It may have fewer rows than the environment has
+            observations, if those left out (the last ones) are only ever seen at an end.
+        n_episodes: How many episodes; at least 1.
+        rng: Draws the actions, and the seed of the environment.
+        objectives: What the d rewards are.
+        horizon: Steps after which an episode is truncated, if the environment has not stopped it before. An
+            environment that never stops needs one.
+    """
+    first_state, n_observations = _discrete("observations", env.observation_space)
+    first_action, n_actions = _discrete("actions", env.action_space)
+    n_states = np.shape(policy)[0] if np.ndim(policy) == 2 else n_observations
+    if n_states > n_observations:
+        raise PolicyError(f"the policy has {n_states} rows; the environment has {n_observations} observations.")
+    table = check_policy(policy, n_states, n_actions)
+    if n_episodes < 1:
+        raise ParameterError(f"n_episodes must be at least 1; got {n_episodes}.")
+    if horizon is not None and horizon < 1:
+        raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+    sums, rows = running_sums(table.ravel()), np.arange(n_states + 1) * n_actions
+
+    states: list[int] = []
+    actions: list[int] = []
+    next_states: list[int] = []
+    rewards: list[Floats] = []
+    ended: list[bool] = []
+    ptr = [0]
+    seed: int | None = int(rng.integers(2**31))
+    for _ in range(n_episodes):
+        observation, _ = env.reset(seed=seed)
+        seed = None  # later episodes go on with the environment's own randomness
+        state, stopped = int(observation) - first_state, False
+        while not stopped:
+            if not 0 <= state < n_states:
+                raise PolicyError(
+                    f"observation {state + first_state} came before the end of an episode; the policy has no row for it."
+                )
+            action = int(draw_entries(sums, rows, np.array([state]), rng)[0]) - state * n_actions
+            observation, reward, terminated, truncated, _ = env.step(np.int64(action + first_action))
+            vector = np.atleast_1d(np.asarray(reward, dtype=np.float64))
+            if vector.shape != (len(objectives),):
+                names = ", ".join(objective.name for objective in objectives)
+                raise DataError(
+                    f"the environment must pay {len(objectives)} rewards ({names}); it paid {vector.tolist()}."
+                    " Name one objective per reward."
+                )
+            states.append(state)
+            actions.append(action)
+            rewards.append(vector)
+            state = int(observation) - first_state
+            ended.append(bool(terminated))
+            next_states.append(-1 if terminated else state)
+            stopped = bool(terminated or truncated) or len(states) - ptr[-1] == horizon
+        ptr.append(len(states))
+    played = (np.array(states), np.array(actions))
+    state_labels: Labels = label_array(first_state + np.arange(n_states))
+    action_labels: Labels = label_array(first_action + np.arange(n_actions))
+    inner = env.unwrapped
+    if isinstance(inner, TabularEnv) and n_states == inner.world.n_states:
+        state_labels, action_labels = inner.world.state_labels, inner.world.action_labels
+    return Dataset(
+        states=played[0],
+        actions=played[1],
+        rewards=np.array(rewards),
+        next_states=np.array(next_states),
+        terminated=np.array(ended),
+        episode_ptr=np.array(ptr),
+        baseline_prob=table[played],
+        state_labels=state_labels,
+        action_labels=action_labels,
+        objectives=tuple(objectives),
+        episode_labels=np.arange(n_episodes),
+    )
+
+
+def _discrete(what: str, space: gymnasium.Space[Any]) -> tuple[int, int]:
+    """First number and size of a Discrete space."""
+    if not isinstance(space, gymnasium.spaces.Discrete):
+        raise ParameterError(
+            f"{what} must be Discrete, one whole number each; got {space}. Number them in a gymnasium wrapper."
+        )
+    return int(space.start), int(space.n)
