@@ -459,7 +459,7 @@ def launcher(tmp_path):
 
 
 def test_killed_at_random_moments_a_sweep_still_gives_the_same_rows(tmp_path, launcher):
-    wanted = study(300, sleep=0.02)
+    wanted = study(200, sleep=0.02)
     folder = tmp_path / "killed"
     rng = random.Random(20)
 
@@ -469,12 +469,12 @@ def test_killed_at_random_moments_a_sweep_still_gives_the_same_rows(tmp_path, la
 
     finished = []
     for n in range(21):
-        print(json.dumps([str(folder), wanted.jobs, 2 if n % 3 == 0 else 1]), file=launcher.stdin, flush=True)
+        print(json.dumps([str(folder), wanted.jobs, 2 if n % 4 == 1 else 1]), file=launcher.stdin, flush=True)
         word, group = hear()
         assert word == "start"
         if n % 5:  # mostly in the midst of the work, sometimes before it
             assert [hear()[0] for _ in range(2)] == ["done", "done"]
-        time.sleep(rng.uniform(0.0, 0.15))
+        time.sleep(rng.uniform(0.0, 0.1))
         os.killpg(group, signal.SIGKILL)
         while word != "end":
             word, status = hear()
@@ -483,23 +483,23 @@ def test_killed_at_random_moments_a_sweep_still_gives_the_same_rows(tmp_path, la
         for part in parts:
             pq.read_table(part, use_threads=False)  # what has its name is whole
         finished.append(len(parts))
-    assert finished[-1] < 300
+    assert finished[-1] < 200
     assert len(set(finished)) > 10  # it went on
     result = run_sweep(wanted, folder, workers=2)
     assert result.skipped == finished[-1]
-    run_sweep(wanted, tmp_path / "undisturbed", workers=2)
+    run_sweep(wanted, tmp_path / "undisturbed", workers=1)
     assert read_rows(folder).equals(read_rows(tmp_path / "undisturbed"))
     assert (folder / "rows.parquet").read_bytes() == (tmp_path / "undisturbed" / "rows.parquet").read_bytes()
     assert not leftovers(folder)
 
 
 def test_two_runs_on_one_folder_do_each_other_no_harm(tmp_path, start):
-    wanted = study(60, sleep=0.02)
+    wanted = study(40, sleep=0.02)
     runs = [start(tmp_path / "s", wanted.jobs, workers) for workers in (1, 2)]
     for process in runs:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    assert read_rows(tmp_path / "s").to_pylist() == expected_rows(study(60, sleep=0.02))
+    assert read_rows(tmp_path / "s").to_pylist() == expected_rows(study(40, sleep=0.02))
     assert not leftovers(tmp_path / "s")
 
 
@@ -557,11 +557,9 @@ def test_ray_gives_the_same_rows_and_survives_the_same_things(tmp_path):
     assert ": OddError: 1 and 2;" in message
     assert "its Ray worker failed 3 times (WorkerCrashedError" in message
     assert not ray.is_initialized()
-    with pytest.raises(RunError, match="3 of 10 experiments"):
-        run_sweep(wanted, tmp_path / "near", workers=2)
-    near, far = (read_rows(tmp_path / name, partial=True) for name in ("near", "far"))
-    assert far["fine"].to_pylist() == [0, 1, 5, 6, 7, 8, 9]
-    assert far.equals(near)
+    table = read_rows(tmp_path / "far", partial=True)
+    finished = Study(id=wanted.id, version=1, work=wanted.work, jobs=(*wanted.jobs[:2], *wanted.jobs[5:]))
+    assert table.to_pylist() == expected_rows(finished)
 
 
 @pytest.mark.long
