@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -540,6 +541,15 @@ def test_without_ray_its_engine_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match=r"pip install 'bettersafe\[cluster\]'"):
         run_sweep(study(), tmp_path, engine="ray")
+
+
+@needs_ray
+def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(RunError, match=rf"no Ray cluster could be reached at {address}: ConnectionRefusedError"):
+            run_sweep(study(), tmp_path, engine="ray", address=address)
 
 
 @needs_ray

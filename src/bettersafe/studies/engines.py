@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
+import socket
 import sys
 import threading
 from collections import deque
@@ -34,6 +36,9 @@ RETRIES = 2
 
 AHEAD = 2
 """Items in flight per worker: one under way and one at hand, so that no worker waits while a result is being written."""
+
+KNOCK_SECONDS = 10.0
+"""How long a cluster may take to answer."""
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
@@ -106,8 +111,9 @@ def on_ray(
     try:
         if ours:
             try:
+                _knock(address)
                 ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-            except (ConnectionError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 where = f" at {address}" if address is not None else ""
                 raise RunError(f"no Ray cluster could be reached{where}: {last_line(error)}") from None
         remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_do_far_away)
@@ -129,6 +135,13 @@ def on_ray(
         else:
             for reference in running:
                 ray.cancel(reference, force=True)
+
+
+def _knock(address: str | None) -> None:
+    """Raise OSError unless somebody listens at HOST:PORT: Ray itself tries for minutes."""
+    place = re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address or "")
+    if place:
+        socket.create_connection((place[1], int(place[2])), timeout=KNOCK_SECONDS).close()
 
 
 def last_line(error: BaseException) -> str:
