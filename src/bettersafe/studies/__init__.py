@@ -1,0 +1,1 @@
+"""Studies: many experiments whose truth is known, run as sweeps that can be stopped and continued."""

@@ -1,0 +1,96 @@
+"""Toy experiments for the tests of sweeps: a module of its own, which worker processes import by name."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+
+def draws(settings):
+    """Rows that depend on the settings alone, after a few milliseconds."""
+    rng = random.Random(settings["seed"])
+    time.sleep(rng.uniform(0.0, settings.get("sleep", 0.0)))
+    return [{"n": n, "value": rng.gauss(0.0, settings["scale"]), "note": f"{n}é"} for n in range(rng.randrange(4))]
+
+
+def numerics(settings):
+    """Threads that numerical libraries would use, and results whose last bits depend on how many made them."""
+    import numpy as np
+    from scipy import linalg  # loads a BLAS of its own, after the sweep has limited those that were there
+    from threadpoolctl import threadpool_info
+
+    from bettersafe.linear import cores
+
+    a = np.random.default_rng(settings["seed"]).normal(size=(400, 400))
+    return [
+        {
+            "threads": max(library["num_threads"] for library in threadpool_info()),
+            "cores": cores(),
+            "product": float((a @ a).sum()),
+            "solution": float(linalg.solve(a, a[0]).sum()),
+        }
+    ]
+
+
+def fragile(settings):
+    """Fails, or takes its process with it, as the settings say."""
+    match settings["how"]:
+        case "error":
+            raise ValueError(f"first line\nno luck with {settings['seed']}")
+        case "odd error":
+            raise OddError(1, 2)
+        case "exit":
+            raise SystemExit("leaving")
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "die once":
+            marker = Path(settings["marker"])
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        case "count":  # one letter per attempt, whoever makes it
+            with Path(settings["marker"]).open("a", encoding="utf-8") as file:
+                file.write("x")
+            time.sleep(0.05)
+    return [{"fine": settings["seed"]}]
+
+
+class OddError(Exception):
+    """An exception that can't be rebuilt on the other side of a pipe."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def wrong(settings):
+    """Rows that are not what rows should be."""
+    return {
+        "number": 3,
+        "clash": [{"seed": 1}],
+        "nested": [{"a": [[1]]}],
+        "mixed": [{"a": 1}, {"a": "one"}],
+        "object": [{"a": object()}],
+        "huge": [{"a": 2**70}],
+    }[settings["how"]]
+
+
+def kinds(settings):
+    """Columns whose kind differs from experiment to experiment, and that are not always there."""
+    import numpy as np
+
+    return {
+        0: [],
+        1: [{"a": 1, "b": None, "c": [], "d": np.float64("nan")}],
+        2: [{"a": 0.5, "b": "text", "c": [1, 2]}, {"a": np.int64(2), "e": np.bool_(True)}],
+        3: [{"b": 7}],
+    }[settings["seed"]]
+
+
+def slow(settings):
+    """Long enough to be interrupted, marked when begun."""
+    Path(settings["marker"]).touch()
+    time.sleep(30.0)
+    return []
