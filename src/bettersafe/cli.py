@@ -164,14 +164,15 @@ def improve(
         str | None,
         _goal(
             "METHOD",
-            "s-opt (budget and protection per objective), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
+            "s-opt (budget and protection per objective), soft-spibb (budget only), adv-linearized (protection only) or linearized"
+            " (neither). (default: s-opt)",
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
         _goal(
             "E",
-            "How far S-OPT may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
+            "How far s-opt and soft-spibb may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
         ),
     ] = None,
     delta: Annotated[float | None, _goal("D", "Risk in the error function. (default: 0.1)")] = None,

@@ -1,7 +1,7 @@
 """A task: where the data is, what is wanted, and how careful to be. A TOML file or command-line options say the same.
 
 data = "visits.parquet"            # file or glob, relative to the task file
-method = "s-opt"                   # s-opt | adv-linearized | linearized
+method = "s-opt"                   # s-opt | soft-spibb | adv-linearized | linearized
 epsilon = 0.1
 delta = 0.1
 baseline = "estimate"              # or a policy file; left out: the logged column if there is one, else estimate
@@ -81,8 +81,8 @@ class Task:
         columns: Which column is which.
         derived: Objectives made from the counts.
         baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
-        method: "s-opt", "adv-linearized" or "linearized".
-        epsilon: Budget of S-OPT.
+        method: "s-opt", "soft-spibb", "adv-linearized" or "linearized".
+        epsilon: Budget of S-OPT and Soft-SPIBB.
         delta: Risk in the error function.
         error_kind: "q" or "l1".
         support: For "l1": the most successors a pair can have, if known.
@@ -251,8 +251,9 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
         baseline=baseline,
     )
     preference = np.array([objective.weight for objective in counts.objectives])
-    if task.method == "s-opt":
-        result = improve.s_opt(
+    if task.method in ("s-opt", "soft-spibb"):
+        within_budget = improve.s_opt if task.method == "s-opt" else improve.soft_spibb
+        result = within_budget(
             model,
             baseline,
             preference=preference,
