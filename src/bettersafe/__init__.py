@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         RunError,
     )
     from bettersafe.evaluate import Evaluation, evaluate_many, evaluate_policy
+    from bettersafe.game import Mixture, lagrangian, mixture_return
     from bettersafe.hcpi import HOpt, SafetyTest, h_opt
     from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt, soft_spibb
     from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
@@ -48,6 +49,7 @@ _WHERE = {
         "RunError",
     ),
     "evaluate": ("Evaluation", "evaluate_many", "evaluate_policy"),
+    "game": ("Mixture", "lagrangian", "mixture_return"),
     "hcpi": ("HOpt", "SafetyTest", "h_opt"),
     "improve": ("Improvement", "adv_linearized", "linearized", "s_opt", "soft_spibb"),
     "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
@@ -63,7 +65,8 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "Counts", "count", "count_files", "merge", "with_rare", "Description", "describe",
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
-    "Improvement", "s_opt", "soft_spibb", "adv_linearized", "linearized", "CMDPOptimum", "cmdp_optimum",
+    "Improvement", "s_opt", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return",
+    "CMDPOptimum", "cmdp_optimum",
     "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "HOpt", "SafetyTest", "h_opt",
     "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes",
     "Task", "read_task", "run_task",
