@@ -7,6 +7,7 @@ Policy iteration over one program per state (`bettersafe.lp`). With Q_λ = Σ_k 
                    Σ_a π(a|x) Adv_k^{π_b}(x,a) ≥ 0 for all k    no objective loses, in any state
 
     s_opt            both rows
+    soft_spibb       the first alone: Soft-SPIBB on the weighted reward
     adv_linearized   ε = ∞: the second alone
     linearized       neither: plain policy iteration on the weighted reward
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Method = Literal["s-opt", "adv-linearized", "linearized", "h-opt"]
-METHODS: tuple[Method, ...] = ("s-opt", "adv-linearized", "linearized", "h-opt")
+Method = Literal["s-opt", "soft-spibb", "adv-linearized", "linearized", "h-opt"]
+METHODS: tuple[Method, ...] = ("s-opt", "soft-spibb", "adv-linearized", "linearized", "h-opt")
 
 FIRST_TOL = 1e-8
 """Backward error that the second round's evaluation aims at."""
@@ -61,7 +62,7 @@ class Improvement:
     All returns are in the estimated model: they are what the data suggests, not yet a promise about the world.
 
     Attributes:
-        method: "s-opt", "adv-linearized", "linearized" or "h-opt".
+        method: "s-opt", "soft-spibb", "adv-linearized", "linearized" or "h-opt".
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
@@ -150,6 +151,34 @@ def s_opt(
     """
     check_epsilon(epsilon)
     return _improve("s-opt", model, baseline, preference, epsilon, True, engine, max_rounds, progress)
+
+
+def soft_spibb(
+    model: Model,
+    baseline: npt.ArrayLike,
+    *,
+    preference: npt.ArrayLike,
+    epsilon: float,
+    engine: lp.Engine = "auto",
+    max_rounds: int = 100,
+    progress: Progress | None = None,
+) -> Improvement:
+    """Soft-SPIBB on the one reward r_λ: the best policy for λ within the budget, whatever it costs single objectives.
+
+    J_λ never falls, but a large gain on one objective may pay for a loss on another (the paper's Appendix A): that is
+    what the advantage rows of `s_opt` are there for.
+
+    Args:
+        model: The estimated model.
+        baseline: π_b, shape [X, A].
+        preference: λ ≥ 0, shape [d].
+        epsilon: Deviation budget ε; 0 returns the baseline, inf is `linearized`.
+        engine: "auto", "native" or "highs".
+        max_rounds: Cap on rounds of policy iteration.
+        progress: Called after every round.
+    """
+    check_epsilon(epsilon)
+    return _improve("soft-spibb", model, baseline, preference, epsilon, False, engine, max_rounds, progress)
 
 
 def adv_linearized(

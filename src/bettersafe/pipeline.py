@@ -299,8 +299,9 @@ def _improve(
     progress: improve.Progress | None,
 ) -> improve.Improvement:
     preference = np.array([objective.weight for objective in objectives])
-    if task.method == "s-opt":
-        return improve.s_opt(
+    if task.method in ("s-opt", "soft-spibb"):
+        within_budget = improve.s_opt if task.method == "s-opt" else improve.soft_spibb
+        return within_budget(
             model, baseline, preference=preference, epsilon=task.epsilon, engine=task.engine, progress=progress
         )
     verb = improve.adv_linearized if task.method == "adv-linearized" else improve.linearized

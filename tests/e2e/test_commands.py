@@ -134,6 +134,7 @@ def test_engines_and_methods(log, tmp_path):
     for name, options in {
         "native": ("--engine", "native"),
         "highs": ("--engine", "highs"),
+        "soft": ("--method", "soft-spibb"),
         "adv": ("--method", "adv-linearized"),
         "lin": ("--method", "linearized"),
         "l1": ("--error-kind", "l1", "--support", 2),
@@ -142,6 +143,7 @@ def test_engines_and_methods(log, tmp_path):
         returns[name] = document["objectives"][0]["policy_return"]
     assert returns["native"] == pytest.approx(returns["highs"], abs=1e-6)
     assert returns["native"] <= returns["adv"] + 1e-9 <= returns["lin"] + 2e-9
+    assert returns["native"] <= returns["soft"] + 1e-9 <= returns["lin"] + 2e-9
 
 
 def test_task_file(log, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from bettersafe.improve import adv_linearized, linearized, s_opt
+from bettersafe.improve import adv_linearized, linearized, s_opt, soft_spibb
 from bettersafe.mdp import MDP, dense_mdp, policy_values
 from bettersafe.model import Model, error_bound_q
 from oracles import dense_values, slow_s_opt
@@ -80,6 +80,7 @@ def compare(seed):
     epsilon = EPSILONS[seed % len(EPSILONS)]
     for constrained, epsilon_, result in (
         (True, epsilon, s_opt(model, baseline, preference=preference, epsilon=epsilon)),
+        (False, epsilon, soft_spibb(model, baseline, preference=preference, epsilon=epsilon)),
         (True, math.inf, adv_linearized(model, baseline, preference=preference)),
         (False, math.inf, linearized(model, baseline, preference=preference)),
     ):
@@ -133,12 +134,50 @@ def test_what_the_paper_proves(seed):
             last = value
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_soft_spibb_keeps_the_budget_and_the_weighted_return_alone(seed):
+    """Of what S-OPT promises the budget stays, and (equal discounts) v_λ falls in no state; J_λ is never below S-OPT's."""
+    model, baseline, preference, (table, reward, discount, _, error) = random_model(seed, equal_discounts=True)
+    base_v, _ = dense_values(table, reward, discount, baseline)
+    size = float(preference @ np.max(np.abs(reward), axis=(1, 2))) / (1.0 - discount[0]) ** 2 + 1e-300
+    for epsilon in EPSILONS:
+        result = soft_spibb(model, baseline, preference=preference, epsilon=epsilon)
+        assert (result.method, result.epsilon) == ("soft-spibb", epsilon)
+        v, _ = dense_values(table, reward, discount, result.policy)
+        assert np.all(preference @ v >= preference @ base_v - 1e-9 * size)
+        spent = np.where(np.isfinite(error), error, 0.0) * np.abs(result.policy - baseline)
+        assert np.all(spent.sum(axis=1) <= epsilon + 1e-9 * np.max(error[np.isfinite(error)]))
+        assert np.array_equal(result.policy[~np.isfinite(error)], result.baseline[~np.isfinite(error)])
+        careful = s_opt(model, baseline, preference=preference, epsilon=epsilon)
+        assert preference @ result.policy_return >= preference @ careful.policy_return - 1e-9 * size
+    everything = linearized(model, baseline, preference=preference)
+    unlimited = soft_spibb(model, baseline, preference=preference, epsilon=math.inf)
+    assert np.array_equal(unlimited.policy, everything.policy)
+
+
+def test_a_gain_on_one_objective_hides_a_loss_on_another():
+    """The scenario of the paper's Appendix A: λ_0 (J_0(π) − J_0(π_b)) ≫ 0 pays for J_1(π) < J_1(π_b).
+
+    One state, two actions that stay (γ = 0.5, so J = 2 Σ_a π r), played half and half: action 1 pays (10, −1), action 0
+    nothing. With e = 0.001 and ε = 0.0004 a share of 0.2 may move: J = (14, −1.4) after (10, −1).
+    """
+    model, baseline = two_actions([[0.0, 10.0], [0.0, -1.0]], [0.5, 0.5])
+    scalar = soft_spibb(model, baseline, preference=[1.0, 1.0], epsilon=4e-4)
+    assert scalar.policy[0] == pytest.approx([0.3, 0.7])
+    assert scalar.baseline_return == pytest.approx([10.0, -1.0])
+    assert scalar.policy_return == pytest.approx([14.0, -1.4])  # J_λ rises from 9 to 12.6, J_1 falls
+    careful = s_opt(model, baseline, preference=[1.0, 1.0], epsilon=4e-4)
+    assert np.array_equal(careful.policy, careful.baseline)
+
+
+@pytest.mark.parametrize("verb", [s_opt, soft_spibb])
 @pytest.mark.parametrize("seed", range(20))
-def test_engines_agree(seed):
+def test_engines_agree(seed, verb):
     model, baseline, preference, tables = random_model(seed, equal_discounts=True)
     size = float(np.max(np.abs(tables[1]))) / (1.0 - tables[2].max())
-    native = s_opt(model, baseline, preference=preference, epsilon=0.5, engine="native")
-    highs = s_opt(model, baseline, preference=preference, epsilon=0.5, engine="highs")
+    native = verb(model, baseline, preference=preference, epsilon=0.5, engine="native")
+    highs = verb(model, baseline, preference=preference, epsilon=0.5, engine="highs")
     assert abs(float(preference @ (native.policy_return - highs.policy_return))) <= 1e-6 * size
     assert (native.engine, highs.engine) == ("native", "highs")
 
