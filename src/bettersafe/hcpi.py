@@ -18,19 +18,24 @@ could tell what comes of it, and the baseline's row is kept.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe.bounds import is_finite_sample
 from bettersafe.errors import ParameterError, check_choice, check_vector
+from bettersafe.evaluate import NEEDS_MODEL, evaluate_policy
 from bettersafe.improve import Improvement, adv_linearized, check_preference
 from bettersafe.mdp import by_state, check_policy, expected_return, frozen
 from bettersafe.model import estimate_model
 from bettersafe.safety import Comparison, Levels, Range, SafetyRule, SafetyTest, safety_test
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bettersafe.bounds import Bound
     from bettersafe.data import Dataset
     from bettersafe.evaluate import Estimator
@@ -158,18 +163,19 @@ def h_opt(
     proposal = _within_support(adv_linearized(fitted, base, preference=weights, progress=progress), fitted)
 
     tests: list[SafetyTest] = []
-    chosen: SafetyTest | None = None
     if proposal.changed.size:
+        judge = control or fitted
+        known = None
+        if not is_finite_sample(bound) and comparison == "paired":  # finite-sample bounds shift the terms
+            needed = judge if estimator in NEEDS_MODEL else None
+            known = evaluate_policy(safety, base, base, estimator=estimator, model=needed).per_trajectory
         for mix in sorted(mixes, reverse=True):  # nearest the baseline first
             candidate = (1.0 - mix) * proposal.policy + mix * base
-            result = replace(safety_test(candidate, base, safety, rule, tuning=train, model=control or fitted), mix=mix)
-            tests.append(result)
-            if selection == "sequential" and not result.passed:
+            test = safety_test(candidate, base, safety, rule, tuning=train, model=judge, baseline_terms=known)
+            tests.append(replace(test, mix=mix))
+            if selection == "sequential" and not test.passed:
                 break
-        passing = [result for result in tests if result.passed]
-        if passing:
-            by_bound = selection == "published"
-            chosen = max(passing, key=lambda r: float(weights @ (r.bound if by_bound else r.estimate)))
+    chosen = choose_candidate(tests, selection, weights)
     mix = 1.0 if chosen is None else chosen.mix
     policy = frozen(base if chosen is None else (1.0 - mix) * proposal.policy + mix * base, np.float64)
     return HOpt(
@@ -187,6 +193,17 @@ def h_opt(
         selection=selection,
         objectives=tuple(objective.name for objective in train.objectives),
     )
+
+
+def choose_candidate(tests: Sequence[SafetyTest], selection: Selection, preference: Floats) -> SafetyTest | None:
+    """The test of the candidate that ``selection`` returns, of tests in order, nearest the baseline first; or None."""
+    check_choice("selection", selection, SELECTIONS)
+    if selection == "sequential":
+        tests = list(itertools.takewhile(lambda test: test.passed, tests))
+    passing = [test for test in tests if test.passed]
+    by_bound = selection == "published"
+    score = [float(preference @ (test.bound if by_bound else test.estimate)) for test in passing]
+    return passing[int(np.argmax(score))] if passing else None
 
 
 def _within_support(proposal: Improvement, model: Model) -> Improvement:

@@ -142,6 +142,7 @@ def safety_test(
     model: Model | None = None,
     folds: int | None = None,
     rng: np.random.Generator | None = None,
+    baseline_terms: Floats | None = None,
 ) -> SafetyTest:
     """Test ``policy`` [X, A] against ``baseline`` [X, A] on ``safety``, which neither was made from.
 
@@ -154,9 +155,13 @@ def safety_test(
         model: For dr and wdr, of other data.
         folds: Instead of a model: cross-fitting on ``safety``.
         rng: Draws the folds.
+        baseline_terms: The baseline's own terms on ``safety`` (`evaluate_policy`), shape [n, d], where many policies are
+            tested on the same data.
     """
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
-    terms = paired_terms(policy, baseline, safety, rule, model=model, folds=folds, rng=rng)
+    terms = paired_terms(
+        policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
+    )
     if is_finite_sample(rule.bound):
         if tuning is None:
             raise ParameterError(
@@ -187,6 +192,7 @@ def paired_terms(
     model: Model | None = None,
     folds: int | None = None,
     rng: np.random.Generator | None = None,
+    baseline_terms: Floats | None = None,
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
     if is_finite_sample(rule.bound) and rule.estimator == "pdis":
@@ -209,7 +215,7 @@ def paired_terms(
         if model is None:
             raise ParameterError("comparison 'published' needs the model of the training part.")
         return terms(policy) - expected_return(model.mdp, baseline)
-    return terms(policy) - terms(baseline)
+    return terms(policy) - (terms(baseline) if baseline_terms is None else baseline_terms)
 
 
 def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:

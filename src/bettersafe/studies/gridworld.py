@@ -1,0 +1,334 @@
+"""The gridworld study: policies improved from logs of gridworlds with pits, judged by their true returns.
+
+An experiment is one CMDP (a seed) and one quality ρ of its baseline π_b = ρ π* + (1−ρ) uniform. In it, for every size |D|
+of the log and every preference λ, each method makes a policy, of which is recorded:
+
+    improvement   J_λ(π) − J_λ(π_b) in the true process
+    failure       for some k, J_k(π) < J_k(π_b) − TOL · range_k
+
+Methods are written as words: ``linearized``, ``adv-linearized``, ``s-opt 0.1`` (ε), ``soft-spibb 0.1``, ``h-opt paper dr``
+(rule and estimator; Student t), ``lagrangian 0.01`` (η). The conventions of the published code that can be told apart are
+settings, so that each can be switched on and its effect measured; `CONVENTIONS` says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe import improve
+from bettersafe.data import split
+from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
+from bettersafe.envs.tabular import sample_episodes, true_mdp
+from bettersafe.errors import ParameterError
+from bettersafe.evaluate import NEEDS_MODEL, evaluate_policy
+from bettersafe.game import lagrangian, mixture_return
+from bettersafe.hcpi import MIXES, choose_candidate
+from bettersafe.mdp import expected_return
+from bettersafe.model import estimate_model
+from bettersafe.safety import SafetyRule, safety_test
+from bettersafe.studies.sweep import Study
+
+if TYPE_CHECKING:
+    from bettersafe.cmdp import CMDPOptimum
+    from bettersafe.data import Dataset
+    from bettersafe.mdp import MDP
+    from bettersafe.model import Model
+    from bettersafe.safety import SafetyTest
+
+Floats = npt.NDArray[np.float64]
+Row = dict[str, Any]
+
+QUALITIES = (0.1, 0.4, 0.7, 0.9)
+SIZES = (10, 50, 500, 2000)
+PREFERENCES = ("1,0", "0,1", "1,1")
+SAFETY_SHARE = 0.3
+TOL = 1e-6
+"""Losses below this share of a return's range are rounding, not failures."""
+
+GOAL_RANGE = 1100.0
+"""Range of the goal's return: from −1/(1−γ) = −100 to +1000."""
+
+CONVENTIONS: dict[str, Any] = {
+    "rewards": "known",  # "known": the true table, as published; "estimated": from the log
+    "error_objectives": 1,  # d in the error function; 1 as published, 0 for the true number
+    "unseen": "end",
+    "max_rounds": 10,
+    "completion": "lagrangian",  # of π* where it never goes; "uniform" is another reading
+    "goal_paid": "on arrival",  # "next step": the published matrices pay one discount later than its episodes
+}
+"""The conventions of the reproduction; `VARIANTS` changes one at a time."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as in the reproduction": {},
+    "rewards estimated": {"rewards": "estimated"},
+    "d in the error function": {"error_objectives": 0},
+    "unseen pairs worth the baseline": {"rewards": "estimated", "unseen": "baseline"},
+    "up to 100 rounds": {"max_rounds": 100},
+    "π* completed uniformly": {"completion": "uniform"},
+    "goal paid one step late in the model": {"goal_paid": "next step"},
+}
+
+PAPER_METHODS = (
+    "linearized", "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr",
+    "h-opt sequential dr",
+)  # fmt: skip
+TUNED_EPSILONS = (1e-4, 1e-3, 1e-2, 0.1, 0.5, 1.0, 2.0, 5.0)
+TUNED_ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a study of this family varies.
+
+    Attributes:
+        about: One line for the list of studies.
+        methods: The methods, in words.
+        delta: δ.
+        preferences: λ, as text.
+        kinds: Kinds of pits; d − 1.
+        cmdps: CMDPs of the full study.
+        variants: Names of `VARIANTS`.
+    """
+
+    about: str
+    methods: tuple[str, ...]
+    delta: float = 0.1
+    preferences: tuple[str, ...] = PREFERENCES
+    kinds: tuple[int, ...] = (1,)
+    cmdps: int = 100
+    variants: tuple[str, ...] = ("as in the reproduction",)
+
+
+PLANS: dict[str, Plan] = {
+    "gridworld/fixed": Plan(
+        about="Figure 1(a): fixed parameters, δ = 0.1, and Soft-SPIBB on the scalarised reward (Appendix A)",
+        methods=(*PAPER_METHODS, "soft-spibb 0.1", "soft-spibb 1.0"),
+    ),
+    "gridworld/tuned": Plan(
+        about="Figure 1(b): parameters tuned on one CMDP, δ = 0.1",
+        methods=(
+            "linearized",
+            "adv-linearized",
+            *(f"s-opt {epsilon:g}" for epsilon in TUNED_EPSILONS),
+            *(f"h-opt published {estimator}" for estimator in TUNED_ESTIMATORS),
+            *(f"h-opt sequential {estimator}" for estimator in TUNED_ESTIMATORS),
+        ),
+    ),
+    "gridworld/delta-0.9": Plan(about="Fixed parameters with the riskier δ = 0.9", methods=PAPER_METHODS, delta=0.9),
+    "gridworld/lagrangian": Plan(
+        about="The Lagrangian of Le et al. 2019 beside S-OPT and H-OPT",
+        methods=(
+            "lagrangian 0.01", "lagrangian 0.1", "lagrangian 1.0", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0",
+            "h-opt published dr", "h-opt sequential dr",
+        ),
+    ),
+    "gridworld/scaling": Plan(
+        about="Scaling with the number of objectives, d = 1 + {1, 4, 16, 64}",
+        methods=(
+            "adv-linearized", "s-opt 0.001", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr",
+            "h-opt sequential dr",
+        ),
+        preferences=("1,0",),
+        kinds=(1, 4, 16, 64),
+        cmdps=10,
+    ),
+    "gridworld/conventions": Plan(
+        about="What each convention of the published code changes, one at a time",
+        methods=("linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr"),
+        cmdps=30,
+        variants=tuple(VARIANTS),
+    ),
+}  # fmt: skip
+
+
+def gridworld_study(study_id: str, *, cmdps: int | None = None, seed: int = 0) -> Study:
+    """The study of that id, over ``cmdps`` CMDPs (as many as the paper if left out), all drawn from ``seed``."""
+    plan = PLANS[study_id]
+    n = plan.cmdps if cmdps is None else cmdps
+    if n < 1:
+        raise ParameterError(f"a study needs at least 1 CMDP; got {n}.")
+    return Study(
+        id=study_id,
+        version=1,
+        jobs=tuple(
+            {
+                "cmdp": cmdp,
+                "quality": quality,
+                "kinds": kinds,
+                "variant": variant,
+                "delta": plan.delta,
+                "seed": seed,
+                "preferences": list(plan.preferences),
+                "methods": list(plan.methods),
+            }
+            for cmdp in range(n)
+            for variant in plan.variants
+            for kinds in plan.kinds
+            for quality in QUALITIES
+        ),
+        work="bettersafe.studies.gridworld:experiment",
+    )
+
+
+def experiment(settings: dict[str, Any]) -> list[Row]:
+    """All sizes, preferences and methods on one CMDP with one baseline; the work of the study."""
+    conventions = {**CONVENTIONS, **VARIANTS[settings["variant"]]}
+    seed, cmdp, kinds, quality = (settings[key] for key in ("seed", "cmdp", "kinds", "quality"))
+    gridworld, optimum, redraws = feasible_gridworld(np.random.default_rng([seed, cmdp, kinds]), n_pit_kinds=kinds)
+    truth = true_mdp(gridworld.world)
+    baseline = quality_baseline(_completed(optimum, conventions["completion"]), quality)
+    rewards = known_rewards(gridworld)
+    if conventions["goal_paid"] == "next step":
+        # as the published matrices: −1 on arrival, +1000 for acting in the goal, discounted once more
+        arrival = (rewards[0] + 1.0) / 1001.0  # probability of arriving
+        rewards[0] = -1.0 + arrival * 1000.0 * truth.discount[0]
+    before = expected_return(truth, baseline)
+    rows = []
+    for size in SIZES:
+        # Data depend on CMDP, baseline and size alone: every method, preference and convention sees the same log.
+        rng = np.random.default_rng([seed, cmdp, kinds, round(10 * quality), size])
+        data = sample_episodes(gridworld.world, baseline, size, rng, horizon=HORIZON)
+        train, safety = split(data, (1.0 - SAFETY_SHARE, SAFETY_SHARE), rng)
+        case = _Case(
+            truth=truth,
+            baseline=baseline,
+            before=before,
+            model=_estimate(data, settings["delta"], conventions, rewards, baseline),
+            train_model=_estimate(train, settings["delta"], conventions, rewards, baseline),
+            safety=safety,
+            delta=settings["delta"],
+            max_rounds=conventions["max_rounds"],
+        )
+        for text in settings["preferences"]:
+            preference = np.zeros(truth.n_objectives)
+            given = [float(weight) for weight in text.split(",")]
+            preference[: len(given)] = given
+            for method, after in case.returns(settings["methods"], preference).items():
+                rows.append(
+                    {
+                        "episodes": size,
+                        "preference": text,
+                        **_result(method, preference, before, after),
+                        "redraws": redraws,
+                    }
+                )
+    return rows
+
+
+def _completed(optimum: CMDPOptimum, completion: str) -> Floats:
+    """π* [X, A]; "uniform" forgets what it would do where it never goes."""
+    if completion == "lagrangian":
+        return optimum.policy
+    n_actions = optimum.policy.shape[1]
+    visits = optimum.occupancy.reshape(-1, n_actions).sum(axis=1)  # every pair of a gridworld is stored
+    return np.where(visits[:, None] > 1e-12, optimum.policy, 1.0 / n_actions)
+
+
+def _estimate(data: Dataset, delta: float, conventions: dict[str, Any], rewards: Floats, baseline: Floats) -> Model:
+    return estimate_model(
+        data,
+        delta=delta,
+        unseen=conventions["unseen"],
+        baseline=baseline,
+        rewards=rewards if conventions["rewards"] == "known" else None,
+        error_objectives=conventions["error_objectives"] or None,
+    )
+
+
+def _result(method: str, preference: Floats, before: Floats, after: Floats) -> Row:
+    """What is recorded of one policy; of several kinds of pits, the one that fared worst."""
+    name, _, parameter = method.partition(" ")
+    gain = after - before
+    tolerance = TOL * np.append(GOAL_RANGE, np.full(gain.size - 1, 100.0))
+    worst = 1 + int(np.argmin(gain[1:]))
+    return {
+        "method": name,
+        "parameter": parameter,
+        "improvement": float(preference @ gain),
+        "failure": bool(np.any(gain < -tolerance)),
+        "goal": float(after[0]),
+        "goal_baseline": float(before[0]),
+        "pits": float(after[worst]),
+        "pits_baseline": float(before[worst]),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """One log: what the methods are given, and the truth that they are not."""
+
+    truth: MDP
+    baseline: Floats
+    before: Floats
+    model: Model
+    train_model: Model
+    safety: Dataset
+    delta: float
+    max_rounds: int
+
+    def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
+        """True returns [d] of the policies that the methods make for ``preference``."""
+        tests: dict[tuple[str, str], list[SafetyTest]] = {}
+        proposal: Floats | None = None
+        found: dict[str, Floats] = {}
+        for method in methods:
+            name, *words = method.split()
+            if name == "lagrangian":
+                mixture = lagrangian(self.model, self.baseline, preference=preference, eta=float(words[0]))
+                found[method] = mixture_return(self.truth, mixture)
+                continue
+            if name == "h-opt":
+                selection, estimator = words
+                comparison = "published" if selection == "published" else "paired"
+                if proposal is None:
+                    proposal = improve.adv_linearized(
+                        self.train_model, self.baseline, preference=preference, max_rounds=self.max_rounds
+                    ).policy
+                if (comparison, estimator) not in tests:
+                    tests[comparison, estimator] = self.candidates(proposal, comparison, estimator)
+                chosen = choose_candidate(tests[comparison, estimator], selection, preference)  # type: ignore[arg-type]
+                mix = 1.0 if chosen is None else chosen.mix
+                policy = (1.0 - mix) * proposal + mix * self.baseline
+            else:
+                policy = self.improved(name, words, preference)
+            found[method] = expected_return(self.truth, policy)
+        return found
+
+    def improved(self, name: str, words: list[str], preference: Floats) -> Floats:
+        """The policy of a method that uses all the data."""
+        common: dict[str, Any] = {"preference": preference, "max_rounds": self.max_rounds}
+        if name == "linearized":
+            return improve.linearized(self.model, self.baseline, **common).policy
+        if name == "adv-linearized":
+            return improve.adv_linearized(self.model, self.baseline, **common).policy
+        within_budget = {"s-opt": improve.s_opt, "soft-spibb": improve.soft_spibb}
+        if name not in within_budget:
+            raise ParameterError(f"the study knows no method {name!r}.")
+        return within_budget[name](self.model, self.baseline, epsilon=float(words[0]), **common).policy
+
+    def candidates(self, proposal: Floats, comparison: str, estimator: str) -> list[SafetyTest]:
+        """Tests of all mixtures of the proposal with the baseline, nearest the baseline first."""
+        rule = SafetyRule(
+            delta=self.delta,
+            zeta=np.zeros(self.before.size),
+            estimator=estimator,  # type: ignore[arg-type]
+            comparison=comparison,  # type: ignore[arg-type]
+        )
+        model = self.train_model
+        own = evaluate_policy(
+            self.safety,
+            self.baseline,
+            self.baseline,
+            estimator=rule.estimator,
+            model=model if estimator in NEEDS_MODEL else None,
+        ).per_trajectory
+        tests = []
+        for mix in sorted(MIXES, reverse=True):
+            candidate = (1.0 - mix) * proposal + mix * self.baseline
+            test = safety_test(candidate, self.baseline, self.safety, rule, model=model, baseline_terms=own)
+            tests.append(replace(test, mix=mix))
+        return tests
