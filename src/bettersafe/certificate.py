@@ -1,9 +1,10 @@
 """Certificates: what was tested, on what evidence, and whether the policy passed.
 
-Three kinds of evidence:
+Four kinds of evidence:
 
     "held-out"      a policy tested on episodes that it was not made from (`safety.safety_test`)
     "safety-test"   the test with which H-OPT chose its policy
+    "posterior"     nothing was held out: the probability, given all the data, that no objective loses (`bopt`)
     "theory"        nothing was held out: what the counts alone prove (`theory.proven_loss`), which is seldom much
 
 A *gain* is J_k(π) − J_k(π_b) with the sign that more is better, also where the objective is a cost: a gain of −0.2 on pain
@@ -24,13 +25,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe.bopt import posterior_passes
 from bettersafe.bounds import ASSUMPTIONS, is_finite_sample, lower_bound
 from bettersafe.errors import ParameterError, RunError, check_vector
-from bettersafe.evaluate import INDEPENDENT, NEEDS_MODEL
+from bettersafe.evaluate import INDEPENDENT, NEEDS_MODEL, evaluate_policy
 from bettersafe.safety import UNSUPPORTED_TOL, SafetyRule, SafetyTest, safety_test
 from bettersafe.theory import proposition_loss, proven_loss
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.bopt import BOpt, Candidate
     from bettersafe.counts import Counts
     from bettersafe.data import Dataset
     from bettersafe.hcpi import HOpt
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Grade = Literal["exact", "posterior", "finite-sample", "approximate"]
-Evidence = Literal["held-out", "safety-test", "theory"]
+Evidence = Literal["held-out", "safety-test", "posterior", "theory"]
 
 SCHEMA = "certificate/1"
 
@@ -135,17 +140,30 @@ class Theory:
         baseline_known: False where the baseline was estimated from the same data: then nothing is proven, and the figures
             are what would be if it were known.
         range_known: Whether rewards were declared to lie in a range; else the observed one is taken.
+        rewards_fixed: False where an objective was derived from the same counts: then its values are random too.
     """
 
     proofs: tuple[Proof, ...]
     delta: float
     baseline_known: bool
     range_known: bool
+    rewards_fixed: bool = True
+
+    @property
+    def rigorous(self) -> bool:
+        """Whether all that the proof asks for is known and not assumed."""
+        return self.baseline_known and self.range_known and self.rewards_fixed
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """In words."""
+        derived = (
+            ()
+            if self.rewards_fixed
+            else ("What is rare was told from the same counts, which the proof does not allow for.",)
+        )
         return (
+            *derived,
             "The logged state is all that matters for what happens next (Markov), and the process does not change.",
             "The baseline is known."
             if self.baseline_known
@@ -154,6 +172,35 @@ class Theory:
             if self.range_known
             else "Rewards never leave the range that was observed.",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Belief:
+    """What the posterior says of a policy under one set of priors.
+
+    Attributes:
+        priors: The set, in words.
+        p_safe: P(no objective loses more than ζ | data) under the neutral prior.
+        p_objective: The same of each objective alone, length d.
+        p_pessimistic: P(objective k does not lose | data) under the prior that is pessimistic for k, length d; empty where no
+            such prior was asked.
+        draws: Processes drawn under every prior.
+    """
+
+    priors: str
+    p_safe: float
+    p_objective: tuple[float, ...]
+    p_pessimistic: tuple[float, ...]
+    draws: int
+
+    def passes(self, delta: float) -> bool:
+        """Whether the chance of a loss, with the Monte-Carlo error added, is at most δ; NaN does not pass."""
+        return posterior_passes(self.p_safe, self.p_pessimistic, self.draws, delta)
+
+    @property
+    def error(self) -> float:
+        """Monte-Carlo standard error of ``p_safe``."""
+        return math.sqrt(max(self.p_safe * (1.0 - self.p_safe), 0.0) / self.draws)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +215,10 @@ class Certificate:
         assumptions: What it rests on, in words.
         delta: δ, the risk that was allowed.
         unsupported: Share of the policy's decisions that the baseline never takes; above 0 nothing can be promised.
+        blind: Why the data can't tell, whatever the bounds say; empty if it can.
         floors: Thresholds, if any were asked for.
         theory: What the counts alone prove, where it was computed.
+        beliefs: For "posterior": what decides, and then the same under other priors, to see how much hangs on them.
         diagnostics: What doubts the estimates (effective sample size and the like).
         settings: How it was tested.
         data: Digest, rows and episodes of the data the policy was "made_from" and "tested_on".
@@ -183,8 +232,10 @@ class Certificate:
     assumptions: tuple[str, ...]
     delta: float
     unsupported: float = 0.0
+    blind: str = ""
     floors: tuple[Floor, ...] = ()
     theory: Theory | None = None
+    beliefs: tuple[Belief, ...] = ()
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -196,14 +247,18 @@ class Certificate:
             raise ParameterError("a certificate needs at least one objective; got none.")
         if not self.assumptions:
             raise ParameterError("a certificate must say what it rests on; got no assumption.")
+        if (self.evidence == "posterior") != bool(self.beliefs):
+            raise ParameterError("a certificate has beliefs if, and only if, its evidence is the posterior.")
 
     @property
     def accepted(self) -> bool:
         """True when every objective passed, every threshold is kept and the data can tell; NaN does not pass."""
         return (
             all(finding.passed for finding in self.findings)
+            and all(belief.passes(self.delta) for belief in self.beliefs[:1])
             and all(floor.passed for floor in self.floors)
             and self.unsupported <= UNSUPPORTED_TOL
+            and not self.blind
         )
 
     @property
@@ -211,22 +266,42 @@ class Certificate:
         """The outcome in one or two sentences."""
         names = ", ".join(finding.objective for finding in self.findings)
         risk = f"with probability {100 * (1.0 - self.delta):.4g} %" + (
-            " (approximately)" if self.grade == "approximate" else ""
+            {"approximate": " (approximately)", "posterior": ", given the data and the priors,"}.get(self.grade, "")
         )
         if self.accepted:
             lost = [f"{f.objective} {f.zeta:.4g}" for f in self.findings if f.zeta > 0.0]
             but = f", but for an accepted loss of at most {', '.join(lost)}" if lost else ""
             kept = f" It keeps the thresholds on {', '.join(f.objective for f in self.floors)}." if self.floors else ""
             return f"Accepted: {risk} the policy is not worse than the baseline on any of: {names}{but}.{kept}"
-        if self.unsupported > UNSUPPORTED_TOL:
+        no = "No solution found: keep the baseline" if self.evidence == "safety-test" else "Keep the baseline"
+        if not self.unsupported <= UNSUPPORTED_TOL:
             return (
-                f"Keep the baseline: {100 * self.unsupported:.3g} % of the policy's decisions are ones that the baseline never"
+                f"{no}: {100 * self.unsupported:.3g} % of the policy's decisions are ones that the baseline never"
                 " takes, so its data can't tell what comes of them."
             )
+        if self.blind:
+            return f"{no}: the data can't tell what comes of this policy, for {self.blind}."
+        short = "; ".join(f"{f.objective} by {f.shortfall:.4g}" for f in self.floors if not f.passed)
         if self.evidence == "theory":
+            if short:
+                return (
+                    f"No solution found: nothing was held out, and by the counts alone the thresholds may be missed: {short}."
+                    " Test the policy with: bettersafe certify RUN HELD_OUT."
+                )
             return (
                 "Not certified: nothing was held out to test the policy on, and the counts alone don't prove it safe."
                 " Test it with: bettersafe certify RUN HELD_OUT."
+            )
+        if self.beliefs and not self.beliefs[0].passes(self.delta):
+            belief = self.beliefs[0]
+            chances = [
+                min(pair) for pair in zip(belief.p_objective, belief.p_pessimistic or belief.p_objective, strict=True)
+            ]
+            k = int(np.argmin(chances))
+            return (
+                f"Keep the baseline: given the data, the policy is no worse on every objective with probability"
+                f" {100 * belief.p_safe:.4g} %; the doubt is about {self.findings[k].objective}"
+                f" ({100 * (1.0 - chances[k]):.3g} % chance of a loss under the most pessimistic prior)."
             )
         missed = [f for f in self.findings if not f.passed]
         if missed:
@@ -235,8 +310,7 @@ class Certificate:
                 + (f" (a loss of {f.zeta:.4g} would be accepted)" if f.zeta > 0.0 else "")
                 for f in missed
             )
-            return f"Keep the baseline: a loss can't be ruled out {risk}: {worst}."
-        short = "; ".join(f"{f.objective} by {f.shortfall:.4g}" for f in self.floors if not f.passed)
+            return f"{no}: a loss can't be ruled out {risk}: {worst}."
         return f"No solution found: the policy is no worse than the baseline, but a threshold may be missed: {short}."
 
 
@@ -278,9 +352,8 @@ def certify(
     if floors_wanted.any():
         level = rule.delta / int(floors_wanted.sum())
         assert thresholds is not None
-        floors = _floors(
-            _names(held_out), np.asarray(thresholds, float), _baseline_bound(held_out, rule, level), test.bound, level
-        )
+        own = _baseline_bound(baseline, held_out, rule, level, model=model, folds=folds, seed=seed)
+        floors = _floors(_names(held_out), np.asarray(thresholds, float), own, test.bound, level)
     return _from_test(
         test, held_out, rule, full_delta, "held-out", baseline_known, floors=floors, folds=folds, seed=seed
     )
@@ -326,25 +399,81 @@ def certify_theory(
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
     if wanted.any():
-        # Hoeffding on the mean logged return; the proof and this bound share δ
+        # Hoeffding on the mean logged return; the proof and this bound share δ. Of episodes that were cut off the logged
+        # return says too little, and of derived objectives nothing
         level = theory.delta / int(wanted.sum())
         width = np.array([proof.return_range for proof in theory.proofs])
         error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
-        floors = _floors(
-            names, np.asarray(thresholds, float), counts.return_sum / counts.n_episodes - error, bound, level
-        )
+        mean = counts.return_sum / counts.n_episodes if counts.n_truncated == 0 else np.full(d, np.nan)
+        floors = _floors(names, np.asarray(thresholds, float), mean - error, bound, level)
     return Certificate(
         findings=tuple(
             Finding(objective=name, estimate=float(g), lower_bound=float(b), level=theory.delta, zeta=float(z))
             for name, g, b, z in zip(names, gain, bound, loss, strict=True)
         ),
         evidence="theory",
-        grade="finite-sample" if theory.baseline_known and theory.range_known else "approximate",
+        grade="finite-sample" if theory.rigorous else "approximate",
         assumptions=theory.assumptions,
         delta=theory.delta * (2.0 if floors else 1.0),
         floors=floors,
         theory=theory,
         settings={"bound": "counts"},
+    )
+
+
+def certify_posterior(
+    result: BOpt, candidate: Candidate, *, baseline_known: bool, others: Sequence[BOpt] = ()
+) -> Certificate:
+    """The certificate of a candidate that the posterior was asked about.
+
+    Args:
+        result: From `bopt.b_opt` or `bopt.judge`.
+        candidate: One of its candidates.
+        baseline_known: Whether the baseline is known, not estimated from the same data.
+        others: The same question under other priors (`bopt.sensitivity`), each about this one policy.
+    """
+
+    def belief(found: BOpt, of: Candidate) -> Belief:
+        return Belief(
+            priors="; ".join(found.priors),
+            p_safe=of.p_safe,
+            p_objective=tuple(of.p_objective.tolist()),
+            p_pessimistic=tuple(of.p_pessimistic.tolist()) if len(found.priors) > 1 else (),
+            draws=of.draws,
+        )
+
+    return Certificate(
+        findings=tuple(
+            Finding(
+                objective=name,
+                estimate=float(candidate.gain[k]),
+                lower_bound=float(candidate.least[k]),
+                level=result.delta,
+                zeta=float(result.zeta[k]),
+            )
+            for k, name in enumerate(result.objectives)
+        ),
+        evidence="posterior",
+        grade="posterior",
+        assumptions=(
+            "The logged state is all that matters for what happens next (Markov), and the process does not change.",
+            "What can happen after a decision is among what was seen to happen in that state under some decision.",
+            f"The priors: {'; '.join(result.priors)}.",
+            "The baseline is known."
+            if baseline_known
+            else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
+            "The preference may be changed after looking and the best policy for another one be taken from the same candidates:"
+            " what is believed of each policy does not depend on it. What is promised is about belief given this data, not about"
+            " how often such choices go wrong over many data sets.",
+        ),
+        delta=result.delta,
+        beliefs=(belief(result, candidate), *(belief(other, other.candidates[0]) for other in others)),
+        settings={"bound": "posterior", "draws": result.draws, "candidate": candidate.name},
+        diagnostics={
+            "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(result.objectives)},
+            "concentration": result.concentration,
+        },
+        seed=result.seed,
     )
 
 
@@ -358,6 +487,7 @@ def prove(
     delta: float,
     baseline_known: bool,
     reward_range: tuple[Floats, Floats] | None = None,
+    rewards_fixed: bool = True,
 ) -> Theory:
     """What the counts alone prove of ``policy`` [X, A]: Proposition 3.1 and the bound after the fact.
 
@@ -370,6 +500,7 @@ def prove(
         delta: δ.
         baseline_known: Whether the baseline is known, not estimated from the same data.
         reward_range: Rewards lie in [low, high], each [d]; the observed range if left out.
+        rewards_fixed: False where an objective was derived from the same counts.
     """
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
     loss = proven_loss(model, policy, baseline, delta=delta, reward_low=low, reward_high=high, n_rows=counts.n_rows)
@@ -388,6 +519,7 @@ def prove(
         delta=delta,
         baseline_known=baseline_known,
         range_known=reward_range is not None,
+        rewards_fixed=rewards_fixed,
     )
 
 
@@ -403,7 +535,8 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    finite = is_finite_sample(rule.bound) and baseline_known
+    cut_off = bool(np.any(~data.terminated[data.episode_ptr[1:] - 1]))
+    finite = is_finite_sample(rule.bound) and baseline_known and not cut_off
     return Certificate(
         findings=tuple(
             Finding(objective=name, estimate=float(e), lower_bound=float(b), level=test.level, zeta=float(z))
@@ -414,6 +547,7 @@ def _from_test(
         assumptions=_assumptions(data, rule, baseline_known),
         delta=delta,
         unsupported=test.unsupported,
+        blind=test.blind,
         floors=floors,
         settings={
             "estimator": rule.estimator,
@@ -480,11 +614,30 @@ def _floors(
     )
 
 
-def _baseline_bound(data: Dataset, rule: SafetyRule, level: float) -> Floats:
-    """A lower bound on J_k(π_b) from the logged returns, shape [d]."""
+def _baseline_bound(
+    baseline: Floats,
+    data: Dataset,
+    rule: SafetyRule,
+    level: float,
+    *,
+    model: Model | None,
+    folds: int | None,
+    seed: int,
+) -> Floats:
+    """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
     discount = np.array([objective.discount for objective in data.objectives])
-    step = np.arange(data.n_rows) - np.repeat(data.episode_ptr[:-1], np.diff(data.episode_ptr))
-    returns = np.add.reduceat(data.rewards * discount ** step[:, None], data.episode_ptr[:-1], axis=0)
+    needs = rule.estimator in NEEDS_MODEL
+    if not needs and np.any(~data.terminated[data.episode_ptr[1:] - 1]):
+        return np.full(discount.size, np.nan)
+    returns = evaluate_policy(
+        data,
+        baseline,
+        baseline,
+        estimator=rule.estimator,
+        model=model if needs else None,
+        folds=folds if needs else None,
+        rng=np.random.default_rng(seed),
+    ).per_trajectory
     if not is_finite_sample(rule.bound):
         return lower_bound(returns, level, method=rule.bound)
     if rule.return_range is not None:
@@ -521,6 +674,7 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
             {**vars(floor), "shortfall": floor.shortfall, "passed": floor.passed} for floor in certificate.floors
         ],
         "unsupported": certificate.unsupported,
+        "blind": certificate.blind,
         "assumptions": list(certificate.assumptions),
         "theory": None
         if theory is None
@@ -528,6 +682,7 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
             "delta": theory.delta,
             "baseline_known": theory.baseline_known,
             "range_known": theory.range_known,
+            "rewards_fixed": theory.rewards_fixed,
             "assumptions": list(theory.assumptions),
             "objectives": [
                 {
@@ -538,6 +693,10 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
                 for proof in theory.proofs
             ],
         },
+        "beliefs": [
+            {**vars(belief), "error": belief.error, "passes": belief.passes(certificate.delta)}
+            for belief in certificate.beliefs
+        ],
         "diagnostics": dict(certificate.diagnostics),
         "settings": dict(certificate.settings),
         "data": dict(certificate.data),
@@ -565,6 +724,7 @@ def certificate_from_json(document: Any, place: str) -> Certificate:
             assumptions=tuple(document["assumptions"]),
             delta=float(document["delta"]),
             unsupported=float(document["unsupported"]),
+            blind=str(document["blind"]),
             floors=tuple(_record(Floor, row) for row in document["thresholds"]),
             theory=None
             if theory is None
@@ -573,6 +733,17 @@ def certificate_from_json(document: Any, place: str) -> Certificate:
                 delta=float(theory["delta"]),
                 baseline_known=bool(theory["baseline_known"]),
                 range_known=bool(theory["range_known"]),
+                rewards_fixed=bool(theory["rewards_fixed"]),
+            ),
+            beliefs=tuple(
+                Belief(
+                    priors=row["priors"],
+                    p_safe=float(row["p_safe"]),
+                    p_objective=tuple(float(p) for p in row["p_objective"]),
+                    p_pessimistic=tuple(float(p) for p in row["p_pessimistic"]),
+                    draws=int(row["draws"]),
+                )
+                for row in document.get("beliefs", [])
             ),
             diagnostics=document["diagnostics"],
             settings=document["settings"],

@@ -96,9 +96,9 @@ class Evaluation:
         doubts = []
         if self.biased:
             doubts.append(f"it is biased on purpose ({self.biased})")
-        if self.ess < 0.02 * self.n_episodes or self.ess < 20.0:
+        if self.few_carry_it:
             doubts.append(f"only about {self.ess:.3g} of {self.n_episodes} episodes carry it")
-        if self.max_weight_share > 0.1:
+        if self.max_weight_share > max(0.1, 2.0 / self.n_episodes):
             doubts.append(f"one episode has {100 * self.max_weight_share:.0f} % of all weight")
         if self.estimator in ("is", "pdis", "wis", "cwpdis") and self._weights_are_off:
             doubts.append(
@@ -106,7 +106,7 @@ class Evaluation:
                 " data, or the policy does what was never seen"
             )
         if self.unsupported_mass > 0.01:
-            doubts.append(f"{100 * self.unsupported_mass:.2g} % of what the policy does was never seen")
+            doubts.append(f"{100 * self.unsupported_mass:.3g} % of what the policy does was never seen")
         if self.truncated_episodes and self.estimator in ("is", "pdis", "wis", "cwpdis"):
             doubts.append(f"{self.truncated_episodes} episodes were cut off and what came after is missing")
         return tuple(doubts)
@@ -121,6 +121,11 @@ class Evaluation:
             f"Can be used: about {self.ess:,.0f} of {self.n_episodes:,} episodes carry it, and {unseen} what the policy does was"
             " never seen."
         )
+
+    @property
+    def few_carry_it(self) -> bool:
+        """Whether the weights rest on too few episodes for the spread of the terms to be believed."""
+        return self.ess < max(0.02 * self.n_episodes, min(20.0, 0.5 * self.n_episodes))
 
     @property
     def _weights_are_off(self) -> bool:

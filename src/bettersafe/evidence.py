@@ -14,18 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe.bopt import judge
 from bettersafe.bounds import is_finite_sample
-from bettersafe.certificate import Certificate, certify
+from bettersafe.certificate import Certificate, certificate_json, certify
 from bettersafe.counts import count
 from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset, split
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows
 from bettersafe.logs.files import data_digest
-from bettersafe.model import estimate_model, logged_baseline
+from bettersafe.mdp import check_policy
+from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.pipeline import (
     ESTIMATED,
+    by_objective,
     check_ranges,
     diagnostics,
+    posterior_certificate,
     safety_rule,
     task_baseline,
     task_dataset,
@@ -35,6 +39,7 @@ from bettersafe.pipeline import (
 )
 from bettersafe.policies import in_vocabulary as policy_in_vocabulary
 from bettersafe.policies import read_policy
+from bettersafe.posterior import gather_outcomes
 from bettersafe.runs import Run, load_certificate, load_run, versions
 from bettersafe.task import Rare
 
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bettersafe.bounds import Bound
+    from bettersafe.counts import Counts
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
     from bettersafe.safety import Levels
@@ -97,27 +103,23 @@ def evidence_for_run(run: Run, data: str, *, columns: Columns | None = None) -> 
     dataset = in_vocabulary(own, states, actions)
     counts = count(dataset)
     new = visit_table(counts)
-    old = np.zeros_like(new)
-    old[np.ix_(np.searchsorted(states, run.state_labels), np.searchsorted(actions, run.action_labels))] = run.counts
+    old = _run_visits(run, dataset)
     known = run.info["baseline_source"] != ESTIMATED
     seen = old + new
     total = seen.sum(axis=1, keepdims=True)
     estimated = np.where(total > 0, seen / np.maximum(total, 1), 1.0 / actions.size)
+    given = run.info["baseline_source"].startswith("given")
     if known:
         baseline = policy_in_vocabulary(
             run.baseline, run.state_labels, run.action_labels, states, actions, elsewhere=estimated
         )
         if counts.baseline_prob is not None:
-            fresh = (new > 0) & (old == 0)  # the run could only guess these; the log has them
-            logged = logged_baseline(counts)
-            rows = np.any(fresh, axis=1)
-            baseline[rows] = np.where(fresh, logged, baseline)[rows]
-            baseline[rows] /= baseline[rows].sum(axis=1, keepdims=True)
+            baseline = _with_logged(baseline, counts, old > 0, trust_run=given)
     else:
         baseline = estimated
     policy = policy_in_vocabulary(run.policy, run.state_labels, run.action_labels, states, actions, elsewhere=baseline)
     strange = ~np.isin(states, run.state_labels)
-    if not run.info["baseline_source"].startswith("given"):  # in a state never acted in, the run's row was a guess
+    if not given:  # in a state never acted in, the run's row was a guess
         strange |= old.sum(axis=1) == 0
         fill = logged_baseline(counts) if known and counts.baseline_prob is not None else estimated
         baseline[strange] = fill[strange]
@@ -136,6 +138,37 @@ def evidence_for_run(run: Run, data: str, *, columns: Columns | None = None) -> 
         baseline_known=known,
         notes=tuple(notes),
     )
+
+
+def _with_logged(baseline: Floats, counts: Counts, tried: npt.NDArray[np.bool_], *, trust_run: bool) -> Floats:
+    """The run's known baseline [X, A] with what a new log says of pairs that the run never saw tried.
+
+    Where the run knows (``tried``, or everywhere if ``trust_run``), the log must agree. What is then left of a state's
+    probability goes evenly to the actions of which neither says anything.
+    """
+    assert counts.baseline_prob is not None
+    known = tried | trust_run
+    mine = known[counts.pair_state, counts.pair_action]
+    check_logged_baseline(
+        dataclasses.replace(
+            counts, baseline_prob=np.where(mine, counts.baseline_prob, baseline[counts.pair_state, counts.pair_action])
+        ),
+        baseline,
+    )
+    if trust_run:
+        return baseline
+    fresh = np.zeros(baseline.shape, dtype=bool)
+    fresh[counts.pair_state[~mine], counts.pair_action[~mine]] = True
+    table = baseline.copy()
+    table[counts.pair_state[~mine], counts.pair_action[~mine]] = counts.baseline_prob[~mine]
+    said = known | fresh
+    rows = np.any(fresh, axis=1)
+    left = np.maximum(1.0 - np.where(said, table, 0.0).sum(axis=1), 0.0)
+    share = left / np.maximum((~said).sum(axis=1), 1)
+    table[rows] = np.where(said, table, share[:, None])[rows]
+    return check_policy(
+        table, *table.shape, name="baseline of the run and the log", state_labels=counts.state_labels
+    ).copy()
 
 
 def evidence_for_policy(policy: str | Path, task: Task) -> Evidence:
@@ -177,6 +210,11 @@ def evaluate_saved(
         seed: Draws the folds.
     """
     data = evidence.dataset
+    if not 0.0 < delta < 1.0:
+        raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
+    folds = min(folds, data.n_episodes)
+    if folds < 2:  # of one episode nothing can be cross-fitted
+        estimators = tuple(estimator for estimator in estimators if estimator not in NEEDS_MODEL)
     needed = folds if any(estimator in NEEDS_MODEL for estimator in estimators) else None
     results = evaluate_many(
         data,
@@ -236,6 +274,16 @@ def certify_run(
     old = run.info.get("settings", {})
     evidence = evidence_for_run(run, data, columns=columns)
     held_out = evidence.dataset
+    if held_out.n_rows == made_from.get("rows") and np.array_equal(
+        visit_table(count(held_out)), _run_visits(run, held_out)
+    ):
+        raise RunError(
+            f"{data} has the same decisions as the log that the policy was made from, in another order or file; a test on it"
+            " promises nothing. Give episodes that were held out."
+        )
+    if held_out.n_episodes < 2:
+        raise RunError(f"{data} has one episode; a test needs at least 2, and many more to find anything.")
+    folds = min(folds, held_out.n_episodes)
     check_ranges(held_out.objectives, held_out.rewards.min(axis=0), held_out.rewards.max(axis=0))
     settings = _TestSettings(
         delta=old.get("delta", 0.1) if delta is None else delta,
@@ -266,12 +314,29 @@ def certify_run(
         seed=seed,
     )
     rows = evaluate_saved(dataclasses.replace(evidence, dataset=held_out), delta=settings.delta, folds=folds, seed=seed)
+    before = 0
+    if run.certificate is not None and run.certificate.evidence in ("held-out", "safety-test"):
+        before = int(run.certificate.settings.get("tested_before", 0)) + 1
+    again = (
+        (
+            f"The policy was tested {before} time{'s' if before > 1 else ''} before; to test until a test passes breaks the risk.",
+        )
+        if before
+        else ()
+    )
     return (
         dataclasses.replace(
             certificate,
+            assumptions=(*certificate.assumptions, *again),
             theory=None if run.certificate is None else run.certificate.theory,
             diagnostics=diagnostics(list(rows), rule.estimator),
-            settings={**dataclasses.asdict(settings), **certificate.settings, "notes": list(evidence.notes)},
+            settings={
+                **dataclasses.asdict(settings),
+                **certificate.settings,
+                "columns": None if columns is None else dataclasses.asdict(columns),
+                "tested_before": before,
+                "notes": list(evidence.notes),
+            },
             data={
                 "made_from": made_from,
                 "tested_on": {
@@ -298,6 +363,83 @@ class _TestSettings:
     estimator: Estimator
     bound: Bound
     levels: Levels
+
+
+def certify_run_posterior(
+    run: Run,
+    data: str,
+    *,
+    delta: float | None = None,
+    zeta: dict[str, float] | None = None,
+    draws: int = 200,
+    seed: int = 0,
+    columns: Columns | None = None,
+) -> Certificate:
+    """Ask the posterior of a log, which may be the one that the policy was made from, whether the policy is safe.
+
+    Args:
+        run: The run.
+        data: The log: a file or a glob.
+        delta: δ; the run's if left out.
+        zeta: Accepted loss by objective.
+        draws: Processes drawn under every prior.
+        seed: Of the draws.
+        columns: Which column is which, if not as in the run's log.
+    """
+    if not run.changed:
+        raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
+    old = run.info.get("settings", {})
+    evidence = evidence_for_run(run, data, columns=columns)
+    dataset = evidence.dataset
+    losses = {**old.get("zeta", {}), **(zeta or {})}
+    risk = old.get("delta", 0.1) if delta is None else delta
+    names = [objective.name for objective in dataset.objectives]
+    rules = {names.index(rare["name"]): Rare(**rare) for rare in old.get("derived", ())}
+    visits = _run_visits(run, dataset)
+    known = {k: np.where(visits < rare.below, rare.reward, 0.0) for k, rare in rules.items()}
+    outcomes = gather_outcomes(dataset, known_rewards=known)
+    model = estimate_model(dataset, baseline=evidence.baseline)
+    asked: dict[str, Any] = {
+        "delta": risk,
+        "zeta": by_objective(losses, run.objectives, "zeta", otherwise=0.0),
+        "draws": draws,
+        "seed": seed,
+    }
+    found = judge([evidence.policy], outcomes, evidence.baseline, model=model, names=["the run's policy"], **asked)
+    certificate = posterior_certificate(
+        found, found.candidates[0], outcomes, evidence.baseline, model, evidence.baseline_known, asked
+    )
+    return dataclasses.replace(
+        certificate,
+        theory=None if run.certificate is None else run.certificate.theory,
+        settings={
+            **certificate.settings,
+            "zeta": losses,
+            "columns": None if columns is None else dataclasses.asdict(columns),
+            "notes": list(evidence.notes),
+        },
+        data={
+            "made_from": dict(run.info.get("data", {})),
+            "tested_on": {
+                "path": data,
+                "sha256": data_digest(data),
+                "rows": dataset.n_rows,
+                "episodes": dataset.n_episodes,
+            },
+        },
+        versions=versions(),
+    )
+
+
+def _run_visits(run: Run, dataset: Dataset) -> npt.NDArray[np.int64]:
+    """The run's n(x,a) over the dataset's states and actions, shape [X, A]."""
+    table = np.zeros((dataset.n_states, dataset.n_actions), dtype=np.int64)
+    x, a = (
+        np.searchsorted(whole, own)
+        for whole, own in ((dataset.state_labels, run.state_labels), (dataset.action_labels, run.action_labels))
+    )
+    table[np.ix_(x, a)] = run.counts
+    return table
 
 
 def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
@@ -329,6 +471,53 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
     if data_digest(data) != tested["sha256"]:
         raise RunError(f"{data} is not the log that the policy was tested on: its digest differs.")
     settings = certificate.settings
+    if certificate.evidence == "posterior":
+        again = certify_run_posterior(
+            run,
+            data,
+            delta=certificate.delta,
+            zeta=settings["zeta"],
+            draws=settings["draws"],
+            seed=certificate.seed or 0,
+            columns=None if settings["columns"] is None else Columns(**settings["columns"]),
+        )
+    else:
+        again = _certify_again(run, data, certificate)
+    same = (
+        "evidence",
+        "grade",
+        "delta",
+        "objectives",
+        "thresholds",
+        "unsupported",
+        "blind",
+        "beliefs",
+        "verdict",
+        "accepted",
+    )
+    old, new = (certificate_json(each) for each in (certificate, again))
+    for key in same:
+        if not _alike(old[key], new[key]):
+            raise RunError(
+                f"the test made again gives another result: {key} is {new[key]}, where the certificate says {old[key]}."
+            )
+    if set(new["assumptions"]) - set(old["assumptions"]):
+        raise RunError("the test made again rests on assumptions that the certificate does not name.")
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two JSON values are the same but for rounding."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return bool(np.isclose(a, b, rtol=1e-6, atol=1e-9))
+    return bool(a == b)
+
+
+def _certify_again(run: Run, data: str, certificate: Certificate) -> Certificate:
+    settings = certificate.settings
     again, _ = certify_run(
         run,
         data,
@@ -340,11 +529,6 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
         levels=settings["levels"],
         folds=settings["folds"] or 5,
         seed=certificate.seed or 0,
+        columns=None if settings["columns"] is None else Columns(**settings["columns"]),
     )
-    for old, new in zip(certificate.findings, again.findings, strict=True):
-        same = np.isclose([old.estimate, old.lower_bound], [new.estimate, new.lower_bound], rtol=1e-6, atol=1e-9)
-        if old.objective != new.objective or not np.all(same):
-            raise RunError(
-                f"the test made again gives another result on {new.objective}: a gain of at least {new.lower_bound:.6g}, where the"
-                f" certificate says {old.lower_bound:.6g}."
-            )
+    return again

@@ -12,8 +12,8 @@ Which of those that pass is returned, and what δ then means, depends on ``selec
                   having looked ten times: fails more often than δ says.
     "published"   as the published code: the best λ-weighted *lower bound* among those that pass.
 
-Candidates play only what the baseline plays: in a state where the proposal would do otherwise, nothing in the data
-could tell what comes of it, and the baseline's row is kept.
+Candidates raise only what the training part has seen tried: in a state where the proposal would do otherwise, nothing in the
+data could tell what comes of it, and the baseline's row is kept (``seen_only=False`` leaves that out, as published).
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class HOpt:
                 "No solution found: training proposed nothing better than the baseline, so there was nothing to test."
             )
         nearest = self.tests[0]
+        if nearest.blind:
+            return f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.blind}."
         short = nearest.bound + nearest.zeta
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (
@@ -119,6 +121,7 @@ def h_opt(
     return_range: Range | None = None,
     model: Model | None = None,
     control: Model | None = None,
+    seen_only: bool = True,
     progress: Progress | None = None,
 ) -> HOpt:
     """Improve by proposal and test.
@@ -140,6 +143,7 @@ def h_opt(
         return_range: For is with a finite-sample bound: discounted returns lie in [low, high], each [d].
         model: The model of the training part, if it is there already.
         control: Model for dr and wdr, if another one; of the training part too.
+        seen_only: Whether candidates may raise only what the training part has.
         progress: Called after every round of the proposal's policy iteration.
     """
     check_choice("selection", selection, SELECTIONS)
@@ -160,7 +164,9 @@ def h_opt(
         reward_range=reward_range,
         return_range=return_range,
     )
-    proposal = _within_support(adv_linearized(fitted, base, preference=weights, progress=progress), fitted)
+    proposal = adv_linearized(fitted, base, preference=weights, progress=progress)
+    if seen_only:
+        proposal = _where_seen(proposal, fitted)
 
     tests: list[SafetyTest] = []
     if proposal.changed.size:
@@ -185,7 +191,7 @@ def h_opt(
             policy=policy,
             policy_return=expected_return(fitted.mdp, policy),
             distance=np.abs(policy - base).sum(axis=1),
-            budget_used=(1.0 - mix) * proposal.budget_used,
+            budget_used=(1.0 - mix) * proposal.budget_used if mix < 1.0 else np.zeros_like(proposal.budget_used),
         ),
         mix=mix,
         tests=tuple(tests),
@@ -206,9 +212,13 @@ def choose_candidate(tests: Sequence[SafetyTest], selection: Selection, preferen
     return passing[int(np.argmax(score))] if passing else None
 
 
-def _within_support(proposal: Improvement, model: Model) -> Improvement:
-    """The proposal with the baseline's row in states where it would play what the baseline never plays."""
-    outside = np.any((proposal.policy > 0.0) & (proposal.baseline <= 0.0), axis=1)
+def _where_seen(proposal: Improvement, model: Model) -> Improvement:
+    """The proposal with the baseline's row in states where it would raise what was never tried or the baseline never plays."""
+    seen = np.zeros(proposal.policy.shape, dtype=bool)
+    tried = model.counts > 0
+    seen[model.mdp.pair_state[tried], model.mdp.pair_action[tried]] = True
+    seen &= proposal.baseline > 0.0
+    outside = np.any((proposal.policy > proposal.baseline) & ~seen, axis=1)
     if not np.any(outside):
         return proposal
     policy = np.where(outside[:, None], proposal.baseline, proposal.policy)

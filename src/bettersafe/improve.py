@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Method = Literal["s-opt", "soft-spibb", "adv-linearized", "linearized", "h-opt"]
-METHODS: tuple[Method, ...] = ("s-opt", "soft-spibb", "adv-linearized", "linearized", "h-opt")
+Method = Literal["s-opt", "soft-spibb", "adv-linearized", "linearized", "h-opt", "b-opt"]
+METHODS: tuple[Method, ...] = ("s-opt", "b-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
 
 FIRST_TOL = 1e-8
 """Backward error that the second round's evaluation aims at."""

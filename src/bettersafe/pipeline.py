@@ -2,7 +2,7 @@
 
 Nothing held out: the log is counted where it lies, whatever its size, and the certificate is what the counts prove.
 A share held out (always with H-OPT): the log is read into memory and split by episode; the policy is made from one part and
-tested on the other.
+tested on the other. B-OPT: the log is read into memory, and all of it is used for both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe import improve
-from bettersafe.certificate import Certificate, certify, certify_h_opt, certify_theory, prove, return_range
+from bettersafe.bopt import b_opt, sensitivity
+from bettersafe.certificate import (
+    Certificate,
+    certify,
+    certify_h_opt,
+    certify_posterior,
+    certify_theory,
+    prove,
+    return_range,
+)
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
 from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, reward_ranges, split, user_sign
 from bettersafe.errors import DataError, ParameterError, did_you_mean
@@ -24,12 +33,15 @@ from bettersafe.hcpi import h_opt
 from bettersafe.logs.files import data_digest
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.policies import policy_actions, read_policy
+from bettersafe.posterior import gather_outcomes
 from bettersafe.runs import Run, make_run, versions
 from bettersafe.safety import SafetyRule
 
 if TYPE_CHECKING:
+    from bettersafe.bopt import BOpt, Candidate
     from bettersafe.data import Columns, Labels
     from bettersafe.model import Model
+    from bettersafe.posterior import Outcomes
     from bettersafe.task import Rare, Task
 
 Floats = npt.NDArray[np.float64]
@@ -85,6 +97,8 @@ def task_thresholds(threshold: dict[str, float], objectives: tuple[Objective, ..
     if not threshold:
         return None
     given = by_objective(threshold, objectives, "threshold", otherwise=np.nan)
+    if not all(np.isfinite(value) for value in threshold.values()):
+        raise ParameterError(f"thresholds must be finite numbers; got {threshold}.")
     return np.array([user_sign(o, value) for o, value in zip(objectives, given, strict=True)])
 
 
@@ -120,6 +134,8 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
     if task.share > 0.0:
         return _run_held_out(task, progress)
+    if task.method == "b-opt":
+        return _run_posterior(task, progress)
     counts = task_counts(task)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
@@ -137,6 +153,7 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
             delta=task.delta if thresholds is None else task.delta / 2.0,
             baseline_known=source != ESTIMATED,
             reward_range=reward_ranges(counts.objectives),
+            rewards_fixed=not task.derived,
         )
         zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
         gain = result.policy_return - result.baseline_return
@@ -175,6 +192,7 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
             bound=task.bound,
             selection=task.selection,
             levels=task.levels,
+            comparison=task.comparison,
             reward_range=rule.reward_range,
             return_range=rule.return_range,
             model=model,
@@ -211,6 +229,7 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
             delta=task.delta,
             baseline_known=known,
             reward_range=rule.reward_range,  # type: ignore[arg-type]
+            rewards_fixed=not task.derived,
         )
         certificate = dataclasses.replace(
             certificate,
@@ -221,6 +240,49 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
         tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
         certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
     return _run(task, result, model, counts, source, certificate, rows, status)
+
+
+def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
+    """Make candidates from all the data, and ask the posterior which of them to trust."""
+    dataset = task_dataset(task)
+    check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
+    counts = _with_derived(count(dataset), task.derived)
+    baseline, source = task_baseline(task, counts)
+    known = source != ESTIMATED
+    model = _model(task, counts, baseline)
+    outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
+    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
+    asked: dict[str, Any] = {"delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed}
+    preference = np.array([objective.weight for objective in counts.objectives])
+    found = b_opt(outcomes, model, baseline, preference=preference, progress=progress, **asked)
+    certificate = None
+    if found.candidates:
+        certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)
+    return _run(task, found.improvement, model, counts, source, certificate, status={"status": found.reason})
+
+
+def posterior_certificate(
+    found: BOpt,
+    candidate: Candidate,
+    outcomes: Outcomes,
+    baseline: Floats,
+    model: Model,
+    known: bool,
+    asked: dict[str, Any],
+) -> Certificate:
+    """The certificate of a candidate, with what other priors say of it."""
+    others = sensitivity(candidate.policy, outcomes, baseline, model=model, **asked)
+    return certify_posterior(found, candidate, baseline_known=known, others=others)
+
+
+def task_outcomes(
+    dataset: Dataset, visits: npt.NDArray[np.int64], derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
+) -> Outcomes:
+    """The log in the form that the posterior needs; derived objectives are rules on pairs, so known."""
+    rows = with_derived_rows(dataset, visits, derived, objectives)
+    names = [objective.name for objective in rows.objectives]
+    known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
+    return gather_outcomes(rows, known_rewards=known)
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from bettersafe.certificate import certificate_json
@@ -23,7 +23,7 @@ from bettersafe.data import user_sign
 from bettersafe.runs import largest_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bettersafe.certificate import Certificate
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bettersafe.description import Description
     from bettersafe.improve import Progress, Round
     from bettersafe.runs import Run
+    from bettersafe.studies.catalogue import Entry
 
 
 def _console() -> Console:
@@ -58,6 +59,38 @@ def working(text: str) -> Iterator[Progress]:
             bar.update(line, description=f"Improving: round {done.number}, largest gain {done.gain:.3g}")
 
         yield progress
+
+
+@contextmanager
+def counting(text: str) -> Iterator[Callable[[int, int, float | None], None]]:
+    """A bar on stderr for work of known size, shown on terminals only; yields the callback (done, total, seconds left)."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task(text, total=None, left="")
+
+        def progress(done: int, total: int, seconds: float | None) -> None:
+            left = (
+                ""
+                if seconds is None
+                else f"about {seconds / 60:.0f} min left"
+                if seconds > 90
+                else f"{seconds:.0f} s left"
+            )
+            bar.update(line, completed=done, total=total, left=left)
+
+        yield progress
+
+
+def print_studies(catalogue: Mapping[str, Entry]) -> None:
+    """The list of studies."""
+    console = _console()
+    table = _table()
+    for column in ("id", "about", "full size"):
+        table.add_column(column)
+    for study_id, entry in catalogue.items():
+        table.add_row(study_id, escape(entry.about), f"{entry.full} {entry.unit}")
+    console.print(table)
 
 
 def print_json(document: Any) -> None:
@@ -155,7 +188,9 @@ def print_run(run: Run, changes: int) -> None:
         style="dim",
         highlight=False,
     )
-    if run.certificate is not None:
+    if run.certificate is not None and run.certificate.floors:
+        print_certificate(run.certificate, run.objectives)
+    elif run.certificate is not None:
         _print_theory(console, run.certificate, run.objectives)
 
 
@@ -188,6 +223,30 @@ def print_certificate(certificate: Certificate, objectives: tuple[Objective, ...
             "[green]passed[/]" if finding.passed else "[bold red]not passed[/]",
         )
     console.print(table)
+    if certificate.beliefs:
+        table = _table("Probability that it is no worse, given the data")
+        for column in (
+            "priors",
+            "all objectives",
+            *(titles.get(f.objective, f.objective) for f in certificate.findings),
+        ):
+            table.add_column(column, justify="left" if column == "priors" else "right")
+        table.add_column("")
+        for place, belief in enumerate(certificate.beliefs):
+            name = belief.priors.split(";")[0] if place else "as used"
+            each = [
+                f"{100 * p:.4g} %"
+                + (f" (pessimistic {100 * belief.p_pessimistic[k]:.4g} %)" if belief.p_pessimistic else "")
+                for k, p in enumerate(belief.p_objective)
+            ]
+            passes = belief.passes(certificate.delta)
+            table.add_row(
+                name,
+                f"{100 * belief.p_safe:.4g} ± {100 * belief.error:.2g} %",
+                *each,
+                "[green]passes[/]" if passes else "[bold red]does not pass[/]",
+            )
+        console.print(table)
     if certificate.floors:
         table = _table("Thresholds")
         for column in ("objective", "wanted", "guaranteed", "shortfall"):
@@ -205,7 +264,7 @@ def print_certificate(certificate: Certificate, objectives: tuple[Objective, ...
             )
         console.print(table)
     settings = certificate.settings
-    if certificate.evidence != "theory":
+    if certificate.evidence in ("held-out", "safety-test"):
         tested = certificate.data.get("tested_on", {})
         console.print(
             f"Tested on {_count(int(tested.get('episodes', 0)), 'episode')} that the policy was not made from; estimator"
@@ -251,31 +310,35 @@ def print_evaluation(rows: Sequence[dict[str, Any]], objectives: tuple[Objective
     console.print()
     names = list(dict.fromkeys(row["estimator"] for row in rows))
     table = _table(f"Expected return, with {100 * rows[0]['level']:.3g} % intervals ({rows[0]['interval']})")
-    table.add_column("estimator")
+    doubts = _table("What doubts it")
+    table.add_column("estimator", no_wrap=True)
     for objective in objectives:
-        table.add_column(
-            _objective_name(objective) + (", lower is better" if objective.lower_is_better else ""), justify="right"
-        )
-    for column in ("effective episodes", "mean weight", "largest", "never seen", "usable"):
-        table.add_column(column, justify="right")
+        title = _objective_name(objective) + (", lower is better" if objective.lower_is_better else "")
+        table.add_column(title, justify="right")
+    doubts.add_column("estimator", no_wrap=True)
+    for column in ("effective episodes", "mean weight", "largest", "never seen", "episodes with unseen", "usable"):
+        doubts.add_column(column, justify="right")
     for name in names:
         own = [row for row in rows if row["estimator"] == name]
-        first = own[0]
-        weighted = name not in ("logged", "model")
         cells = [
             _format(row["value"]) + ("" if math.isnan(row["low"]) else f"  [{row['low']:.4g}, {row['high']:.4g}]")
             for row in own
         ]
-        table.add_row(
-            "the baseline, as logged" if name == "logged" else name,
-            *(escape(cell) for cell in cells),
+        table.add_row("as logged" if name == "logged" else name, *(escape(cell) for cell in cells))
+        if name == "logged":
+            continue
+        first, weighted = own[0], name != "model"
+        doubts.add_row(
+            name,
             f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "",
             f"{first['mean_weight']:.3g}" if weighted else "",
             f"{first['largest_weight']:.3g}" if weighted else "",
-            f"{100 * first['unsupported_share']:.2g} %" if name != "logged" else "",
-            "" if name == "logged" else ("[green]yes[/]" if first["usable"] else "[yellow]no[/]"),
+            f"{100 * first['unsupported_share']:.3g} %",
+            f"{first['unsupported_episodes']:,}",
+            "[green]yes[/]" if first["usable"] else "[yellow]no[/]",
         )
     console.print(table)
+    console.print(doubts)
     by_text: dict[str, list[str]] = {}
     for row in rows:
         if row["estimator"] != "logged" and row["estimator"] not in by_text.setdefault(row["trust"], []):

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from bettersafe.certificate import Certificate, certificate_from_json, certificate_json
 from bettersafe.data import Labels, Objective, label_array, user_sign
-from bettersafe.errors import RunError
+from bettersafe.errors import BettersafeError, RunError
 from bettersafe.policies import read_saved_policy, write_policy
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ INFO_FIELDS = (
     "states_changed", "states_kept", "mean_moved", "largest_moved", "baseline_source",
 )  # fmt: skip
 """What `show` prints, so what a run must have."""
+INFO_TYPES: dict[str, Any] = {
+    "status": str, "method": str, "preference": list, "epsilon": int | float | str, "delta": int | float,
+    "error_kind": str, "engine": str, "rounds": int, "gap": int | float | str, "n_states": int, "states_changed": int,
+    "states_kept": list, "mean_moved": int | float, "largest_moved": int | float, "baseline_source": str, "notes": list,
+    "settings": dict, "data": dict,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +231,7 @@ def save_certificate(folder: Path, certificate: Certificate, evaluation: tuple[d
     document = {
         **certificate_json(certificate),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "run_sha256": file_digest(folder / "run.json"),
         "policy_sha256": file_digest(folder / "policy.parquet"),
         "evaluation_sha256": file_digest(target) if evaluation else None,
     }
@@ -245,12 +252,13 @@ def load_certificate(folder: str | Path) -> Certificate | None:
     if not isinstance(document, dict) or document.pop("sha256", None) != _document_digest(document):
         raise RunError(f"{file} is not as it was saved: its digest does not agree with its content.")
     certificate = certificate_from_json(document, str(file))
-    for name in ("policy", "evaluation"):
-        beside, digest = folder / f"{name}.parquet", document.get(f"{name}_sha256")
-        if digest is not None and not (beside.is_file() and file_digest(beside) == digest):
+    for name in ("run.json", "policy.parquet", "evaluation.parquet"):
+        beside, digest = folder / name, document.get(f"{Path(name).stem}_sha256")
+        if digest is None and name != "evaluation.parquet":
+            raise RunError(f"{file} does not say which {name} it is about.")
+        there = file_digest(beside) if beside.is_file() else None
+        if there != digest:
             raise RunError(f"{beside} is not the file that {file.name} is about.")
-        if digest is None and name == "policy":
-            raise RunError(f"{file} does not say which policy it is about.")
     return certificate
 
 
@@ -261,6 +269,8 @@ def write_evaluation(path: str | Path, rows: Sequence[dict[str, Any]]) -> None:
     import pyarrow.parquet as pq
 
     target = Path(path)
+    if target.suffix.lower() not in (".parquet", ".csv"):
+        raise RunError(f"estimates are written as .parquet or .csv; got {target.name}.")
     table = pa.Table.from_pylist(list(rows))
     work = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -318,13 +328,18 @@ def load_run(path: str | Path) -> Run:
         objectives = tuple(Objective(**{name: row[name] for name in OBJECTIVE_FIELDS}) for row in rows)
         returns = [[user_sign(o, row[key]) for o, row in zip(objectives, rows, strict=True)] for key in RETURN_FIELDS]
         missing = [key for key in INFO_FIELDS if key not in document]
-    except (KeyError, TypeError) as error:
+        actions = label_array(np.array(names))
+    except KeyError as error:
         raise RunError(f"{file} is not complete: it lacks {error}.") from None
+    except (TypeError, ValueError, AttributeError, BettersafeError) as error:
+        raise RunError(f"{file} is not as it was saved: {error}.") from None
     if missing:
         raise RunError(f"{file} is not complete: it lacks {', '.join(missing)}.")
+    wrong = [key for key, kind in INFO_TYPES.items() if key in document and not isinstance(document[key], kind)]
+    if wrong or not all(isinstance(text, str) for o in objectives for text in (o.name, o.title, o.unit)):
+        raise RunError(f"{file} is not as it was saved: {', '.join(wrong) or 'a name'} has another type.")
     if not policy_file.is_file() or file_digest(policy_file) != digest:
         raise RunError(f"{policy_file} is not the file that this run was saved with.")
-    actions = label_array(np.array(names))
     states, policy, baseline, counts = read_saved_policy(policy_file, actions)
     return Run(
         policy=policy,

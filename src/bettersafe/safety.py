@@ -12,7 +12,9 @@
 the verdict when the policy was fixed without this data (an unsafe policy must pass the test of the very objective that it
 violates).
 
-A policy that plays what the baseline never plays can't be judged from the baseline's data: it does not pass.
+What the data can't tell does not pass: a policy that plays what the baseline never plays; and with an approximate bound, which
+believes the spread of the terms, also one that raises what was never seen tried, one whose weights rest on a few episodes, and
+one for which all terms are the same (it changes nothing where the data goes).
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ Range = tuple[npt.ArrayLike, npt.ArrayLike]
 
 UNSUPPORTED_TOL = 1e-9
 """Share of a policy's decisions that may lie where the baseline never goes, for rounding."""
+
+UNSEEN_TOL = 0.01
+"""Share of a policy's decisions that may be raised where nothing was seen, with an approximate bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +121,9 @@ class SafetyTest:
         level: δ_k of each bound.
         zeta: Accepted loss, shape [d].
         unsupported: Share of the policy's decisions, over the states of the data, that the baseline never takes.
+        unseen: Share of them that the policy takes more often than the baseline and that no data has; 0 where the bound does
+            not mind.
+        thin: Whether the weights rest on too few episodes; False where the bound does not mind.
         mix: The baseline's share of the policy, where it is a candidate of H-OPT.
     """
 
@@ -124,12 +132,23 @@ class SafetyTest:
     level: float
     zeta: Floats
     unsupported: float
+    unseen: float = 0.0
+    thin: bool = False
     mix: float = 0.0
 
     @property
     def passed(self) -> bool:
         """Whether every bound is at least −ζ_k; NaN does not pass, nor does what the data can't tell."""
-        return bool(np.all(self.bound >= -self.zeta)) and self.unsupported <= UNSUPPORTED_TOL
+        return bool(np.all(self.bound >= -self.zeta)) and not self.blind
+
+    @property
+    def blind(self) -> str:
+        """Why the data can't tell, in words; empty if it can."""
+        if not self.unsupported <= UNSUPPORTED_TOL:
+            return f"{100 * self.unsupported:.3g} % of its decisions are ones that the baseline never takes"
+        if not self.unseen <= UNSEEN_TOL:
+            return f"{100 * self.unseen:.3g} % of its decisions are ones that no data has"
+        return "its weights rest on too few episodes" if self.thin else ""
 
 
 def safety_test(
@@ -162,6 +181,7 @@ def safety_test(
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
     )
+    unseen, thin = 0.0, False
     if is_finite_sample(rule.bound):
         if tuning is None:
             raise ParameterError(
@@ -173,14 +193,37 @@ def safety_test(
         bound = lower_bound(terms, rule.level, method=rule.bound, low=low, cap=cap)
     else:
         bound = lower_bound(terms, rule.level, method=rule.bound)
-    beyond = np.where(baseline > 0.0, 0.0, policy).sum(axis=1)
+        bound[np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))] = -np.inf
+        unseen = unseen_share(policy, baseline, safety, model)
+        thin = evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it
     return SafetyTest(
         estimate=terms.mean(axis=0),
         bound=bound,
         level=rule.level,
         zeta=rule.zeta,
-        unsupported=float(beyond[safety.states].mean()),
+        unsupported=unsupported_share(policy, baseline, safety),
+        unseen=unseen,
+        thin=thin,
     )
+
+
+def unseen_share(policy: Floats, baseline: Floats, data: Dataset, model: Model | None) -> float:
+    """Share of decisions, over the states of the data, that the policy takes more often than the baseline does, and that
+    neither the data nor the model's has.
+    """
+    seen = np.zeros(policy.shape, dtype=bool)
+    seen[data.states, data.actions] = True
+    if model is not None:
+        tried = model.counts > 0
+        seen[model.mdp.pair_state[tried], model.mdp.pair_action[tried]] = True
+    raised = np.where(seen, 0.0, np.maximum(policy - baseline, 0.0)).sum(axis=1)
+    return float(raised[data.states].mean())
+
+
+def unsupported_share(policy: Floats, baseline: Floats, data: Dataset) -> float:
+    """Share of the policy's decisions, over the states of the data, that the baseline never takes."""
+    beyond = np.where(baseline > 0.0, 0.0, policy).sum(axis=1)
+    return float(beyond[data.states].mean())
 
 
 def paired_terms(
@@ -195,7 +238,7 @@ def paired_terms(
     baseline_terms: Floats | None = None,
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
-    if is_finite_sample(rule.bound) and rule.estimator == "pdis":
+    if is_finite_sample(rule.bound):
         data = _shifted(data, rule)
     seed = None if rng is None else int(rng.integers(2**63))  # both policies with the same folds
 
@@ -219,16 +262,29 @@ def paired_terms(
 
 
 def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:
-    """The same log with the least reward taken off every step, those after the end included (in one sum, at the end).
+    """The same log with returns or rewards moved up so that no weighted term is negative.
 
-    Then no per-decision term is negative. The expected weight of a step is 1, so the difference keeps its mean.
+    is: the least return is taken off once, at the first step: ρ(G − low). pdis: the least reward is taken off every step,
+    those after the end included (where the reward is 0; in one sum, at the end). The expected weight of a step is 1, so the
+    difference of policy and baseline keeps its mean.
     """
-    assert rule.reward_range is not None
     discount = np.array([objective.discount for objective in data.objectives])
-    low = np.asarray(rule.reward_range[0], dtype=np.float64)
-    rewards = data.rewards - low
-    rewards[data.episode_ptr[1:] - 1] -= low * discount / (1.0 - discount)
+    rewards = data.rewards.copy()
+    if rule.estimator == "is":
+        assert rule.return_range is not None
+        rewards[data.episode_ptr[:-1]] -= np.asarray(rule.return_range[0], dtype=np.float64)
+    else:
+        low, _ = _step_range(rule)
+        rewards -= low
+        rewards[data.episode_ptr[1:] - 1] -= low * discount / (1.0 - discount)
     return replace(data, rewards=rewards)
+
+
+def _step_range(rule: SafetyRule) -> tuple[Floats, Floats]:
+    """Lowest and highest reward of any step, those after the end (0) included, each [d]."""
+    assert rule.reward_range is not None
+    low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.reward_range)
+    return np.minimum(low, 0.0), np.maximum(high, 0.0)
 
 
 def _least(data: Dataset, rule: SafetyRule) -> Floats:
@@ -237,7 +293,6 @@ def _least(data: Dataset, rule: SafetyRule) -> Floats:
         assert rule.return_range is not None
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)
         return np.asarray(low - high)
-    assert rule.reward_range is not None
-    low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.reward_range)
+    low, high = _step_range(rule)
     discount = np.array([objective.discount for objective in data.objectives])
     return np.asarray((low - high) / (1.0 - discount))

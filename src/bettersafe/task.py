@@ -1,7 +1,7 @@
 """A task: where the data is, what is wanted, and how careful to be. A TOML file or command-line options say the same.
 
 data = "visits.parquet"            # file or glob, relative to the task file
-method = "s-opt"                   # s-opt | h-opt | soft-spibb | adv-linearized | linearized
+method = "s-opt"                   # s-opt | auto (b-opt) | h-opt | soft-spibb | adv-linearized | linearized
 epsilon = 0.1
 delta = 0.1
 hold_out = 0.3                     # share of episodes that the policy is tested on
@@ -39,7 +39,7 @@ from bettersafe.errors import ParameterError, check_choice, check_epsilon, check
 from bettersafe.evaluate import ESTIMATORS, Estimator
 from bettersafe.hcpi import SELECTIONS, Selection
 from bettersafe.model import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
-from bettersafe.safety import LEVELS, Levels
+from bettersafe.safety import COMPARISONS, LEVELS, Comparison, Levels
 
 H_OPT_SHARE = 0.3
 """Share of episodes that H-OPT tests on, if not said otherwise: the published one."""
@@ -72,7 +72,7 @@ class Task:
         columns: Which column is which.
         derived: Objectives made from the counts.
         baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
-        method: "s-opt", "h-opt", "soft-spibb", "adv-linearized" or "linearized".
+        method: "s-opt", "b-opt" (also called "auto"), "h-opt", "soft-spibb", "adv-linearized" or "linearized".
         epsilon: Budget of S-OPT and Soft-SPIBB.
         delta: Risk: in the error function, and of accepting a policy that is worse on some objective.
         error_kind: "q" or "l1".
@@ -85,7 +85,9 @@ class Task:
         estimator: Off-policy estimator of the test.
         bound: Lower bound of the test.
         selection: Rule of H-OPT.
+        draws: Processes that B-OPT draws under every prior.
         levels: How the test gives δ to the objectives.
+        comparison: What H-OPT's test compares with.
         seed: Draws what is held out.
     """
 
@@ -108,24 +110,32 @@ class Task:
     bound: Bound = "t"
     selection: Selection = "sequential"
     levels: Levels = "split"
+    comparison: Comparison = "paired"
+    draws: int = 200
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, improve.METHODS)
+        if str(self.method) == "auto":
+            object.__setattr__(self, "method", "b-opt")
+        check_choice("method", self.method, ("auto", *improve.METHODS))
         check_choice("estimator", self.estimator, [e for e in ESTIMATORS if e != "model"])
         check_choice("bound", self.bound, BOUNDS)
         check_choice("selection", self.selection, SELECTIONS)
         check_choice("levels", self.levels, LEVELS)
+        check_choice("comparison", self.comparison, COMPARISONS)
         if self.seed < 0:
             raise ParameterError(f"seed must be 0 or more; got {self.seed}.")
         if self.hold_out is not None and not 0.0 <= self.hold_out < 1.0:
             raise ParameterError(f"hold_out must be a share of the episodes in [0, 1); got {self.hold_out}.")
         if self.method == "h-opt" and self.hold_out == 0.0:
             raise ParameterError("h-opt tests its candidates on episodes held out: hold_out must be more than 0.")
-        if self.method == "h-opt" and self.threshold:
+        if self.method in ("h-opt", "b-opt") and self.threshold:
             raise ParameterError(
-                "thresholds are not a part of h-opt's test; test its policy against them with: bettersafe certify RUN HELD_OUT."
+                f"thresholds are not a part of {self.method}'s test; test its policy against them with: bettersafe certify RUN"
+                " HELD_OUT."
             )
+        if self.method == "b-opt" and self.hold_out:
+            raise ParameterError("b-opt uses all the data: hold nothing out, or test its policy later with `certify`.")
         check_epsilon(self.epsilon)
         check_probability("delta", self.delta)
         check_choice("error_kind", self.error_kind, ERROR_KINDS)
@@ -146,7 +156,7 @@ class Task:
 TASK_KEYS = {
     "data": "text", "baseline": "text", "method": "text", "epsilon": "number", "delta": "number", "error_kind": "text",
     "support": "whole number", "unseen": "text", "engine": "text", "hold_out": "number", "estimator": "text",
-    "bound": "text", "selection": "text", "levels": "text", "seed": "whole number",
+    "bound": "text", "selection": "text", "levels": "text", "comparison": "text", "draws": "whole number", "seed": "whole number",
 }  # fmt: skip
 COLUMN_KEYS = {field.name: "text" for field in dataclasses.fields(Columns)}
 OBJECTIVE_KEYS = {

@@ -13,31 +13,32 @@ settings, so that each can be switched on and its effect measured; `CONVENTIONS`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bettersafe import improve
+from bettersafe.bounds import lower_bound
 from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.evaluate import NEEDS_MODEL, evaluate_policy
+from bettersafe.evaluate import evaluate_many
 from bettersafe.game import lagrangian, mixture_return
 from bettersafe.hcpi import MIXES, choose_candidate
 from bettersafe.mdp import expected_return
 from bettersafe.model import estimate_model
-from bettersafe.safety import SafetyRule, safety_test
+from bettersafe.safety import SafetyTest
 from bettersafe.studies.sweep import Study
 
 if TYPE_CHECKING:
     from bettersafe.cmdp import CMDPOptimum
     from bettersafe.data import Dataset
+    from bettersafe.evaluate import Estimator
     from bettersafe.mdp import MDP
     from bettersafe.model import Model
-    from bettersafe.safety import SafetyTest
 
 Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
@@ -185,7 +186,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
     if conventions["goal_paid"] == "next step":
         # as the published matrices: −1 on arrival, +1000 for acting in the goal, discounted once more
         arrival = (rewards[0] + 1.0) / 1001.0  # probability of arriving
-        rewards[0] = -1.0 + arrival * 1000.0 * truth.discount[0]
+        rewards = np.concatenate([(-1.0 + arrival * 1000.0 * truth.discount[0])[None], rewards[1:]])
     before = expected_return(truth, baseline)
     rows = []
     for size in SIZES:
@@ -272,8 +273,14 @@ class _Case:
 
     def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
         """True returns [d] of the policies that the methods make for ``preference``."""
-        tests: dict[tuple[str, str], list[SafetyTest]] = {}
-        proposal: Floats | None = None
+        words_of_h_opt = [method.split()[1:] for method in methods if method.startswith("h-opt ")]
+        tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
+        if words_of_h_opt:
+            proposal = improve.adv_linearized(
+                self.train_model, self.baseline, preference=preference, max_rounds=self.max_rounds
+            ).policy
+            estimators: Any = tuple(dict.fromkeys(estimator for _, estimator in words_of_h_opt))
+            tests = self.candidates(proposal, estimators)
         found: dict[str, Floats] = {}
         for method in methods:
             name, *words = method.split()
@@ -282,15 +289,10 @@ class _Case:
                 found[method] = mixture_return(self.truth, mixture)
                 continue
             if name == "h-opt":
-                selection, estimator = words
+                selection: Any = words[0]
+                estimator: Any = words[1]
                 comparison = "published" if selection == "published" else "paired"
-                if proposal is None:
-                    proposal = improve.adv_linearized(
-                        self.train_model, self.baseline, preference=preference, max_rounds=self.max_rounds
-                    ).policy
-                if (comparison, estimator) not in tests:
-                    tests[comparison, estimator] = self.candidates(proposal, comparison, estimator)
-                chosen = choose_candidate(tests[comparison, estimator], selection, preference)  # type: ignore[arg-type]
+                chosen = choose_candidate(tests[comparison, estimator], selection, preference)
                 mix = 1.0 if chosen is None else chosen.mix
                 policy = (1.0 - mix) * proposal + mix * self.baseline
             else:
@@ -310,25 +312,32 @@ class _Case:
             raise ParameterError(f"the study knows no method {name!r}.")
         return within_budget[name](self.model, self.baseline, epsilon=float(words[0]), **common).policy
 
-    def candidates(self, proposal: Floats, comparison: str, estimator: str) -> list[SafetyTest]:
-        """Tests of all mixtures of the proposal with the baseline, nearest the baseline first."""
-        rule = SafetyRule(
-            delta=self.delta,
-            zeta=np.zeros(self.before.size),
-            estimator=estimator,  # type: ignore[arg-type]
-            comparison=comparison,  # type: ignore[arg-type]
-        )
-        model = self.train_model
-        own = evaluate_policy(
-            self.safety,
-            self.baseline,
-            self.baseline,
-            estimator=rule.estimator,
-            model=model if estimator in NEEDS_MODEL else None,
-        ).per_trajectory
-        tests = []
+    def candidates(
+        self, proposal: Floats, estimators: tuple[Estimator, ...]
+    ) -> dict[tuple[str, Estimator], list[SafetyTest]]:
+        """Tests of all mixtures of the proposal with the baseline, nearest the baseline first, by what is compared.
+
+        As `hcpi.h_opt` makes them, but all estimators and both comparisons in one pass over the data.
+        """
+        level = self.delta / self.before.size
+        zeta = np.zeros(self.before.size)
+        own = evaluate_many(self.safety, self.baseline, self.baseline, estimators=estimators, model=self.train_model)
+        fixed = expected_return(self.train_model.mdp, self.baseline)
+        tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
         for mix in sorted(MIXES, reverse=True):
             candidate = (1.0 - mix) * proposal + mix * self.baseline
-            test = safety_test(candidate, self.baseline, self.safety, rule, model=model, baseline_terms=own)
-            tests.append(replace(test, mix=mix))
+            found = evaluate_many(self.safety, candidate, self.baseline, estimators=estimators, model=self.train_model)
+            for estimator in estimators:
+                against = {"paired": own[estimator].per_trajectory, "published": fixed}
+                for comparison, subtract in against.items():
+                    terms = found[estimator].per_trajectory - subtract
+                    test = SafetyTest(
+                        estimate=terms.mean(axis=0),
+                        bound=lower_bound(terms, level, method="t"),
+                        level=level,
+                        zeta=zeta,
+                        unsupported=0.0,  # the baseline plays every action
+                        mix=mix,
+                    )
+                    tests.setdefault((comparison, estimator), []).append(test)
         return tests

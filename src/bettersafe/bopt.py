@@ -1,0 +1,422 @@
+"""B-OPT: of many candidates made from all the data, the best one that is no worse than the baseline with probability 1 − δ.
+
+The paper asks (its equation 1) for a policy with
+
+    P( for all k:  J_k(π) − J_k(π_b) ≥ −ζ_k  |  D )  ≥  1 − δ
+
+a *posterior* probability, and approaches it with a budget (S-OPT) or a held-out test (H-OPT). In a finite process it can be
+computed: draw M processes from the posterior (`posterior`), evaluate every candidate and the baseline in each, and count. A
+candidate passes when
+
+    neutral       (failures + 1) / (M + 1) ≤ δ,   a failure being a draw in which some objective loses more than ζ_k
+    pessimistic   (Σ_k failures_k + 1) / (M + 1) ≤ δ,  failures_k under the prior that is pessimistic for k, on k alone
+
+(+1 for the Monte-Carlo error), and of those that pass the one with the best posterior mean of J_λ is returned; else the
+baseline. Nothing is split and nothing is tuned, so λ may be changed after looking: the posterior does not depend on it.
+
+Candidates: S-OPT along ε, mixtures of Adv-Linearized with the baseline, G-OPT along ε and margins, and any policies that are
+handed in. The promise is Bayesian: as good as its set of priors, which the certificate names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe import improve
+from bettersafe.errors import ParameterError, check_probability, check_vector
+from bettersafe.mdp import check_policy, expected_return, frozen, policy_values
+from bettersafe.posterior import Neutral, Outcomes, Posterior, drawn_gains, linearised_gains, posterior
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bettersafe.improve import Improvement, Progress
+    from bettersafe.model import Model
+
+Floats = npt.NDArray[np.float64]
+
+EPSILONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+MIXES = (0.0, 0.25, 0.5, 0.75)
+DRAWS = 200
+
+SCREEN = 4.0
+"""A candidate is looked at closely unless its linearised chance of failing is this many times δ (and at least this much
+above it in standard errors of the draws)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One policy and what the posterior says of it.
+
+    Attributes:
+        name: How it was made.
+        policy: π, shape [X, A].
+        gain: Posterior mean of J_k(π) − J_k(π_b) under the neutral prior, shape [d].
+        least: Its δ quantile: what the gain is at least with probability 1 − δ, shape [d].
+        interval: Its central interval at level 1 − δ, shape [2, d].
+        p_safe: P(no objective loses more than ζ | D) under the neutral prior.
+        p_objective: The same of each objective alone, shape [d].
+        p_pessimistic: P(objective k does not lose | D) under the prior that is pessimistic for k, shape [d].
+        error: Monte-Carlo standard error of ``p_safe``.
+        draws: M; 0 where the candidate was screened out by the linearised form, and its numbers are of that.
+        passed: Whether it passes.
+    """
+
+    name: str
+    policy: Floats
+    gain: Floats
+    least: Floats
+    interval: Floats
+    p_safe: float
+    p_objective: Floats
+    p_pessimistic: Floats
+    error: float
+    draws: int
+    passed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BOpt:
+    """What B-OPT found.
+
+    Attributes:
+        improvement: The policy returned, as from any other method; the baseline if nothing passed.
+        chosen: Its place among the candidates, or None.
+        candidates: All of them, in the order they were made.
+        priors: Names of the priors.
+        concentration: Posterior mean of the hierarchical prior's concentration.
+        delta: δ.
+        zeta: ζ, shape [d].
+        draws: M.
+        seed: Of the draws.
+        objectives: Names, length d.
+    """
+
+    improvement: Improvement
+    chosen: int | None
+    candidates: tuple[Candidate, ...]
+    priors: tuple[str, ...]
+    concentration: float
+    delta: float
+    zeta: Floats
+    draws: int
+    seed: int
+    objectives: tuple[str, ...]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a candidate passed."""
+        return self.chosen is not None
+
+    @property
+    def deciding(self) -> Candidate:
+        """The candidate returned, or, where none passed, the one that is nearest to passing."""
+        if self.chosen is not None:
+            return self.candidates[self.chosen]
+        drawn = [candidate for candidate in self.candidates if candidate.draws] or list(self.candidates)
+        return max(drawn, key=lambda c: min(c.p_safe, 1.0 - float(np.sum(1.0 - c.p_pessimistic))))
+
+    @property
+    def reason(self) -> str:
+        """The outcome in one sentence."""
+        if self.chosen is not None:
+            best = self.candidates[self.chosen]
+            return (
+                f"{best.name} is the best of {len(self.candidates)} candidates that is no worse than the baseline on any objective"
+                f" with probability {100 * (1.0 - self.delta):.4g} % given the data; here {100 * best.p_safe:.4g} %."
+            )
+        if not self.candidates:
+            return "No solution found: no candidate differs from the baseline."
+        nearest = self.deciding
+        doubts = np.minimum(nearest.p_objective, nearest.p_pessimistic)
+        k = int(np.argmin(doubts))
+        return (
+            f"No solution found: of {len(self.candidates)} candidates none is safe enough; the safest, {nearest.name}, loses on"
+            f" {self.objectives[k]} with probability {100 * (1.0 - float(doubts[k])):.3g} %."
+        )
+
+
+def b_opt(
+    outcomes: Outcomes,
+    model: Model,
+    baseline: npt.ArrayLike,
+    *,
+    preference: npt.ArrayLike,
+    delta: float = 0.1,
+    zeta: npt.ArrayLike | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    neutral: Neutral = "hierarchical",
+    pessimism: float = 1.0,
+    policies: Mapping[str, npt.ArrayLike] | None = None,
+    epsilons: Sequence[float] = EPSILONS,
+    mixes: Sequence[float] = MIXES,
+    screen: bool = True,
+    progress: Progress | None = None,
+) -> BOpt:
+    """Improve by asking the posterior.
+
+    Args:
+        outcomes: The log (`gather_outcomes`).
+        model: The model of the same log, in which candidates are made.
+        baseline: π_b, shape [X, A].
+        preference: λ, shape [d].
+        delta: δ.
+        zeta: Accepted loss per objective, shape [d]; 0 if left out.
+        draws: M, processes drawn under every prior.
+        seed: Of the draws.
+        neutral: The neutral prior.
+        pessimism: Pseudo-transitions of the pessimistic priors; 0 leaves them out.
+        policies: More candidates by name, each [X, A].
+        epsilons: ε of the S-OPT and G-OPT candidates.
+        mixes: The baseline's shares in mixtures with Adv-Linearized.
+        screen: Leave candidates out of the draws that the linearised form finds hopeless.
+        progress: Called after every round of a candidate's policy iteration.
+    """
+    base = check_policy(
+        baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels
+    )
+    weights = improve.check_preference(preference, outcomes.n_objectives)
+    made = make_candidates(model, base, weights, epsilons=epsilons, mixes=mixes, policies=policies, progress=progress)
+    judged = judge(
+        [policy for _, policy in made],
+        outcomes,
+        base,
+        model=model,
+        delta=delta,
+        zeta=zeta,
+        draws=draws,
+        seed=seed,
+        neutral=neutral,
+        pessimism=pessimism,
+        screen=screen,
+        names=[name for name, _ in made],
+    )
+    passing = [i for i, candidate in enumerate(judged.candidates) if candidate.passed]
+    chosen = max(passing, key=lambda i: float(weights @ judged.candidates[i].gain), default=None)
+    if chosen is not None and float(weights @ judged.candidates[chosen].gain) <= 0.0:
+        chosen = None  # safe, but not better
+    policy = base if chosen is None else judged.candidates[chosen].policy
+    reference = improve.s_opt(model, base, preference=weights, epsilon=0.0)
+    return replace(
+        judged,
+        chosen=chosen,
+        improvement=replace(
+            reference,
+            method="b-opt",
+            policy=frozen(policy, np.float64),
+            epsilon=np.inf,
+            policy_return=expected_return(model.mdp, policy),
+            distance=np.abs(policy - base).sum(axis=1),
+        ),
+    )
+
+
+def make_candidates(
+    model: Model,
+    baseline: Floats,
+    preference: Floats,
+    *,
+    epsilons: Sequence[float] = EPSILONS,
+    mixes: Sequence[float] = MIXES,
+    policies: Mapping[str, npt.ArrayLike] | None = None,
+    progress: Progress | None = None,
+) -> list[tuple[str, Floats]]:
+    """Candidates by name: those that differ from the baseline and from each other."""
+    found: list[tuple[str, Floats]] = []
+    for epsilon in epsilons:
+        result = improve.s_opt(model, baseline, preference=preference, epsilon=epsilon, progress=progress)
+        found.append((f"S-OPT ε = {epsilon:g}", result.policy))
+    bold = improve.adv_linearized(model, baseline, preference=preference, progress=progress).policy
+    found += [
+        (
+            f"Adv-Linearized, {100 * mix:.0f} % baseline" if mix else "Adv-Linearized",
+            (1.0 - mix) * bold + mix * baseline,
+        )
+        for mix in mixes
+    ]
+    for name, table in (policies or {}).items():
+        found.append((name, check_policy(table, *baseline.shape, name=name, state_labels=model.state_labels)))
+    different: list[tuple[str, Floats]] = []
+    for name, policy in found:
+        if all(np.max(np.abs(policy - other)) > 1e-9 for other in (baseline, *(p for _, p in different))):
+            different.append((name, policy))
+    return different
+
+
+def judge(
+    policies: Sequence[Floats],
+    outcomes: Outcomes,
+    baseline: Floats,
+    *,
+    model: Model,
+    delta: float,
+    zeta: npt.ArrayLike | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    neutral: Neutral = "hierarchical",
+    pessimism: float = 1.0,
+    scale_concentration: float = 1.0,
+    screen: bool = False,
+    names: Sequence[str] | None = None,
+) -> BOpt:
+    """What the posterior says of given policies; `BOpt` with nothing chosen. The arguments are those of `b_opt`."""
+    check_probability("delta", delta)
+    if draws < 1 or delta * (draws + 1) < 1.0:
+        raise ParameterError(
+            f"{draws} draws can't show a risk of {delta:g}: at least {int(np.ceil(1.0 / delta - 1.0))} are needed."
+        )
+    d = outcomes.n_objectives
+    loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
+    labels = list(names) if names is not None else [f"policy {i}" for i in range(len(policies))]
+    middle = posterior(outcomes, neutral, scale_concentration=scale_concentration)
+    darker: list[Posterior] = []
+    if pessimism > 0.0:
+        v, _ = policy_values(model.mdp, baseline)
+        darker = [
+            posterior(
+                outcomes,
+                neutral,
+                pessimistic_for=k,
+                pessimism=pessimism,
+                baseline_v=v,
+                scale_concentration=scale_concentration,
+            )
+            for k in range(d)
+        ]
+    closely = list(range(len(policies)))
+    candidates: dict[int, Candidate] = {}
+    if screen:
+        closely = []
+        limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / draws)
+        for i, policy in enumerate(policies):
+            rough = _linearised(labels[i], policy, baseline, middle, darker, loss, delta)
+            hopeless = 1.0 - rough.p_safe > limit or float(np.sum(1.0 - rough.p_pessimistic)) > limit
+            if hopeless:
+                candidates[i] = rough
+            else:
+                closely.append(i)
+    if closely:
+        tables = np.array([policies[i] for i in closely])
+        gains = drawn_gains(middle, tables, baseline, draws=draws, seed=seed)
+        safe = np.ones((len(closely), d))
+        for k, prior in enumerate(darker):
+            drawn = drawn_gains(prior, tables, baseline, draws=draws, seed=seed, stream=k + 1)
+            safe[:, k] = np.mean(drawn[:, :, k] >= -loss[k], axis=0)
+        for place, i in enumerate(closely):
+            ok = gains[:, place] >= -loss  # [M, d]
+            p_safe = float(np.mean(np.all(ok, axis=1)))
+            candidates[i] = Candidate(
+                name=labels[i],
+                policy=policies[i],
+                gain=gains[:, place].mean(axis=0),
+                least=np.quantile(gains[:, place], delta, axis=0, method="lower"),
+                interval=np.quantile(gains[:, place], [delta / 2.0, 1.0 - delta / 2.0], axis=0),
+                p_safe=p_safe,
+                p_objective=np.mean(ok, axis=0),
+                p_pessimistic=safe[place],
+                error=float(np.sqrt(p_safe * (1.0 - p_safe) / draws)),
+                draws=draws,
+                passed=posterior_passes(p_safe, safe[place] if darker else (), draws, delta),
+            )
+    reference = improve.s_opt(model, baseline, preference=np.zeros(d), epsilon=0.0)
+    return BOpt(
+        improvement=reference,
+        chosen=None,
+        candidates=tuple(candidates[i] for i in range(len(policies))),
+        priors=(middle.name, *(prior.name for prior in darker)),
+        concentration=float(middle.weight @ middle.concentration),
+        delta=delta,
+        zeta=loss,
+        draws=draws,
+        seed=seed,
+        objectives=model.objectives,
+    )
+
+
+def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, draws: int, delta: float) -> bool:
+    """The rule at the top of this module, from shares of draws; NaN does not pass."""
+    failures = draws * (1.0 - p_safe)
+    dark = draws * sum(1.0 - float(p) for p in p_pessimistic)
+    allowed = delta * (draws + 1) - 1.0 + 1e-9
+    return bool(failures <= allowed and dark <= allowed)
+
+
+SENSITIVITY: tuple[tuple[str, float, float], ...] = (
+    ("without pessimism", 0.0, 1.0),
+    ("twice the pessimism", 2.0, 1.0),
+    ("half the concentration", 1.0, 0.5),
+    ("twice the concentration", 1.0, 2.0),
+)
+"""Other sets of priors to ask: name, pessimistic pseudo-transitions, factor on the concentration."""
+
+
+def sensitivity(
+    policy: Floats,
+    outcomes: Outcomes,
+    baseline: Floats,
+    *,
+    model: Model,
+    delta: float,
+    zeta: npt.ArrayLike | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    neutral: Neutral = "hierarchical",
+) -> list[BOpt]:
+    """What the posterior says of one policy under each of `SENSITIVITY`, to see how much hangs on the priors."""
+    found = []
+    for name, pessimism, factor in SENSITIVITY:
+        result = judge(
+            [policy],
+            outcomes,
+            baseline,
+            model=model,
+            delta=delta,
+            zeta=zeta,
+            draws=draws,
+            seed=seed,
+            neutral=neutral,
+            pessimism=pessimism,
+            scale_concentration=factor,
+        )
+        found.append(replace(result, priors=(name, *result.priors[1:])))
+    return found
+
+
+def _linearised(
+    name: str,
+    policy: Floats,
+    baseline: Floats,
+    middle: Posterior,
+    darker: Sequence[Posterior],
+    zeta: Floats,
+    delta: float,
+) -> Candidate:
+    """A candidate judged by the linearised form alone; never passes, for that is what draws are for."""
+    from scipy.stats import norm
+
+    mean, covariance = linearised_gains(middle, policy, baseline)
+    sd = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    each = norm.cdf((mean + zeta) / sd)
+    dark = np.ones(zeta.size)
+    for k, prior in enumerate(darker):
+        pessimistic_mean, pessimistic_covariance = linearised_gains(prior, policy, baseline)
+        dark[k] = norm.cdf((pessimistic_mean[k] + zeta[k]) / np.sqrt(max(float(pessimistic_covariance[k, k]), 1e-300)))
+    half = norm.ppf(1.0 - delta / 2.0) * sd
+    return Candidate(
+        name=name,
+        policy=policy,
+        gain=mean,
+        least=mean - norm.ppf(1.0 - delta) * sd,
+        interval=np.array([mean - half, mean + half]),
+        p_safe=float(np.max([0.0, 1.0 - np.sum(1.0 - each)])),
+        p_objective=each,
+        p_pessimistic=dark,
+        error=0.0,
+        draws=0,
+        passed=False,
+    )

@@ -1,0 +1,414 @@
+"""The sepsis study: who gets treated how, judged by doubly robust estimates and, where it is known, by the truth.
+
+An experiment is one split of a cohort into train / valid / test. Two objectives: survival (±100 at the end), and not giving
+treatments that are rare in the patient's state, r_1 = −10 where the training part has a pair fewer than 10 times. For every
+preference λ each method makes a policy from the training part, of which is recorded:
+
+    dr, wdr       off-policy estimates on the test part, and on the valid part (where ε is chosen)
+    ess           how many test episodes effectively carry them
+    model         what the estimated model says: the in-sample opinion
+    true          the exact value in the simulator (route A alone)
+
+Two presets. "published" does as the published code: behaviour and model from the training part, pairs never seen lead to
+death, episodes with such a pair are dropped and each term is clipped, H-OPT by the published rule. "ours" drops and clips
+nothing: behaviour is estimated from all parts together, models hold what was never seen for worth the baseline, H-OPT is
+tested in sequence.
+
+Route A draws cohorts from the embedded ICU-Sepsis benchmark; route B reads what `sepsis prepare` made of MIMIC-III.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe import improve
+from bettersafe.bounds import lower_bound
+from bettersafe.counts import Counts, count, with_rare, with_rare_rows
+from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, split, take_episodes
+from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
+from bettersafe.envs.tabular import sample_episodes, true_mdp
+from bettersafe.errors import ParameterError
+from bettersafe.evaluate import Evaluation, evaluate_many
+from bettersafe.hcpi import MIXES, choose_candidate
+from bettersafe.mdp import MDP, expected_return
+from bettersafe.model import estimate_baseline, estimate_model
+from bettersafe.safety import SafetyTest
+from bettersafe.studies.sweep import Study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bettersafe.evaluate import Estimator
+    from bettersafe.model import Model
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Row = dict[str, Any]
+
+PATIENTS = 20_954
+SHARES = (0.7, 0.1, 0.2)
+RARE_BELOW, RARE_REWARD = 10, -10.0
+REMOVED_BELOW = 100
+"""The paper's side experiment: pairs seen fewer times than this are removed from the training part."""
+
+PREFERENCES = ("1,0", "1,1", "0,0", "0,1")
+EPSILONS = (0.0, 0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0)
+DELTAS = (0.1, 0.3, 0.5, 0.7, 0.9)
+OPE: tuple[Estimator, ...] = ("dr", "wdr")
+MAX_ROUNDS = 10
+LARGE_DOSE = 3
+"""Vasopressor bins from here on are large doses: above the median of the non-zero ones."""
+
+DEFAULTS: dict[str, Any] = {"preset": "ours", "cohort": "fresh", "baseline": "estimated", "unseen": "death"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a study of this family is: one line about it, and its settings."""
+
+    about: str
+    settings: dict[str, Any]
+
+
+PLANS: dict[str, Plan] = {
+    "sepsis/icu": Plan(about="Table 1 and its companions on the ICU-Sepsis benchmark, with the truth", settings={}),
+    "sepsis/icu-published": Plan(
+        about="The same with the published code's estimates: one cohort, dropping and clipping",
+        settings={"preset": "published", "cohort": "fixed"},
+    ),
+}
+
+
+def sepsis_study(
+    study_id: str, *, seeds: int | None = None, seed: int = 0, patients: int = PATIENTS, **options: Any
+) -> Study:
+    """Route A over ``seeds`` cohorts or splits (10 if left out); options are those of `DEFAULTS`."""
+    settings = {**DEFAULTS, **PLANS[study_id].settings, **options}
+    n = 10 if seeds is None else seeds
+    if n < 1:
+        raise ParameterError(f"a study needs at least 1 seed; got {n}.")
+    return Study(
+        id=study_id,
+        version=1,
+        jobs=tuple({"repetition": i, "seed": seed, "patients": patients, **settings} for i in range(n)),
+        work="bettersafe.studies.sepsis:icu_experiment",
+    )
+
+
+def mimic_study(folder: str, *, seeds: int | None = None, seed: int = 0, **options: Any) -> Study:
+    """Route B on what `sepsis prepare` left in ``folder``; without a truth, and with one split: the prepared one."""
+    if seeds not in (None, 1):
+        raise ParameterError("what was prepared is one split, so one repetition; prepare with other seeds for more.")
+    settings = {**DEFAULTS, **options}
+    return Study(
+        id="sepsis/mimic",
+        version=1,
+        jobs=({"repetition": 0, "seed": seed, "folder": str(Path(folder).resolve()), **settings},),
+        work="bettersafe.studies.sepsis:mimic_experiment",
+    )
+
+
+def icu_experiment(settings: dict[str, Any]) -> list[Row]:
+    """Route A: one cohort of the simulator, or one split of it."""
+    seed, repetition = settings["seed"], settings["repetition"]
+    drawn = [seed, 0] if settings["cohort"] == "fixed" else [seed, 1, repetition]
+    world, clinicians = icu_sepsis(), clinician_policy()
+    cohort = sample_episodes(world, clinicians, settings["patients"], np.random.default_rng(drawn))
+    parts = split(replace(cohort, baseline_prob=None), SHARES, np.random.default_rng([seed, 2, repetition]))
+    known = clinicians if settings["baseline"] == "known" else None
+    mdp = true_mdp(world)
+
+    def truth(rare: Floats) -> MDP:
+        return replace(
+            mdp,
+            reward=np.vstack([mdp.reward, rare[mdp.pair_state, mdp.pair_action]]),
+            discount=np.repeat(mdp.discount, 2),
+            unseen_value=np.zeros((2, mdp.n_states)),
+        )
+
+    return compare(*parts, settings=settings, known_baseline=known, truth=truth)
+
+
+def mimic_experiment(settings: dict[str, Any]) -> list[Row]:
+    """Route B: the prepared parts of the MIMIC-III cohort."""
+    folder = Path(settings["folder"])
+    own = [
+        read_dataset(folder / f"{part}.parquet", objectives=[Objective(name="survival")])
+        for part in ("train", "valid", "test")
+    ]
+    states = np.unique(np.concatenate([part.state_labels for part in own]))
+    actions = np.unique(np.concatenate([part.action_labels for part in own]))
+    return compare(*(in_vocabulary(part, states, actions) for part in own), settings=settings)
+
+
+def compare(
+    train: Dataset,
+    valid: Dataset,
+    test: Dataset,
+    *,
+    settings: dict[str, Any],
+    known_baseline: Floats | None = None,
+    truth: Callable[[Floats], MDP] | None = None,
+) -> list[Row]:
+    """All policies of the study on one split; both routes end here.
+
+    Args:
+        train: Part to make policies from.
+        valid: Part that H-OPT tests on, and that ε is chosen on.
+        test: Part to report on.
+        settings: See `DEFAULTS`.
+        known_baseline: π_b [X, A], if it is not to be estimated.
+        truth: From the rare-treatment reward [X, A] to the true MDP with both objectives, where there is one.
+    """
+    main = _Case.make(train, valid, test, settings, known_baseline, truth, below=RARE_BELOW)
+    rows = [main.row("0,0", "clinician", "", main.baseline)]
+    for text in PREFERENCES:
+        preference = np.array([float(weight) for weight in text.split(",")])
+        rows += [main.row(text, *found) for found in main.policies(preference)]
+    return [{"rare_below": RARE_BELOW, **row} for row in rows] + [
+        {"rare_below": REMOVED_BELOW, **row} for row in _removed(train, valid, test, settings, known_baseline, truth)
+    ]
+
+
+def _removed(
+    train: Dataset,
+    valid: Dataset,
+    test: Dataset,
+    settings: dict[str, Any],
+    known_baseline: Floats | None,
+    truth: Callable[[Floats], MDP] | None,
+) -> list[Row]:
+    """Pairs seen fewer than 100 times are rare: removed from the data (Linearized), or a second reward (S-OPT)."""
+    case = _Case.make(train, valid, test, settings, known_baseline, truth, below=REMOVED_BELOW)
+    rows = [case.row("0,0", "clinician", "", case.baseline)]
+    frequent = _without_rare(case.counts, REMOVED_BELOW)
+    left = replace(case, model=case.estimate(frequent)).improved("linearized", np.array([1.0, 0.0]))
+    rows.append(case.row("1,0", "linearized, rare removed", "", left))
+    for name, epsilon in (("adv-linearized", np.inf), ("s-opt", 1.0)):
+        policy = case.improved(name, np.array([1.0, 1.0]), epsilon)
+        rows.append(case.row("1,1", name, "" if np.isinf(epsilon) else f"{epsilon:g}", policy))
+    return rows
+
+
+def _without_rare(counts: Counts, below: int) -> Counts:
+    """The counts without the pairs tried fewer than ``below`` times."""
+    keep = counts.pair_count >= below
+    lengths = np.diff(counts.outcome_ptr)
+    outcomes = np.repeat(keep, lengths)
+    return replace(
+        counts,
+        pair_state=counts.pair_state[keep],
+        pair_action=counts.pair_action[keep],
+        pair_count=counts.pair_count[keep],
+        outcome_ptr=np.concatenate([[0], np.cumsum(lengths[keep])]),
+        outcome_state=counts.outcome_state[outcomes],
+        outcome_count=counts.outcome_count[outcomes],
+        terminated_count=counts.terminated_count[keep],
+        reward_sum=counts.reward_sum[:, keep],
+        reward_square_sum=counts.reward_square_sum[:, keep],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """One split: what policies are made from and judged on.
+
+    Attributes:
+        counts: Of the training part, with the rare-treatment objective.
+        visits: n(x,a) of the training part, shape [X, A].
+        model: The model that policies are made in.
+        judge: The model of dr and wdr.
+        baseline: π_b, from the training part or known, shape [X, A].
+        behaviour: What the logged actions are weighted against, shape [X, A].
+        valid: The valid part, with both objectives.
+        test: The test part, with both objectives.
+        truth: The true MDP, if there is one.
+        published: Whether to do as the published code.
+        clip: Where published estimates are clipped, or None.
+        unseen: What pairs never tried are worth.
+    """
+
+    counts: Counts
+    visits: Ints
+    model: Model
+    judge: Model
+    baseline: Floats
+    behaviour: Floats
+    valid: Dataset
+    test: Dataset
+    truth: MDP | None
+    published: bool
+    clip: tuple[Floats, Floats] | None
+    unseen: str
+
+    @classmethod
+    def make(
+        cls,
+        train: Dataset,
+        valid: Dataset,
+        test: Dataset,
+        settings: dict[str, Any],
+        known_baseline: Floats | None,
+        truth: Callable[[Floats], MDP] | None,
+        *,
+        below: int,
+    ) -> _Case:
+        counts = with_rare(count(train), below=below, reward=RARE_REWARD)
+        visits = _visits(train)
+        objective = counts.objectives[-1]
+        valid, test = (
+            with_rare_rows(part, visits, objective, below=below, reward=RARE_REWARD) for part in (valid, test)
+        )
+        published = settings["preset"] == "published"
+        baseline = estimate_baseline(counts) if known_baseline is None else known_baseline
+        behaviour, clip = baseline, None
+        if published:
+            longest = float(np.diff(test.episode_ptr).max())
+            clip = (np.array([-100.0, RARE_REWARD * longest]), np.array([100.0, 0.0]))
+            valid, test = (_supported(part, visits) for part in (valid, test))
+        elif known_baseline is None:
+            everything = visits + _visits(valid) + _visits(test)
+            total = everything.sum(axis=1, keepdims=True)
+            behaviour = np.where(total > 0, everything / np.maximum(total, 1), 1.0 / visits.shape[1])
+            # where the training part never acted its row was a guess: there the policy does what clinicians do
+            baseline = np.where(visits.sum(axis=1, keepdims=True) > 0, baseline, behaviour)
+        model = _estimate(counts, settings["unseen"], baseline)
+        return cls(
+            counts=counts,
+            visits=visits,
+            model=model,
+            judge=model if published else _estimate(counts, "baseline", behaviour),
+            baseline=baseline,
+            behaviour=behaviour,
+            valid=valid,
+            test=test,
+            truth=None if truth is None else truth(np.where(visits < below, RARE_REWARD, 0.0)),
+            published=published,
+            clip=clip,
+            unseen=settings["unseen"],
+        )
+
+    def estimate(self, counts: Counts) -> Model:
+        """A model of other counts by the same rules."""
+        return _estimate(counts, self.unseen, self.baseline)
+
+    def policies(self, preference: Floats) -> list[tuple[str, str, Floats]]:
+        """(method, parameter, policy) of every method for ``preference``."""
+        found = [(name, "", self.improved(name, preference)) for name in ("linearized", "adv-linearized")]
+        found += [("s-opt", f"{epsilon:g}", self.improved("s-opt", preference, epsilon)) for epsilon in EPSILONS]
+        proposal = self._within_support(found[1][2])
+        selection: Any = "published" if self.published else "sequential"
+        tests = self._tests(proposal)
+        for estimator in OPE:
+            for delta in DELTAS:
+                chosen = choose_candidate(_at_level(tests[estimator], delta / 2.0), selection, preference)
+                mix = 1.0 if chosen is None else chosen.mix
+                found.append(("h-opt", f"{estimator} {delta:g}", (1.0 - mix) * proposal + mix * self.baseline))
+        return found
+
+    def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:
+        """The policy of a method that uses the training part alone."""
+        common: dict[str, Any] = {"preference": preference, "max_rounds": MAX_ROUNDS}
+        if name == "s-opt":
+            return improve.s_opt(self.model, self.baseline, epsilon=epsilon, **common).policy
+        verb = improve.linearized if name == "linearized" else improve.adv_linearized
+        return verb(self.model, self.baseline, **common).policy
+
+    def _within_support(self, policy: Floats) -> Floats:
+        """As `hcpi.h_opt`: the baseline's row where the proposal would do what clinicians never do."""
+        outside = np.any((policy > 0.0) & (self.behaviour <= 0.0), axis=1, keepdims=True)
+        return np.where(outside, self.baseline, policy)
+
+    def _tests(self, proposal: Floats) -> dict[Estimator, list[tuple[float, Floats]]]:
+        """By estimator, (mix, paired terms [n, 2]) of every candidate on the valid part, nearest the baseline first."""
+        own = self._evaluate(self.valid, self.baseline)
+        fixed = expected_return(self.model.mdp, self.baseline)
+        tests: dict[Estimator, list[tuple[float, Floats]]] = {estimator: [] for estimator in OPE}
+        for mix in sorted(MIXES, reverse=True):
+            results = self._evaluate(self.valid, (1.0 - mix) * proposal + mix * self.baseline)
+            for estimator in OPE:
+                subtract = fixed if self.published else own[estimator].per_trajectory
+                tests[estimator].append((mix, results[estimator].per_trajectory - subtract))
+        return tests
+
+    def _evaluate(self, data: Dataset, policy: Floats) -> dict[Estimator, Evaluation]:
+        return evaluate_many(data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.judge, clip=self.clip)
+
+    def row(self, preference: str, method: str, parameter: str, policy: Floats) -> Row:
+        """All that is recorded of one policy; rare treatments as the cost that they are."""
+        test, valid = self._evaluate(self.test, policy), self._evaluate(self.valid, policy)
+        inside = expected_return(self.model.mdp, policy)
+        row: Row = {"preference": preference, "method": method, "parameter": parameter}
+        for prefix, values in (
+            *((estimator, test[estimator].value) for estimator in OPE),
+            *((f"valid_{estimator}", valid[estimator].value) for estimator in OPE),
+            *((f"{estimator}_se", test[estimator].standard_error) for estimator in OPE),
+            ("model", inside),
+            ("true", np.full(2, np.nan) if self.truth is None else expected_return(self.truth, policy)),
+        ):
+            row[f"{prefix}_survival"] = float(values[0])
+            row[f"{prefix}_rare"] = float(values[1] if prefix.endswith("_se") else 0.0 - values[1])
+        row |= {"ess": test["dr"].ess, "test_episodes": test["dr"].n_episodes, "usable": not test["dr"].doubts}
+        return row | self._treatments(policy)
+
+    def _treatments(self, policy: Floats) -> Row:
+        """What the policy gives: vasopressors where clinicians give none, how usual its choice is, and the doses."""
+        seen = self.visits.sum(axis=1) > 0
+        states = np.flatnonzero(seen)
+        vaso = np.array([int(str(label)[-1]) for label in self.counts.action_labels])
+        usual = vaso[np.argmax(self.visits[states], axis=1)]
+        advised = np.argmax(policy[states], axis=1)
+        none = usual == 0
+        times = self.visits[states, advised]
+        share = times / self.visits[states].sum(axis=1)
+        weight = self.visits.sum(axis=1) / self.visits.sum()
+        doses = weight @ policy
+        return {
+            "states": int(states.size),
+            "states_without_vaso": int(none.sum()),
+            "given_vaso": int(np.count_nonzero(vaso[advised[none]] > 0)),
+            "given_large_vaso": int(np.count_nonzero(vaso[advised[none]] >= LARGE_DOSE)),
+            "advised_times_seen": float(times.mean()),
+            "advised_share_seen": float(share.mean()),
+            **{f"dose {label!s}": float(dose) for label, dose in zip(self.counts.action_labels, doses, strict=True)},
+        }
+
+
+def _visits(data: Dataset) -> Ints:
+    """n(x,a) of a log, shape [X, A]."""
+    flat = np.bincount(data.states * data.n_actions + data.actions, minlength=data.n_states * data.n_actions)
+    return np.asarray(flat.reshape(data.n_states, data.n_actions), dtype=np.int64)
+
+
+def _supported(data: Dataset, visits: Ints) -> Dataset:
+    """The episodes in which every pair was seen in training: what the published code keeps."""
+    unseen = np.add.reduceat(visits[data.states, data.actions] == 0, data.episode_ptr[:-1])
+    return take_episodes(data, np.flatnonzero(unseen == 0))
+
+
+def _estimate(counts: Counts, unseen: str, baseline: Floats) -> Model:
+    """A model with δ = 1 in the error function, as published; "death" ends at −100."""
+    if unseen == "death":
+        counts = replace(counts, unseen_reward=np.array([RETURN_OF_DEATH, counts.unseen_reward[1]]))
+        unseen = "end"
+    return estimate_model(counts, delta=1.0, error_objectives=1, unseen=unseen, baseline=baseline)  # type: ignore[arg-type]
+
+
+def _at_level(tests: list[tuple[float, Floats]], level: float) -> list[SafetyTest]:
+    """Student t tests of every candidate at this level."""
+    return [
+        SafetyTest(
+            estimate=terms.mean(axis=0),
+            bound=lower_bound(terms, level, method="t"),
+            level=level,
+            zeta=np.zeros(2),
+            unsupported=0.0,
+            mix=mix,
+        )
+        for mix, terms in tests
+    ]

@@ -1,0 +1,102 @@
+"""The gridworld study's experiments: the same H-OPT as the library's, the same rows from the same settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bettersafe.data import split
+from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
+from bettersafe.envs.tabular import sample_episodes, true_mdp
+from bettersafe.errors import ParameterError
+from bettersafe.hcpi import h_opt
+from bettersafe.mdp import expected_return
+from bettersafe.model import estimate_model
+from bettersafe.studies import gridworld
+from bettersafe.studies.catalogue import CATALOGUE, find_study
+from bettersafe.studies.gridworld import PLANS, VARIANTS, experiment, gridworld_study
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Two sizes of log are enough here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gridworld, "SIZES", (10, 50))
+        yield
+
+
+def job(study_id, **changes):
+    return {**gridworld_study(study_id, cmdps=1).jobs[1], **changes}
+
+
+def test_h_opt_is_the_librarys(small):
+    settings = job("gridworld/fixed", methods=["h-opt published dr", "h-opt paper dr", "h-opt sequential pdis"])
+    rows = {(r["episodes"], r["preference"], r["parameter"]): r for r in experiment(settings)}
+    drawn, optimum, _ = feasible_gridworld(np.random.default_rng([0, 0, 1]))
+    truth, baseline = true_mdp(drawn.world), quality_baseline(optimum.policy, 0.4)
+    rng = np.random.default_rng([0, 0, 1, 4, 50])
+    data = sample_episodes(drawn.world, baseline, 50, rng, horizon=HORIZON)
+    train, safety = split(data, (0.7, 0.3), rng)
+    model = estimate_model(train, rewards=known_rewards(drawn), error_objectives=1)
+    accepted = 0
+    for rule, more in (
+        ("published dr", {"selection": "published", "comparison": "published"}),
+        ("paper dr", {"selection": "paper"}),
+        ("sequential pdis", {"selection": "sequential", "estimator": "pdis"}),
+    ):
+        for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0]), ("1,1", [1.0, 1.0])):
+            found = h_opt(train, safety, baseline, preference=preference, model=model, **more)
+            gain = expected_return(truth, found.improvement.policy) - expected_return(truth, baseline)
+            assert rows[50, text, rule]["improvement"] == pytest.approx(np.array(preference) @ gain, abs=1e-6)
+            accepted += found.accepted
+    assert accepted
+
+
+def test_rows_say_what_happened(small):
+    rows = experiment(job("gridworld/fixed"))
+    assert len(rows) == 2 * 3 * len(PLANS["gridworld/fixed"].methods)
+    assert rows == experiment(job("gridworld/fixed"))
+    for row in rows:
+        gains = (row["goal"] - row["goal_baseline"], row["pits"] - row["pits_baseline"])
+        weights = [float(w) for w in row["preference"].split(",")]
+        assert row["improvement"] == pytest.approx(weights[0] * gains[0] + weights[1] * gains[1])
+        assert row["failure"] == (gains[0] < -1.1e-3 or gains[1] < -1e-4)
+    assert {row["failure"] for row in rows} == {True, False}
+    other = experiment(job("gridworld/fixed", seed=1))
+    assert [row["improvement"] for row in other] != [row["improvement"] for row in rows]
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_every_convention_changes_something_and_only_what_it_says(small, variant):
+    methods = ["linearized", "adv-linearized", "s-opt 1.0", "h-opt paper dr"]
+    base, changed = (
+        experiment(job("gridworld/conventions", variant=name, methods=methods))
+        for name in ("as in the reproduction", variant)
+    )
+    same = [r["improvement"] for r in base] == [r["improvement"] for r in changed]
+    if variant != "up to 100 rounds":  # policy iteration may have settled before
+        assert same is (variant == "as in the reproduction")
+    if variant != "π* completed uniformly":
+        assert [r["goal_baseline"] for r in base] == [r["goal_baseline"] for r in changed]
+
+
+def test_many_objectives_and_the_lagrangian(small):
+    rows = experiment(job("gridworld/scaling", kinds=4, methods=["s-opt 1.0", "h-opt sequential dr"]))
+    assert {row["preference"] for row in rows} == {"1,0"}
+    assert all(np.isfinite(row["pits"]) for row in rows)
+    rows = experiment(job("gridworld/lagrangian", methods=["lagrangian 0.01"], preferences=["1,1"]))
+    assert [row["parameter"] for row in rows] == ["0.01", "0.01"]
+
+
+def test_the_catalogue():
+    for study_id, entry in CATALOGUE.items():
+        study = entry.make(2, 5)
+        assert study.id == study_id
+        assert {job["seed"] for job in study.jobs} == {5}
+        assert len(entry.make(None, 0).jobs) == len(study.jobs) // 2 * entry.full
+    with pytest.raises(ParameterError, match="Did you mean 'gridworld/fixed'"):
+        find_study("gridworld/fixd")
+    with pytest.raises(ParameterError, match="at least 1 CMDP"):
+        gridworld_study("gridworld/fixed", cmdps=0)
+    with pytest.raises(ParameterError, match="no method 'magic'"):
+        experiment(job("gridworld/fixed", methods=["magic 1"]))
