@@ -7,22 +7,35 @@ rows give the same bytes.
 from __future__ import annotations
 
 import io
-import math
 import os
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bettersafe.errors import ParameterError, RunError, check_choice
 from bettersafe.studies.gridworld import PLANS, VARIANTS
+from bettersafe.studies.panels import (
+    Frame,
+    also,
+    bar,
+    bars_note,
+    combinations,
+    cut_below,
+    delta_line,
+    delta_text,
+    draw_lines,
+    methods_of,
+    new_figure,
+    rate_limit,
+    scaled,
+    subtitle,
+)
 from bettersafe.studies.published import SIZES
-from bettersafe.studies.styles import STYLES, plain_name
+from bettersafe.studies.styles import STYLES
 from bettersafe.studies.summary import METHOD, changes, finished_cmdps, summarise, tuned
 from bettersafe.studies.sweep import read_description, read_rows
 from bettersafe.studies.tables import FAILURE_NOTE, REPRODUCTION, in_order, study_tables, summary_table, words
@@ -30,7 +43,6 @@ from bettersafe.studies.tables import FAILURE_NOTE, REPRODUCTION, in_order, stud
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Record = dict[str, Any]
@@ -67,18 +79,6 @@ SCATTERED = {
 }  # fmt: skip
 BEST = ("lagrangian 0.01", "s-opt 0.1", "h-opt published dr", "h-opt sequential dr")
 """Panel (a) of the comparison with the Lagrangian."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Frame:
-    """The words around a figure, and room for them in inches."""
-
-    title: str
-    subtitle: str
-    notes: Sequence[str]
-    methods: Sequence[str]
-    width: float
-    height: float
 
 
 def draw_study(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Figure]:
@@ -162,13 +162,13 @@ def _draw(rows: pa.Table, study_id: str, note: str) -> dict[str, Figure]:
 def _draw_means(rows: pa.Table, heading: str, note: str) -> Figure:
     """Improvement and failure against |D|, over all preferences and qualities."""
     records = summarise(rows).to_pylist()
-    methods = _methods(records)
-    figure = _new(
+    methods = methods_of(records)
+    figure = new_figure(
         Frame(
             title=f"{heading}: improvement over the baseline, and failures",
-            subtitle=_subtitle(records, f"mean over {_combinations(rows)} combinations of λ and ρ", note),
+            subtitle=subtitle(records, f"mean over {combinations(rows)} combinations of λ and ρ", note),
             notes=(
-                _bars(records),
+                bars_note(records),
                 FAILURE_NOTE,
                 "|D|: episodes in the log. λ: preference over (goal, pits). ρ: quality of the baseline.",
             ),
@@ -178,11 +178,11 @@ def _draw_means(rows: pa.Table, heading: str, note: str) -> Figure:
         )
     )
     gain, rate = figure.subplots(1, 2)
-    _lines(gain, records, methods, "improvement")
-    _lines(rate, records, methods, "failure")
+    draw_lines(gain, records, methods, "improvement")
+    draw_lines(rate, records, methods, "failure")
     gain.set_ylabel(GAIN)
     rate.set_ylabel(RATE)
-    _delta_line(rate, rows)
+    delta_line(rate, rows)
     for axes in (gain, rate):
         axes.set_xlabel("Episodes in the log, |D|")
     return figure
@@ -191,33 +191,33 @@ def _draw_means(rows: pa.Table, heading: str, note: str) -> Figure:
 def _draw_grid(rows: pa.Table, heading: str, note: str) -> Figure:
     """The same for each preference (down) and quality (across)."""
     records = summarise(rows, (*METHOD, "episodes", "preference", "quality")).to_pylist()
-    methods = _methods(records)
+    methods = methods_of(records)
     preferences = list(dict.fromkeys(record["preference"] for record in records))
     qualities = sorted({record["quality"] for record in records})
-    figure = _new(
+    figure = new_figure(
         Frame(
             title=f"{heading}: improvement and failures for each preference λ and quality ρ of the baseline",
-            subtitle=_subtitle(records, "upper panels: improvement, lower panels: failure rate", note),
-            notes=(_bars(records), FAILURE_NOTE, "The improvement's scale differs between cells."),
+            subtitle=subtitle(records, "upper panels: improvement, lower panels: failure rate", note),
+            notes=(bars_note(records), FAILURE_NOTE, "The improvement's scale differs between cells."),
             methods=methods,
             width=12.5,
             height=4.0 * len(preferences),
         )
     )
     outer = figure.add_gridspec(len(preferences), len(qualities), hspace=0.12)
-    top = _rate_limit(records, rows)
+    top = rate_limit(records, rows)
     for i, preference in enumerate(preferences):
         for j, quality in enumerate(qualities):
             cell = outer[i, j].subgridspec(2, 1, height_ratios=(3, 2), hspace=0.02)
             gain = figure.add_subplot(cell[0])
             rate = figure.add_subplot(cell[1], sharex=gain)
             here = [r for r in records if r["preference"] == preference and r["quality"] == quality]
-            _lines(gain, here, methods, "improvement", size=4.5)
-            _lines(rate, here, methods, "failure", size=4.5)
-            _cut_below(gain, here)
+            draw_lines(gain, here, methods, "improvement", size=4.5)
+            draw_lines(rate, here, methods, "failure", size=4.5)
+            cut_below(gain, here)
             gain.set_title(f"λ = ({preference.replace(',', ', ')}), {FAMILY.get(preference, '')};  ρ = {quality:g}")
             gain.tick_params(labelbottom=False)
-            _delta_line(rate, rows, top, label="δ")
+            delta_line(rate, rows, top, label="δ")
             if j == 0:
                 gain.set_ylabel("Mean improvement\n(discounted return)")
                 rate.set_ylabel("Failure rate")
@@ -250,10 +250,10 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
     ]  # fmt: skip
     extra.append(Line2D([], [], color="#404040", linewidth=1.0, label="the baseline"))
     extra.append(Patch(color="#DCEDE3", label="safe: no worse than the baseline on either"))
-    figure = _new(
+    figure = new_figure(
         Frame(
             title=f"{heading}: both true returns of every policy on one CMDP (number {number})",
-            subtitle=f"1 CMDP; one point per method and log; darker: more episodes in the log{_also(note)}",
+            subtitle=f"1 CMDP; one point per method and log; darker: more episodes in the log{also(note)}",
             notes=(
                 "Returns are scaled in each cell so that the lowest is 0 and the highest 1. " + FAILURE_NOTE,
                 "λ: preference over (goal, pits). ρ: quality of the baseline.",
@@ -262,7 +262,7 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
             width=12.5,
             height=2.9 * len(preferences),
         ),
-        lines=False,
+        with_lines=False,
         extra=extra,
     )
     panels = figure.subplots(len(preferences), len(qualities), squeeze=False, sharex=True, sharey=True)
@@ -279,8 +279,8 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
                 axes.set_ylabel("Return of the goal, scaled\n(more is better)")
             if not here:
                 continue
-            x, x_baseline = _scaled([-r["pits"] for r in here], -here[0]["pits_baseline"])
-            y, y_baseline = _scaled([r["goal"] for r in here], here[0]["goal_baseline"])
+            x, x_baseline = scaled([-r["pits"] for r in here], -here[0]["pits_baseline"])
+            y, y_baseline = scaled([r["goal"] for r in here], here[0]["goal_baseline"])
             axes.fill_between([-0.07, x_baseline], y_baseline, 1.2, color="#DCEDE3", zorder=0, linewidth=0)
             axes.axvline(x_baseline, color="#404040", linewidth=1.0, zorder=1)
             axes.axhline(y_baseline, color="#404040", linewidth=1.0, zorder=1)
@@ -296,15 +296,15 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
 
 
 def _draw_lagrangian(rows: pa.Table, note: str) -> Figure:
-    """The Lagrangian beside S-OPT and H-OPT: its best parameter above, all of them below."""
+    """The Lagrangian beside S-OPT and H-OPT: the parameters that the paper picks above, all below."""
     records = summarise(rows).to_pylist()
-    methods = _methods(records)
-    figure = _new(
+    methods = methods_of(records)
+    figure = new_figure(
         Frame(
-            title=f"The Lagrangian of Le et al. 2019 beside S-OPT and H-OPT, {_delta(rows)}",
-            subtitle=_subtitle(records, f"mean over {_combinations(rows)} combinations of λ and ρ", note),
+            title=f"The Lagrangian of Le et al. 2019 beside S-OPT and H-OPT, {delta_text(rows)}",
+            subtitle=subtitle(records, f"mean over {combinations(rows)} combinations of λ and ρ", note),
             notes=(
-                _bars(records),
+                bars_note(records),
                 FAILURE_NOTE,
                 "The Lagrangian returns a mixture of policies; its return is the mean of theirs.",
             ),
@@ -316,15 +316,15 @@ def _draw_lagrangian(rows: pa.Table, note: str) -> Figure:
     panels = figure.subplots(2, 2, sharey="col")
     some = [method for method in methods if method in BEST]
     for letter, (gain, rate), drawn, what in zip(
-        "ab", panels, (some, methods), ("the best η", "all parameters"), strict=True
+        "ab", panels, (some, methods), ("the paper's choice of parameters", "all parameters"), strict=True
     ):
-        _lines(gain, records, drawn, "improvement")
-        _lines(rate, records, drawn, "failure")
+        draw_lines(gain, records, drawn, "improvement")
+        draw_lines(rate, records, drawn, "failure")
         gain.set_title(f"({letter}) {what}: improvement", loc="left")
         rate.set_title(f"({letter}) {what}: failures", loc="left")
         gain.set_ylabel(GAIN)
         rate.set_ylabel(RATE)
-        _delta_line(rate, rows, _rate_limit(records, rows))
+        delta_line(rate, rows, rate_limit(records, rows))
     for axes in panels[1]:
         axes.set_xlabel("Episodes in the log, |D|")
     return figure
@@ -333,14 +333,16 @@ def _draw_lagrangian(rows: pa.Table, note: str) -> Figure:
 def _draw_scaling(rows: pa.Table, note: str) -> Figure:
     """Improvement above failure, a column for each number of objectives."""
     records = summarise(rows, (*METHOD, "episodes", "kinds")).to_pylist()
-    methods = _methods(records)
+    methods = methods_of(records)
     kinds = sorted({record["kinds"] for record in records})
-    figure = _new(
+    figure = new_figure(
         Frame(
-            title=f"Scaling with the number of objectives d, {_delta(rows)}",
-            subtitle=_subtitle(records, "mean over 4 qualities of the baseline; λ prefers the goal alone", note),
+            title=f"Scaling with the number of objectives d, {delta_text(rows)}",
+            subtitle=subtitle(
+                records, f"mean over {combinations(rows)} qualities of the baseline; λ prefers the goal alone", note
+            ),
             notes=(
-                _bars(records),
+                bars_note(records),
                 FAILURE_NOTE,
                 "d = 1 goal + (d − 1) kinds of pits; a policy fails when it is worse on any of the d.",
             ),
@@ -350,14 +352,14 @@ def _draw_scaling(rows: pa.Table, note: str) -> Figure:
         )
     )
     panels = figure.subplots(2, len(kinds), squeeze=False, sharey="row")
-    top = _rate_limit(records, rows)
+    top = rate_limit(records, rows)
     for j, kind in enumerate(kinds):
         here = [record for record in records if record["kinds"] == kind]
-        _lines(panels[0, j], here, methods, "improvement")
-        _lines(panels[1, j], here, methods, "failure")
+        draw_lines(panels[0, j], here, methods, "improvement")
+        draw_lines(panels[1, j], here, methods, "failure")
         panels[0, j].set_title(f"d = {1 + kind}")
         panels[1, j].set_xlabel("Episodes in the log, |D|")
-        _delta_line(panels[1, j], rows, top, label="δ")
+        delta_line(panels[1, j], rows, top, label="δ")
     panels[0, 0].set_ylabel(GAIN)
     panels[1, 0].set_ylabel(RATE)
     return figure
@@ -366,16 +368,16 @@ def _draw_scaling(rows: pa.Table, note: str) -> Figure:
 def _draw_conventions(rows: pa.Table, note: str) -> Figure:
     """What each convention changes, as dots: a row for each, a column for each size."""
     records = summarise(changes(rows, reference=REPRODUCTION), ("variant", *METHOD, "episodes")).to_pylist()
-    methods = _methods(records)
+    methods = methods_of(records)
     variants = [name for name in VARIANTS if any(record["variant"] == name for record in records)]
-    figure = _new(
+    figure = new_figure(
         Frame(
-            title=f"What each convention changes, one at a time, {_delta(rows)}",
-            subtitle=_subtitle(
+            title=f"What each convention changes, one at a time, {delta_text(rows)}",
+            subtitle=subtitle(
                 records, "differences from the reproduction on the same CMDP, λ, ρ and seed of the log", note
             ),
             notes=(
-                _bars(records),
+                bars_note(records),
                 FAILURE_NOTE,
                 "Right of 0: the convention on the left gives more than the reproduction does.",
             ),
@@ -383,7 +385,7 @@ def _draw_conventions(rows: pa.Table, note: str) -> Figure:
             width=12.5,
             height=9.6,
         ),
-        lines=False,
+        with_lines=False,
     )
     panels = figure.subplots(2, len(SIZES), sharey=True, sharex="row")
     names = {
@@ -398,7 +400,7 @@ def _draw_conventions(rows: pa.Table, note: str) -> Figure:
                     style = STYLES[words(record)]
                     dodge = 0.8 * ((methods.index(words(record)) + 0.5) / len(methods) - 0.5)
                     axes.errorbar(
-                        record[name], variants.index(record["variant"]) + dodge, xerr=_bar(record[f"{name}_se"]),
+                        record[name], variants.index(record["variant"]) + dodge, xerr=bar(record[f"{name}_se"]),
                         marker=style.marker, color=style.colour, markersize=4.5, linewidth=1.0, zorder=3,
                     )  # fmt: skip
             if name == "improvement":
@@ -413,157 +415,6 @@ def _draw_conventions(rows: pa.Table, note: str) -> Figure:
             axes.set_xlabel(label)
             axes.set_title(f"|D| = {size}")
     return figure
-
-
-# ---- parts of a figure
-
-
-def _new(frame: Frame, *, lines: bool = True, extra: Sequence[Any] = ()) -> Figure:
-    """A figure with its words; panels go in the room between them."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    families = _by_family(frame.methods)
-    rows = max(map(len, families))
-    handles = []
-    for family in families:  # a column of the legend each
-        for method in family:
-            style = STYLES[method]
-            handles.append(
-                Line2D([], [], color=style.colour, marker=style.marker, markersize=6, linewidth=1.5,
-                       linestyle=style.line if lines else "none", label=plain_name(method))
-            )  # fmt: skip
-        handles += [Line2D([], [], color="none", label=" ")] * (rows - len(family))
-    head, row, note = 0.62, 0.19, 0.158  # inches: the title, a row of the legend, a line of the notes
-    foot = 0.12 + row * (rows + bool(extra)) + 0.14 + note * len(frame.notes) + 0.05
-    height = frame.height + head + foot
-    figure = Figure(figsize=(frame.width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0.01, foot / height, 0.98, 1.0 - (head + foot) / height), w_pad=0.06, h_pad=0.06)
-    left = 0.15 / frame.width
-    figure.text(left, 1.0 - 0.1 / height, frame.title, fontsize=12, fontweight="bold", va="top")
-    figure.text(left, 1.0 - 0.37 / height, frame.subtitle, fontsize=9, color="#505050", va="top")
-    figure.text(left, 0.08 / height, "\n".join(frame.notes), fontsize=8, color="#505050", va="bottom", linespacing=1.4)
-    for group, columns, at in (
-        (handles, len(families), foot - 0.12),
-        (list(extra), len(extra), foot - 0.12 - row * rows),
-    ):
-        if group:
-            legend = figure.legend(
-                handles=group, loc="upper center", bbox_to_anchor=(0.5, at / height), ncols=columns, frameon=False,
-                fontsize=9, columnspacing=2.0, handlelength=2.8 if lines else 1.2, borderpad=0.0, borderaxespad=0.0,
-            )  # fmt: skip
-            legend.set_in_layout(False)
-    return figure
-
-
-def _lines(axes: Axes, records: Sequence[Record], methods: Sequence[str], name: str, *, size: float = 5.5) -> None:
-    """A line per method against |D|, each moved a little aside so that bars can be told apart."""
-    for n, method in enumerate(methods):
-        found = sorted((r for r in records if words(r) == method), key=lambda r: r["episodes"])
-        if not found:
-            continue
-        style = STYLES[method]
-        aside = 1.0 + 0.16 * ((n + 0.5) / len(methods) - 0.5)
-        axes.errorbar(
-            [aside * r["episodes"] for r in found], [r[name] for r in found],
-            yerr=np.concatenate([_bar(r[f"{name}_se"]) for r in found], axis=1),
-            color=style.colour, marker=style.marker, linestyle=style.line, markersize=size, linewidth=1.4,
-            elinewidth=1.0, capsize=2.0, markeredgecolor="white", markeredgewidth=0.5,
-        )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xlim(SIZES[0] / 1.35, SIZES[-1] * 1.35)
-    axes.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-    axes.minorticks_off()
-    if name == "improvement":
-        axes.axhline(0.0, color="#707070", linewidth=0.8, zorder=1)
-
-
-def _cut_below(axes: Axes, records: Sequence[Record]) -> None:
-    """End the scale where one method's losses would flatten all others, and say how far they go."""
-    low, high = axes.get_ylim()
-    deepest = min(records, key=lambda record: record["improvement"], default=None)
-    if deepest is not None and low < -0.4 * high:
-        axes.set_ylim(-0.4 * high, high)
-        if deepest["improvement"] < -0.4 * high:
-            axes.annotate(
-                f"↓ {plain_name(words(deepest))}, down to −{-deepest['improvement']:.1f}",
-                (0.98, 0.02), xycoords="axes fraction", ha="right", va="bottom", fontsize=7.5, color="#505050",
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
-            )  # fmt: skip
-
-
-def _delta_line(axes: Axes, rows: pa.Table, top: float | None = None, *, label: str | None = None) -> None:
-    """The failures that were allowed; labelled with the value of δ unless told otherwise."""
-    delta = rows["delta"][0].as_py()
-    limit = top if top is not None else axes.get_ylim()[1]
-    axes.set_ylim(-0.03 * limit, max(limit, 1.25 * delta if delta < 0.8 else 1.05))
-    axes.axhline(delta, color="black", linestyle=":", linewidth=1.3, zorder=2)
-    axes.annotate(
-        f"δ = {delta:g}" if label is None else label, (1.0, delta), xycoords=("axes fraction", "data"), xytext=(2, 0),
-        textcoords="offset points", ha="left", va="center", fontsize=8,
-    )  # fmt: skip
-
-
-def _rate_limit(records: Sequence[Record], rows: pa.Table) -> float:
-    """One scale for all failure panels of a figure."""
-    highest: float = max(record["failure"] + _known(record["failure_se"]) for record in records)
-    delta: float = rows["delta"][0].as_py()
-    return max(1.06 * highest, 1.4 * min(delta, 0.75))
-
-
-def _subtitle(records: Sequence[Record], what: str, note: str) -> str:
-    cmdps = max(record["cmdps"] for record in records)
-    return f"{cmdps} {'CMDP' if cmdps == 1 else 'CMDPs'}; {what}{_also(note)}"
-
-
-def _also(note: str) -> str:
-    return f" · {note}" if note else ""
-
-
-def _bars(records: Sequence[Record]) -> str:
-    if max(record["cmdps"] for record in records) == 1:
-        return "No bars: one CMDP says nothing of the error of its mean."
-    return "Bars: ± 1 standard error, clustered by CMDP."
-
-
-def _methods(records: Sequence[Record]) -> list[str]:
-    return [method for method in in_order(map(words, records)) if method in STYLES]
-
-
-def _by_family(methods: Sequence[str]) -> list[list[str]]:
-    """Methods of one kind together; those without a parameter are one kind."""
-    families: dict[str, list[str]] = {}
-    for method in methods:
-        name, _, parameter = method.partition(" ")
-        families.setdefault(name if parameter else "", []).append(method)
-    return list(families.values())
-
-
-def _combinations(rows: pa.Table) -> int:
-    return int(rows.select(["preference", "quality"]).group_by(["preference", "quality"]).aggregate([]).num_rows)
-
-
-def _delta(rows: pa.Table) -> str:
-    return f"δ = {rows['delta'][0].as_py():g}"
-
-
-def _scaled(values: Sequence[float], baseline: float) -> tuple[list[float], float]:
-    """Values and the baseline's with the lowest of all at 0 and the highest at 1."""
-    low, high = min(*values, baseline), max(*values, baseline)
-    span = high - low or 1.0
-    return [(value - low) / span for value in values], (baseline - low) / span
-
-
-def _known(error: float) -> float:
-    return 0.0 if math.isnan(error) else error
-
-
-def _bar(error: float) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Both arms of an error bar [2, 1]; none where the error is not known."""
-    return np.full((2, 1), _known(error))
 
 
 # ---- Matplotlib and files
