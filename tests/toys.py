@@ -94,3 +94,30 @@ def slow(settings):
     Path(settings["marker"]).touch()
     time.sleep(30.0)
     return []
+
+
+def gridworld_rows(settings):
+    """Rows as the gridworld study's, of policies that nobody made."""
+    rng = random.Random(f"{settings['cmdp']} {settings['quality']} {settings['kinds']} {settings['variant']}")
+    rows = []
+    for episodes in (10, 50, 500, 2000):
+        for preference in settings["preferences"]:
+            for method in settings["methods"]:
+                name, _, parameter = method.partition(" ")
+                gain = rng.gauss(5.0, 10.0)
+                rows.append(
+                    {
+                        "episodes": episodes,
+                        "preference": preference,
+                        "method": name,
+                        "parameter": parameter,
+                        "improvement": gain,
+                        "failure": gain < 0.0,
+                        "goal": 500.0 + gain,
+                        "goal_baseline": 500.0,
+                        "pits": -9.0 + rng.gauss(0.0, 1.0),
+                        "pits_baseline": -9.0,
+                        "redraws": 0,
+                    }
+                )
+    return rows

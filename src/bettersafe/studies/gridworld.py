@@ -182,7 +182,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
     gridworld, optimum, redraws = feasible_gridworld(np.random.default_rng([seed, cmdp, kinds]), n_pit_kinds=kinds)
     truth = true_mdp(gridworld.world)
     baseline = quality_baseline(_completed(optimum, conventions["completion"]), quality)
-    rewards = known_rewards(gridworld)
+    rewards = known_rewards(gridworld).copy()
     if conventions["goal_paid"] == "next step":
         # as the published matrices: −1 on arrival, +1000 for acting in the goal, discounted once more
         arrival = (rewards[0] + 1.0) / 1001.0  # probability of arriving

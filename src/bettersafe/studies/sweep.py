@@ -196,9 +196,7 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
     import pyarrow.parquet as pq
 
     place = Path(folder)
-    document = _read_description(place)
-    if document is None:
-        raise RunError(f"{place} is not the folder of a study: it has no study.json.")
+    document = read_description(place)
     keys = [job["job"] for job in document["jobs"]]
     names = [name for job in document["jobs"] for name in job["settings"]]
     if partial:
@@ -223,6 +221,14 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
             f"the sweep in {place} is not finished; run it again to continue, or read what there is with partial=True."
         )
     return table.replace_schema_metadata()
+
+
+def read_description(folder: str | Path) -> dict[str, Any]:
+    """What `study.json` says: ``id``, ``version``, ``jobs`` (each with ``job``, its key, and ``settings``), and more."""
+    document = _read_description(Path(folder))
+    if document is None:
+        raise RunError(f"{folder} is not the folder of a study: it has no study.json.")
+    return document
 
 
 def _do_all(

@@ -1,0 +1,57 @@
+"""How a method is called and drawn: one name, colour and marker in every table and figure.
+
+Hues are those of Okabe and Ito, which people with any kind of colour vision can tell apart; within a family the shade
+darkens with the parameter, and markers differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+RULES = {"published": "published code", "paper": "paper's rule", "sequential": "valid rule"}
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colour, marker and line of a method, in Matplotlib's words."""
+
+    colour: str
+    marker: str
+    line: Literal["-", "--", "-."] = "-"
+
+
+STYLES: dict[str, Style] = {
+    "linearized": Style("#3B3B3B", "X"),
+    "adv-linearized": Style("#E69F00", "v"),
+    "s-opt 0.001": Style("#A9DBF7", "p"),
+    "s-opt 0.01": Style("#56B4E9", "o"),
+    "s-opt 0.1": Style("#0072B2", "s"),
+    "s-opt 1.0": Style("#00344F", "D"),
+    "s-opt tuned": Style("#0072B2", "h"),
+    "h-opt published dr": Style("#6FCFAE", "^", "--"),
+    "h-opt paper dr": Style("#009E73", ">", "--"),
+    "h-opt sequential dr": Style("#00523C", "<", "--"),
+    "h-opt published tuned": Style("#6FCFAE", "^", "--"),
+    "h-opt sequential tuned": Style("#00523C", "<", "--"),
+    "soft-spibb 0.1": Style("#CC79A7", "d", "-."),
+    "soft-spibb 1.0": Style("#7D2F59", "P", "-."),
+    "lagrangian 0.01": Style("#F29A5C", "d", "-."),
+    "lagrangian 0.1": Style("#D55E00", "P", "-."),
+    "lagrangian 1.0": Style("#7A3500", "p", "-."),
+}
+"""By method in words, in the order of legends."""
+
+
+def plain_name(words: str) -> str:
+    """A method's name for people: ``s-opt 0.1`` is S-OPT ε = 0.1."""
+    method, _, parameter = words.partition(" ")
+    if method == "h-opt":
+        rule, _, estimator = parameter.partition(" ")
+        detail = {"dr": "", "tuned": ", tuned"}.get(estimator, f", {estimator.upper()}")
+        return f"H-OPT ({RULES.get(rule, rule)}{detail})"
+    symbols = {"s-opt": ("S-OPT", "ε"), "soft-spibb": ("Soft-SPIBB", "ε"), "lagrangian": ("Lagrangian", "η")}
+    if method not in symbols:
+        return {"linearized": "Linearized", "adv-linearized": "Adv-Linearized"}.get(method, words)
+    name, symbol = symbols[method]
+    return f"{name} {symbol} tuned" if parameter == "tuned" else f"{name} {symbol} = {parameter}"

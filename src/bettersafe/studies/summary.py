@@ -1,0 +1,211 @@
+"""From the rows of the gridworld study to the numbers of its tables and figures.
+
+A row is one policy: on one CMDP, with one baseline, log, preference and method. Rows of one CMDP are alike, so a mean is
+taken within each CMDP first, m_c, and over the C CMDPs then, with the standard error of those means:
+
+    mean = Σ_c m_c / C        se = √( Σ_c (m_c − mean)² / (C − 1) ) / √C
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bettersafe.errors import ParameterError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+METHOD = ("method", "parameter")
+CELL = ("variant", "kinds", "preference", "quality", "episodes")
+"""What a policy is made for, apart from the CMDP."""
+
+UNTUNED = ("linearized", "adv-linearized")
+"""Methods without a parameter."""
+
+
+def summarise(rows: pa.Table, by: Sequence[str] = (*METHOD, "episodes")) -> pa.Table:
+    """Means, standard errors clustered by CMDP, and medians, for each combination of the columns ``by``.
+
+    Args:
+        rows: Of a study, or of `tuned` or `changes`; needs ``cmdp``, ``improvement``, ``failure`` and the columns ``by``.
+        by: Columns to group by.
+
+    Returns:
+        One row per combination, in the order in which they first appear, with the columns ``by`` and
+
+            improvement, improvement_se    mean over CMDPs, and its standard error
+            median                         of the CMDPs' mean improvements: the typical CMDP
+            failure, failure_se            share of failures, and its standard error
+            experiments, cmdps             rows and CMDPs behind them
+
+        The standard errors of a single CMDP are NaN: nobody knows.
+    """
+    missing = [name for name in (*by, "cmdp", "improvement", "failure") if name not in rows.column_names]
+    if missing or rows.num_rows == 0:
+        what = f"no column {missing[0]!r}" if missing else "no rows"
+        raise ParameterError(f"a summary needs the rows of a gridworld study; these have {what}.")
+    cmdp = rows["cmdp"].to_numpy()
+    values = {name: rows[name].cast(pa.float64()).to_numpy() for name in ("improvement", "failure")}
+    groups = _groups(rows, by)
+    found: dict[str, list[Any]] = {name: [] for name in SUMMARY_COLUMNS}
+    for group in groups:
+        means = {name: _cluster_means(value[group], cmdp[group]) for name, value in values.items()}
+        for name, mean in means.items():
+            found[name].append(float(mean.mean()))
+            found[f"{name}_se"].append(_standard_error(mean))
+        found["median"].append(float(np.median(means["improvement"])))
+        found["experiments"].append(group.size)
+        found["cmdps"].append(means["improvement"].size)
+    first = rows.select(list(by)).take(pa.array([group[0] for group in groups]))
+    return pa.table({name: first[name] for name in by} | {name: pa.array(found[name]) for name in SUMMARY_COLUMNS})
+
+
+SUMMARY_COLUMNS = (
+    "improvement", "improvement_se", "median", "failure", "failure_se", "experiments", "cmdps",
+)  # fmt: skip
+
+
+def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
+    """Policies with parameters tuned on one CMDP, as the paper does, judged on the others.
+
+    For each preference, quality and size of the log, and each family (S-OPT over ε; H-OPT over estimators, for each rule):
+    of the parameters that didn't fail on CMDP ``on``, the one with the best improvement there, the first of equals. Where
+    all of them failed there, the baseline is kept: improvement 0, no failure. That CMDP's own rows are left out, since it
+    would be judged by the numbers that chose. Tuning looks at the truth of one CMDP, which a user with a log can't.
+
+    Args:
+        rows: Of a study whose methods have several parameters each.
+        on: The CMDP to tune on.
+
+    Returns:
+        Rows of the other CMDPs, with ``parameter`` ending in the word "tuned" and a column ``chosen`` with the parameter
+        ("baseline" where all failed). Methods without parameters are there as they were. What CMDP ``on`` has no rows for
+        is left out.
+
+    Raises:
+        ParameterError: When there are no rows of CMDP ``on``, or of no other.
+    """
+    numbers = set(pc.unique(rows["cmdp"]).to_pylist()) if "cmdp" in rows.column_names else set()
+    if on not in numbers or len(numbers) < 2:
+        there = ", ".join(map(str, sorted(numbers)[:5])) or "none"
+        raise ParameterError(f"tuning needs rows of CMDP {on} and of at least one other; those here: {there}.")
+    column = {name: rows[name].to_pylist() for name in ("cmdp", *CELL, *METHOD, "improvement", "failure")}
+    cells = list(zip(*(column[name] for name in CELL), strict=True))
+    families = [_family(*words) for words in zip(*(column[name] for name in METHOD), strict=True)]
+
+    best: dict[tuple[Any, ...], tuple[float, str]] = {}
+    for n, number in enumerate(column["cmdp"]):
+        if number == on:
+            case = (cells[n], families[n])
+            best.setdefault(case, (-np.inf, "baseline"))
+            if not column["failure"][n] and column["improvement"][n] > best[case][0]:
+                best[case] = (column["improvement"][n], column["parameter"][n])
+
+    kept: list[int] = []
+    chosen: list[str] = []
+    seen: set[tuple[Any, ...]] = set()
+    for n, number in enumerate(column["cmdp"]):
+        case = (cells[n], families[n])
+        if number == on or case not in best:
+            continue
+        untuned = column["method"][n] in UNTUNED
+        choice = column["parameter"][n] if untuned else best[case][1]
+        stands_in = choice == "baseline" and (number, case) not in seen  # any row of the family knows the baseline
+        seen.add((number, case))
+        if stands_in or column["parameter"][n] == choice:
+            kept.append(n)
+            chosen.append(choice)
+    result = rows.take(pa.array(kept, pa.int64()))
+    baseline = pa.array([choice == "baseline" for choice in chosen])
+    replaced = {
+        "parameter": pa.array([families[n][1] for n in kept], pa.string()),
+        "improvement": pc.if_else(baseline, 0.0, result["improvement"]),
+        "failure": pc.and_(result["failure"], pc.invert(baseline)),
+        **{name: pc.if_else(baseline, result[f"{name}_baseline"], result[name]) for name in ("goal", "pits")},
+    }
+    for name, values in replaced.items():
+        result = result.set_column(result.column_names.index(name), name, values)
+    return result.append_column("chosen", pa.array(chosen, pa.string()))
+
+
+def changes(rows: pa.Table, *, reference: str) -> pa.Table:
+    """How the results of each variant differ from those of the variant ``reference``, policy by policy.
+
+    Returns:
+        The rows of the other variants, ``improvement`` and ``failure`` (now −1, 0 or 1) less those of the reference on the
+        same CMDP with the same quality, size, preference and method. Rows without a counterpart are left out.
+    """
+    same = [*(name for name in CELL if name != "variant"), *METHOD, "cmdp"]
+    keys = list(zip(*(rows[name].to_pylist() for name in same), strict=True))
+    variants = rows["variant"].to_pylist()
+    if reference not in variants:
+        raise ParameterError(f"no rows of the variant {reference!r} to compare with.")
+    there = {key: n for n, (key, variant) in enumerate(zip(keys, variants, strict=True)) if variant == reference}
+    kept = [n for n, key in enumerate(keys) if variants[n] != reference and key in there]
+    counterpart = pa.array([there[keys[n]] for n in kept], pa.int64())
+    result = rows.take(pa.array(kept, pa.int64()))
+    for name in ("improvement", "failure"):
+        value = rows[name].cast(pa.float64())
+        difference = pc.subtract(result[name].cast(pa.float64()), value.take(counterpart))
+        result = result.set_column(result.column_names.index(name), name, difference)
+    return result
+
+
+def finished_cmdps(rows: pa.Table, jobs: Iterable[Mapping[str, Any]]) -> tuple[pa.Table, int]:
+    """Rows of the CMDPs whose experiments are all done, so that every mean is over the same combinations.
+
+    Args:
+        rows: Of a sweep that may be unfinished.
+        jobs: The experiments of the sweep as in its `study.json`: ``job`` (the key) and ``settings``.
+
+    Returns:
+        The rows, and the number of CMDPs of the whole sweep.
+    """
+    wanted: dict[int, set[str]] = {}
+    for job in jobs:
+        wanted.setdefault(job["settings"]["cmdp"], set()).add(job["job"])
+    done = set(pc.unique(rows["job"]).to_pylist())
+    whole = [number for number, keys in wanted.items() if keys <= done]
+    if not whole:
+        raise RunError("no CMDP of this sweep is finished yet; let it run on and try again.")
+    if len(whole) == len(wanted):
+        return rows, len(wanted)
+    return rows.filter(pc.is_in(rows["cmdp"], pa.array(whole, rows["cmdp"].type))), len(wanted)
+
+
+def _family(method: str, parameter: str) -> tuple[str, str]:
+    """Method and parameter after tuning; the rule of H-OPT is not tuned."""
+    if method in UNTUNED:
+        return method, parameter
+    rule, _, estimator = parameter.partition(" ")
+    return method, f"{rule} tuned" if estimator else "tuned"
+
+
+def _groups(rows: pa.Table, by: Sequence[str]) -> list[Indices]:
+    """Rows of each combination, in the order of their first appearance."""
+    code = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in by:
+        one = rows[name].combine_chunks().dictionary_encode()
+        code = code * len(one.dictionary) + one.indices.to_numpy()
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(which, kind="stable").astype(np.int64)
+    groups = np.split(order, np.cumsum(np.bincount(which))[:-1])
+    return [groups[n] for n in np.argsort(first)]
+
+
+def _cluster_means(values: Floats, cluster: Indices) -> Floats:
+    """Mean of each cluster [C]."""
+    _, which, counts = np.unique(cluster, return_inverse=True, return_counts=True)
+    return np.bincount(which, weights=values) / counts
+
+
+def _standard_error(means: Floats) -> float:
+    return float(means.std(ddof=1) / np.sqrt(means.size)) if means.size > 1 else float("nan")

@@ -1,0 +1,169 @@
+"""Tables of the gridworld study in Markdown: ours, with standard errors and medians, beside the published values."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bettersafe.errors import check_choice
+from bettersafe.studies.gridworld import PLANS, TOL, VARIANTS
+from bettersafe.studies.published import PUBLISHED, SIZES
+from bettersafe.studies.styles import STYLES, plain_name
+from bettersafe.studies.summary import CELL, METHOD, changes, summarise, tuned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Record = dict[str, Any]
+
+REPRODUCTION = next(iter(VARIANTS))
+FAILURE_NOTE = f"Failure: worse than the baseline on some objective by more than {TOL:.0e} of its range.".replace(
+    "e-0", "e-"
+)
+SE_NOTE = "± is one standard error, clustered by CMDP"
+NONE = "–"
+
+
+def study_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
+    """The tables of a study as one Markdown page.
+
+    Args:
+        rows: Of the study.
+        study_id: Which one it is, such as ``gridworld/fixed``.
+        note: A sentence for the head of the page, such as that the sweep is unfinished.
+    """
+    check_choice("study_id", study_id, tuple(PLANS))
+    page = [f"# {study_id}", PLANS[study_id].about + "."]
+    page += [note] if note else []
+    judged = tuned(rows) if study_id == "gridworld/tuned" else rows
+    summary = summarise(judged, (*METHOD, "episodes", "kinds", "variant"))
+    cmdps = summary["cmdps"][0].as_py()
+    where = f"{cmdps} CMDPs, all but the one that parameters were tuned on" if judged is not rows else f"{cmdps} CMDPs"
+    page.append(f"{where}; {SE_NOTE}; the median is over the CMDPs' means. {FAILURE_NOTE}")
+    if study_id == "gridworld/scaling":
+        for kinds in pc.unique(rows["kinds"]).to_pylist():
+            page.append(f"## d = {1 + kinds}")
+            page += _comparison(summary.filter(pc.equal(summary["kinds"], kinds)), {}, level=3)
+    elif study_id == "gridworld/conventions":
+        page += _comparison(summary.filter(pc.equal(summary["variant"], REPRODUCTION)), {}, level=2)
+        page += _changes(rows)
+    else:
+        page += _comparison(summary, PUBLISHED[study_id], level=2)
+    if judged is not rows:
+        page += _choices(judged)
+    return "\n\n".join(page) + "\n"
+
+
+def summary_table(rows: pa.Table, study_id: str) -> pa.Table:
+    """The summary for spreadsheets: over all preferences and qualities (the word "all"), and for each of them.
+
+    Of the tuned study it has every parameter and the tuned ones, on the CMDPs that were not tuned on.
+    """
+    if study_id == "gridworld/tuned":
+        chosen = tuned(rows).drop_columns(["chosen"])
+        chosen = chosen.filter(pc.not_equal(chosen["parameter"], ""))  # methods without one are among the rows
+        others = rows.filter(pc.is_in(rows["cmdp"], pc.unique(chosen["cmdp"])))
+        rows = pa.concat_tables([others, chosen])
+    quality = pa.array([f"{value:g}" for value in rows["quality"].to_pylist()])
+    rows = rows.set_column(rows.column_names.index("quality"), "quality", quality)
+    pooled = rows
+    for name in ("preference", "quality"):
+        pooled = pooled.set_column(pooled.column_names.index(name), name, pa.array(["all"] * rows.num_rows))
+    by = ("variant", "kinds", "preference", "quality", *METHOD, "episodes")
+    return pa.concat_tables([summarise(pooled, by), summarise(rows, by)])
+
+
+def words(record: Record) -> str:
+    """A method as the study writes it: ``s-opt 0.1``."""
+    return f"{record['method']} {record['parameter']}".strip()
+
+
+def in_order(methods: Iterable[str]) -> list[str]:
+    """Methods in the order of legends; those without a style come last, as they came."""
+    known = list(STYLES)
+    return sorted(dict.fromkeys(methods), key=lambda name: known.index(name) if name in STYLES else len(known))
+
+
+def _comparison(summary: pa.Table, published: dict[str, tuple[tuple[float, float], ...]], *, level: int) -> list[str]:
+    """Improvement, its median and failure, each with a column per size for ours and one for the published value."""
+    records = {(words(record), record["episodes"]): record for record in summary.to_pylist()}
+    methods = in_order(name for name, _ in records)
+    parts: list[tuple[str, Callable[[Record], str], Callable[[tuple[float, float]], str] | None]] = [
+        ("Mean improvement", lambda r: _with_se(r["improvement"], r["improvement_se"], 1), lambda p: f"{p[0]:g}"),
+        ("Median improvement", lambda r: f"{r['median']:.1f}", None),
+        ("Failure rate", lambda r: _with_se(r["failure"], r["failure_se"], 3), lambda p: f"{p[1]:.3f}"),
+    ]
+    lines = []
+    for title, ours, theirs in parts:
+        beside = bool(published) and theirs is not None
+        head = ["method"]
+        for size in SIZES:
+            head += [f"\\|D\\| = {size}", "published"] if beside else [f"\\|D\\| = {size}"]
+        body = []
+        for method in methods:
+            line = [plain_name(method)]
+            for n, size in enumerate(SIZES):
+                record = records.get((method, size))
+                line.append(NONE if record is None else ours(record))
+                if beside and theirs is not None:
+                    line.append(theirs(published[method][n]) if method in published else NONE)
+            body.append(line)
+        lines += [f"{'#' * level} {title}", _markdown(head, body)]
+    return lines
+
+
+def _changes(rows: pa.Table) -> list[str]:
+    """What each variant changes, at each size: improvement, and failure rate."""
+    records = {
+        (record["variant"], words(record), record["episodes"]): record
+        for record in summarise(changes(rows, reference=REPRODUCTION), ("variant", *METHOD, "episodes")).to_pylist()
+    }
+    lines = [
+        "## What each convention changes",
+        f"Change of the mean improvement / of the failure rate against “{REPRODUCTION}”, paired by CMDP and log.",
+    ]
+    for variant in dict.fromkeys(name for name, _, _ in records):
+        body = []
+        for method in in_order(name for _, name, _ in records):
+            found = [records.get((variant, method, size)) for size in SIZES]
+            body.append([plain_name(method), *(NONE if record is None else _change(record) for record in found)])
+        lines += [f"### {variant}", _markdown(["method", *(f"\\|D\\| = {size}" for size in SIZES)], body)]
+    return lines
+
+
+def _change(record: Record) -> str:
+    improvement = _with_se(record["improvement"], record["improvement_se"], 1, sign="+")
+    return f"{improvement} / {_with_se(record['failure'], record['failure_se'], 3, sign='+')}"
+
+
+def _choices(judged: pa.Table) -> list[str]:
+    """The parameters that were chosen on the first CMDP."""
+    chosen: dict[tuple[str, str, float], dict[int, str]] = {}
+    columns = [judged[name].to_pylist() for name in (*METHOD, *CELL[2:], "chosen")]
+    for method, parameter, preference, quality, episodes, choice in zip(*columns, strict=True):
+        if choice:
+            case = (f"{method} {parameter}", preference, quality)
+            chosen.setdefault(case, {})[episodes] = choice.rpartition(" ")[2]  # of H-OPT, the estimator
+    head = ["method", "λ", "ρ", *(f"\\|D\\| = {size}" for size in SIZES)]
+    body = [
+        [plain_name(method), f"({preference})", f"{quality:g}", *(choice.get(size, NONE) for size in SIZES)]
+        for (method, preference, quality), choice in sorted(chosen.items())
+    ]
+    return ["## Parameters chosen on the first CMDP", _markdown(head, body)]
+
+
+def _with_se(value: float, error: float, digits: int, *, sign: str = "") -> str:
+    if sign and round(value, digits) == 0:  # of a change, with its sign: none has none
+        if round(error, digits) == 0:
+            return "0"
+        value, sign = 0.0, ""
+    text = f"{value:{sign}.{digits}f}".replace("-", "−")
+    return text if math.isnan(error) else f"{text} ± {error:.{digits}f}"
+
+
+def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    rule = [":---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))

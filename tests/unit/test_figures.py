@@ -1,0 +1,169 @@
+"""Figures of the gridworld study: all of them are drawn, say what they are, and are written whole."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import toys
+from bettersafe.errors import ParameterError, RunError
+from bettersafe.studies import figures
+from bettersafe.studies.figures import draw_study, write_figures
+from bettersafe.studies.gridworld import PLANS, gridworld_study
+from bettersafe.studies.styles import STYLES
+from bettersafe.studies.sweep import Study, run_sweep
+
+NAMES = {
+    "gridworld/fixed": {"mean", "grid", "objectives"},
+    "gridworld/tuned": {"mean", "grid", "objectives"},
+    "gridworld/delta-0.9": {"mean", "grid"},
+    "gridworld/lagrangian": {"lagrangian"},
+    "gridworld/scaling": {"scaling"},
+    "gridworld/conventions": {"conventions"},
+}
+
+
+def small_study(study_id, cmdps):
+    """With made-up rows, and few enough combinations to be drawn quickly."""
+    full = gridworld_study(study_id, cmdps=cmdps)
+    jobs = tuple({**job, "preferences": job["preferences"][-2:]} for job in full.jobs if job["quality"] in {0.1, 0.9})
+    return replace(full, jobs=jobs, work="toys:gridworld_rows")
+
+
+def small_rows(study_id, cmdps=3):
+    jobs = small_study(study_id, cmdps).jobs
+    return pa.Table.from_pylist(
+        [{"job": str(n), **job, **row} for n, job in enumerate(jobs) for row in toys.gridworld_rows(job)]
+    )
+
+
+def texts(figure):
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def assert_nothing_overlaps(figure):
+    """Words, legends and panels (with their labels) are inside the figure, each in a place of its own."""
+    boxes = [part.get_window_extent() for part in (*figure.texts, *figure.legends)]
+    boxes += [axes.get_tightbbox() for axes in figure.axes]
+    for n, box in enumerate(boxes):
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+        for other in boxes[:n]:
+            width = min(box.x1, other.x1) - max(box.x0, other.x0)
+            height = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert min(width, height) < 1.0  # pixel
+
+
+@pytest.mark.parametrize("study_id", PLANS)
+def test_every_study_is_drawn(study_id):
+    drawn = draw_study(small_rows(study_id), study_id, note="a word in the subtitle")
+    assert drawn.keys() == NAMES[study_id]
+    for name, figure in drawn.items():
+        said = " ".join(texts(figure))
+        assert "a word in the subtitle" in said
+        assert "worse than the baseline on some objective by more than 1e-6 of its range" in said
+        assert ("1 CMDP" if name == "objectives" else "2 CMDPs" if study_id == "gridworld/tuned" else "3 CMDPs") in said
+        assert f"δ = {PLANS[study_id].delta:g}" in said
+        assert_nothing_overlaps(figure)
+
+
+def test_lines_are_the_means_in_the_methods_colours():
+    rows = small_rows("gridworld/lagrangian")
+    figure = draw_study(rows, "gridworld/lagrangian")["lagrangian"]
+    _, _, gain, rate = figure.axes
+    colour = STYLES["s-opt 0.1"].colour
+    for axes, name in ((gain, "improvement"), (rate, "failure")):
+        (line,) = (
+            one
+            for one in axes.get_lines()
+            if one.get_color() == colour and len(one.get_xdata()) == 4 and one.get_marker() == "s"
+        )
+        mine = rows.filter(pc.and_(pc.equal(rows["method"], "s-opt"), pc.equal(rows["parameter"], "0.1")))
+        for size, height in zip((10, 50, 500, 2000), line.get_ydata(), strict=True):
+            of_it = [r[name] for r in mine.to_pylist() if r["episodes"] == size]
+            assert height == pytest.approx(sum(of_it) / len(of_it))  # every CMDP has as many rows
+    (allowed,) = (one for one in rate.get_lines() if one.get_linestyle() == ":")
+    assert set(allowed.get_ydata()) == {0.1}
+
+
+def test_losses_that_would_flatten_the_others_are_cut_and_said():
+    rows = small_rows("gridworld/delta-0.9")
+    deep = pc.and_(pc.equal(rows["method"], "linearized"), pc.equal(rows["preference"], "0,1"))
+    rows = rows.set_column(
+        rows.column_names.index("improvement"), "improvement", pc.if_else(deep, -500.0, rows["improvement"])
+    )
+    said = texts(draw_study(rows, "gridworld/delta-0.9")["grid"])
+    assert said.count("↓ Linearized, down to −500.0") == 2  # of four cells
+
+
+def test_one_cmdp_has_no_bars_and_matplotlib_is_left_as_it_was():
+    import matplotlib
+
+    before = matplotlib.rcParams.copy()
+    said = texts(draw_study(small_rows("gridworld/scaling", 1), "gridworld/scaling")["scaling"])
+    assert any("No bars" in text for text in said)
+    after = matplotlib.rcParams.copy()
+    assert all(after[name] == before[name] for name in before if name != "backend")  # to ask for it sets it
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_files_are_written_and_the_same_each_time(tmp_path):
+    run_sweep(small_study("gridworld/lagrangian", 2), tmp_path / "study", workers=1)
+    written = write_figures(tmp_path / "study")
+    assert [path.name for path in written] == ["lagrangian.png", "lagrangian.svg", "table.md", "summary.csv"]
+    assert all(path.parent == tmp_path / "study" / "figures" for path in written)
+    assert {path.name for path in written} == {path.name for path in written[0].parent.iterdir()}
+    again = write_figures(tmp_path / "study", tmp_path / "elsewhere")
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in written]
+    png, svg, page, csv = (path.read_bytes() for path in written)
+    assert png.startswith(b"\x89PNG")
+    assert svg.startswith(b"<?xml")
+    assert b"<dc:date>" not in svg
+    assert "| Lagrangian η = 0.01 |" in page.decode()
+    assert csv.startswith(b'"variant","kinds","preference","quality","method","parameter","episodes","improvement"')
+
+
+def test_an_unfinished_sweep_is_drawn_and_says_so(tmp_path, monkeypatch):
+    study = small_study("gridworld/scaling", 3)
+    run_sweep(study, tmp_path, workers=1)
+    last = study.keys[-1]  # of the third CMDP
+    (tmp_path / "parts" / f"{last}.parquet").unlink()
+    seen = {}
+    monkeypatch.setattr(figures, "draw_study", lambda rows, _, note: seen.update(rows=rows, note=note) or {})
+    page, _ = write_figures(tmp_path)
+    assert seen["note"] == "unfinished sweep: 2 of 3 CMDPs"
+    assert set(seen["rows"]["cmdp"].to_pylist()) == {0, 1}
+    assert "This is an unfinished sweep: 2 of 3 CMDPs." in page.read_text(encoding="utf-8")
+
+
+def test_what_can_not_be_drawn_is_said(tmp_path):
+    with pytest.raises(RunError, match=r"has no study\.json"):
+        write_figures(tmp_path)
+    run_sweep(Study(id="toy", version=1, jobs=({"seed": 1, "scale": 1.0},), work="toys:draws"), tmp_path, workers=1)
+    with pytest.raises(ParameterError, match="no figures are known for the study 'toy'"):
+        write_figures(tmp_path)
+    with pytest.raises(ParameterError, match="gridworld/fixed"):
+        draw_study(pa.table({}), "fixed")
+
+
+def test_places_that_can_not_be_written_are_named(tmp_path):
+    run_sweep(small_study("gridworld/lagrangian", 1), tmp_path / "study", workers=1)
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(RunError, match="can't be written"):
+        write_figures(tmp_path / "study", tmp_path / "file")
+    (tmp_path / "out" / "lagrangian.png").mkdir(parents=True)
+    with pytest.raises(RunError, match="can't write"):
+        write_figures(tmp_path / "study", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["lagrangian.png"]  # nothing half-written
+
+
+def test_without_matplotlib_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(RunError, match=r"pip install 'bettersafe\[plots\]'"):
+        draw_study(small_rows("gridworld/fixed"), "gridworld/fixed")
