@@ -326,6 +326,7 @@ def certify(
     model: Model | None = None,
     folds: int | None = None,
     seed: int = 0,
+    usual: Floats | None = None,
 ) -> Certificate:
     """Test ``policy`` [X, A] on episodes that it was not made from.
 
@@ -340,13 +341,22 @@ def certify(
         model: For dr and wdr, of other data.
         folds: Instead of a model: cross-fitting on ``held_out``.
         seed: Draws the folds.
+        usual: As in `safety_test`.
     """
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
     if floors_wanted.any():
         rule = replace(rule, delta=rule.delta / 2.0)
     test = safety_test(
-        policy, baseline, held_out, rule, tuning=tuning, model=model, folds=folds, rng=np.random.default_rng(seed)
+        policy,
+        baseline,
+        held_out,
+        rule,
+        tuning=tuning,
+        model=model,
+        folds=folds,
+        rng=np.random.default_rng(seed),
+        usual=usual,
     )
     floors: tuple[Floor, ...] = ()
     if floors_wanted.any():

@@ -69,6 +69,7 @@ class Evidence:
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         baseline_known: False where it was estimated.
+        usual: What the baseline was taken to be when the policy was made, shape [X, A].
         notes: What is worth saying.
     """
 
@@ -76,6 +77,7 @@ class Evidence:
     policy: Floats
     baseline: Floats
     baseline_known: bool
+    usual: Floats
     notes: tuple[str, ...]
 
 
@@ -136,6 +138,9 @@ def evidence_for_run(run: Run, data: str, *, columns: Columns | None = None) -> 
         policy=policy,
         baseline=baseline,
         baseline_known=known,
+        usual=policy_in_vocabulary(
+            run.baseline, run.state_labels, run.action_labels, states, actions, elsewhere=baseline
+        ),
         notes=tuple(notes),
     )
 
@@ -184,7 +189,12 @@ def evidence_for_policy(policy: str | Path, task: Task) -> Evidence:
         )
     check_ranges(objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     return Evidence(
-        dataset=dataset, policy=target, baseline=baseline, baseline_known=source != ESTIMATED, notes=dataset.notes
+        dataset=dataset,
+        policy=target,
+        baseline=baseline,
+        baseline_known=source != ESTIMATED,
+        usual=baseline,
+        notes=dataset.notes,
     )
 
 
@@ -312,6 +322,7 @@ def certify_run(
         model=model,
         folds=use_folds,
         seed=seed,
+        usual=evidence.usual,
     )
     rows = evaluate_saved(dataclasses.replace(evidence, dataset=held_out), delta=settings.delta, folds=folds, seed=seed)
     before = 0
@@ -519,7 +530,7 @@ def _alike(a: Any, b: Any) -> bool:
 def _certify_again(run: Run, data: str, certificate: Certificate) -> Certificate:
     settings = certificate.settings
     again, _ = certify_run(
-        run,
+        dataclasses.replace(run, certificate=None),  # or it would count itself as a test made before
         data,
         delta=certificate.delta,
         zeta=settings["zeta"],

@@ -13,7 +13,7 @@ Which of those that pass is returned, and what δ then means, depends on ``selec
     "published"   as the published code: the best λ-weighted *lower bound* among those that pass.
 
 Candidates raise only what the training part has seen tried: in a state where the proposal would do otherwise, nothing in the
-data could tell what comes of it, and the baseline's row is kept (``seen_only=False`` leaves that out, as published).
+data could tell what comes of it, and the baseline's row is kept (``strict=False`` leaves that out, and tests the bounds alone, as published).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def h_opt(
     return_range: Range | None = None,
     model: Model | None = None,
     control: Model | None = None,
-    seen_only: bool = True,
+    strict: bool = True,
     progress: Progress | None = None,
 ) -> HOpt:
     """Improve by proposal and test.
@@ -143,7 +143,7 @@ def h_opt(
         return_range: For is with a finite-sample bound: discounted returns lie in [low, high], each [d].
         model: The model of the training part, if it is there already.
         control: Model for dr and wdr, if another one; of the training part too.
-        seen_only: Whether candidates may raise only what the training part has.
+        strict: Whether candidates may raise only what the training part has, and what the data can't tell is refused.
         progress: Called after every round of the proposal's policy iteration.
     """
     check_choice("selection", selection, SELECTIONS)
@@ -163,9 +163,10 @@ def h_opt(
         levels=levels,
         reward_range=reward_range,
         return_range=return_range,
+        strict=strict,
     )
     proposal = adv_linearized(fitted, base, preference=weights, progress=progress)
-    if seen_only:
+    if strict:
         proposal = _where_seen(proposal, fitted)
 
     tests: list[SafetyTest] = []

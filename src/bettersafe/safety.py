@@ -61,6 +61,7 @@ class SafetyRule:
         levels: "split" or "full".
         reward_range: For pdis with a finite-sample bound: rewards lie in [low, high], each [d].
         return_range: For is with a finite-sample bound: discounted returns lie in [low, high], each [d].
+        strict: Whether what the data can't tell is refused; False tests the bounds alone, as the paper does.
     """
 
     delta: float
@@ -71,6 +72,7 @@ class SafetyRule:
     levels: Levels = "split"
     reward_range: Range | None = None
     return_range: Range | None = None
+    strict: bool = True
 
     def __post_init__(self) -> None:
         check_choice("estimator", self.estimator, [e for e in ESTIMATORS if e != "model"])
@@ -162,6 +164,7 @@ def safety_test(
     folds: int | None = None,
     rng: np.random.Generator | None = None,
     baseline_terms: Floats | None = None,
+    usual: Floats | None = None,
 ) -> SafetyTest:
     """Test ``policy`` [X, A] against ``baseline`` [X, A] on ``safety``, which neither was made from.
 
@@ -176,6 +179,8 @@ def safety_test(
         rng: Draws the folds.
         baseline_terms: The baseline's own terms on ``safety`` (`evaluate_policy`), shape [n, d], where many policies are
             tested on the same data.
+        usual: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
+            the policy does not do more often than either is not raised.
     """
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
     terms = paired_terms(
@@ -193,15 +198,16 @@ def safety_test(
         bound = lower_bound(terms, rule.level, method=rule.bound, low=low, cap=cap)
     else:
         bound = lower_bound(terms, rule.level, method=rule.bound)
-        bound[np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))] = -np.inf
-        unseen = unseen_share(policy, baseline, safety, model)
-        thin = evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it
+        if rule.strict:
+            bound[np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))] = -np.inf
+            unseen = unseen_share(policy, baseline if usual is None else np.maximum(baseline, usual), safety, model)
+            thin = evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it
     return SafetyTest(
         estimate=terms.mean(axis=0),
         bound=bound,
         level=rule.level,
         zeta=rule.zeta,
-        unsupported=unsupported_share(policy, baseline, safety),
+        unsupported=unsupported_share(policy, baseline, safety) if rule.strict else 0.0,
         unseen=unseen,
         thin=thin,
     )

@@ -45,7 +45,7 @@ def folder(made, tmp_path):
 def test_evaluate_a_run_and_a_policy_file(made, logs, tmp_path):
     text, _ = run("evaluate", made, logs[1])
     for part in (
-        "the baseline, as logged",
+        "as logged",
         "cwpdis",
         "wdr",
         "model",
