@@ -1,0 +1,219 @@
+"""Evidence about saved runs, in process: what `verify` must notice, whose sign is whose, which log may test which policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from bettersafe.data import Columns, Objective, write_dataset
+from bettersafe.envs.random_mdp import garnet
+from bettersafe.envs.tabular import sample_episodes
+from bettersafe.errors import BettersafeError, ParameterError, PolicyError, RunError
+from bettersafe.evidence import certify_run, certify_run_posterior, evaluate_saved, evidence_for_run, verify_run
+from bettersafe.pipeline import run_task
+from bettersafe.runs import _document_digest, load_run, save_certificate, save_run
+from bettersafe.task import Rare, Task
+
+OBJECTIVES = (
+    Objective(name="gain", discount=0.8, reward_range=(0.0, 1.0)),
+    Objective(name="harm", discount=0.8, weight=0.0, lower_is_better=True, reward_range=(0.0, 1.0)),
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A log and a later one, of a world whose second reward is a cost; with logged probabilities."""
+    folder = tmp_path_factory.mktemp("evidence")
+    rng = np.random.default_rng(4)
+    world = garnet(rng, n_states=5, n_actions=3, end=0.4, discount=0.8)
+    baseline = rng.dirichlet(np.full(3, 4.0), size=5)
+    for name, n in (("log", 1500), ("later", 3000)):
+        data = sample_episodes(world, baseline, n, rng)
+        rewards = np.column_stack([data.rewards[:, 0], -data.rewards[:, 1]])
+        write_dataset(dataclasses.replace(data, rewards=rewards, objectives=OBJECTIVES), folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(files):
+    run = run_task(Task(data=str(files / "log.parquet"), objectives=OBJECTIVES, epsilon=0.5))
+    save_run(run, files / "RUN")
+    return files / "RUN"
+
+
+@pytest.fixture
+def tested(saved, files, tmp_path):
+    """A copy of the run with a held-out certificate."""
+    import shutil
+
+    folder = shutil.copytree(saved, tmp_path / "RUN")
+    save_certificate(folder, *certify_run(load_run(folder), str(files / "later.parquet"), zeta={"harm": 0.1}))
+    return folder
+
+
+def test_signs(files, saved):
+    """A cost is a cost in every number that people see, and a gain is a gain in the certificate."""
+    run = load_run(saved)
+    certificate, rows = certify_run(run, str(files / "later.parquet"), threshold={"harm": 5.0, "gain": 0.0})
+    by_name = {(row["estimator"], row["objective"]): row for row in rows}
+    logged, dr = by_name["logged", "harm"], by_name["dr", "harm"]
+    assert 0.0 < dr["value"] < 5.0
+    assert dr["low"] < dr["value"] < dr["high"]
+    harm = certificate.findings[1]
+    assert harm.estimate == pytest.approx(logged["value"] - dr["value"], abs=0.05)  # less harm is a gain
+    floor = next(f for f in certificate.floors if f.objective == "harm")
+    assert floor.threshold == -5.0  # at most 5
+    assert floor.passed
+    strict, _ = certify_run(run, str(files / "later.parquet"), threshold={"harm": 0.01}, zeta={"harm": 0.1})
+    assert strict.verdict.startswith("No solution found")
+    assert strict.floors[0].shortfall > 0.0
+
+
+def test_every_part_of_the_certificate_counts(tested, files):
+    """An edit with the digest made anew is caught when the test is made again; without, at once."""
+    file = tested / "certificate.json"
+    original = json.loads(file.read_text(encoding="utf-8"))
+    assert verify_run(tested, data=str(files / "later.parquet")).accepted
+
+    def write(changes, *, digest):
+        document = {**original, **changes}
+        document.pop("sha256")
+        document["sha256"] = _document_digest(document) if digest else original["sha256"]
+        file.write_text(json.dumps(document), encoding="utf-8")
+
+    loose = [{**row, "zeta": 5.0} for row in original["objectives"]]
+    for changes in (
+        {"grade": "exact"},
+        {"objectives": loose},
+        {"delta": 0.5},
+        {"unsupported": 1e-12},
+        {"assumptions": ["trust me"]},
+    ):
+        write(changes, digest=False)
+        with pytest.raises(RunError, match="digest"):
+            verify_run(tested)
+        write(changes, digest=True)
+        with pytest.raises(RunError, match="made again"):
+            verify_run(tested, data=str(files / "later.parquet"))
+    for missing in ("policy_sha256", "run_sha256"):
+        write({missing: None}, digest=True)
+        with pytest.raises(RunError, match="does not say which"):
+            verify_run(tested)
+    for name in ("policy", "run", "evaluation"):
+        write({f"{name}_sha256": "0" * 64}, digest=True)
+        with pytest.raises(RunError, match="is about"):
+            verify_run(tested)
+    file.write_text(json.dumps(original), encoding="utf-8")
+    verify_run(tested)
+
+
+def test_every_field_of_run_json_counts(tested):
+    file = tested / "run.json"
+    original = json.loads(file.read_text(encoding="utf-8"))
+    for key, value in original.items():
+        other = not value if isinstance(value, bool) else (value + 1 if isinstance(value, int | float) else None)
+        file.write_text(json.dumps({**original, key: other}), encoding="utf-8")
+        with pytest.raises(BettersafeError):
+            verify_run(tested)
+
+
+def test_types_of_run_json_are_checked(saved, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(saved, tmp_path / "R")
+    (folder / "certificate.json").unlink()
+    file = folder / "run.json"
+    original = json.loads(file.read_text(encoding="utf-8"))
+    rows = original["objectives"]
+    for changes in (
+        {"preference": 3}, {"notes": "x"}, {"rounds": "many"}, {"gap": None}, {"states_kept": 1}, {"mean_moved": "x"},
+        {"actions": 5}, {"objectives": [{**rows[0], "name": 7}, rows[1]]},
+        {"objectives": [{**rows[0], "unit": 7}, rows[1]]}, {"objectives": [{**rows[0], "reward_range": 7}, rows[1]]},
+        {"objectives": [{**rows[0], "policy_return": "x"}, rows[1]]}, {"objectives": "x"},
+    ):  # fmt: skip
+        file.write_text(json.dumps({**original, **changes}), encoding="utf-8")
+        with pytest.raises(BettersafeError):
+            load_run(folder)
+
+
+def test_a_log_that_made_the_policy_does_not_test_it(saved, files, tmp_path):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(files / "log.parquet")
+    turned = table.take(np.arange(table.num_rows)[::-1])
+    pq.write_table(turned, tmp_path / "copy.parquet")
+    with pytest.raises(RunError, match="made from"):
+        certify_run(load_run(saved), str(files / "log.parquet"))
+    with pytest.raises(RunError, match="same decisions"):
+        certify_run(load_run(saved), str(tmp_path / "copy.parquet"))
+    one = table.filter(np.array(table["episode"]) == 0)
+    pq.write_table(one, tmp_path / "one.parquet")
+    with pytest.raises(RunError, match="one episode"):
+        certify_run(load_run(saved), str(tmp_path / "one.parquet"))
+    rows = evaluate_saved(evidence_for_run(load_run(saved), str(tmp_path / "one.parquet")))
+    assert {row["estimator"] for row in rows} == {"logged", "is", "pdis", "wis", "cwpdis"}
+
+
+def test_logged_probabilities_must_agree(saved, files, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(files / "later.parquet")
+    place = table.column_names.index("baseline_prob")
+    half = pa.array(np.array(table["baseline_prob"]) / 2.0)
+    pq.write_table(table.set_column(place, "baseline_prob", half), tmp_path / "other.parquet")
+    with pytest.raises(PolicyError, match="logged probability"):
+        certify_run(load_run(saved), str(tmp_path / "other.parquet"))
+
+
+def test_finite_sample_with_a_known_baseline_and_its_tuning_part(saved, files):
+    certificate, _ = certify_run(load_run(saved), str(files / "later.parquet"), bound="betting", estimator="pdis")
+    assert certificate.grade == "finite-sample"
+    assert certificate.data["tested_on"]["episodes"] == 2400  # a fifth went into choosing the cap
+
+
+def test_columns_are_kept_for_verifying(tested, files, tmp_path):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(files / "later.parquet")
+    pq.write_table(
+        table.rename_columns([{"state": "cluster"}.get(c, c) for c in table.column_names]), tmp_path / "c.parquet"
+    )
+    run = load_run(tested)
+    save_certificate(tested, *certify_run(run, str(tmp_path / "c.parquet"), columns=Columns(state="cluster")))
+    again = verify_run(tested, data=str(tmp_path / "c.parquet"))
+    assert any("tested 1 time before" in text for text in again.assumptions)
+
+
+def test_the_posterior_may_be_asked_about_the_log_that_made_the_policy(saved, files):
+    run = load_run(saved)
+    certificate = certify_run_posterior(run, str(files / "log.parquet"), draws=60)
+    assert certificate.grade == "posterior"
+    assert len(certificate.beliefs) == 5
+    assert certificate.accepted
+    worse = dataclasses.replace(run, policy=np.roll(run.policy, 1, axis=1))
+    assert not certify_run_posterior(worse, str(files / "log.parquet"), draws=60).accepted
+
+
+def test_derived_objectives_and_thresholds(files):
+    task = Task(
+        data=str(files / "log.parquet"),
+        objectives=OBJECTIVES,
+        derived=(Rare(below=300, reward=-1.0, discount=0.8),),
+        epsilon=0.5,
+    )
+    run = run_task(task)
+    assert run.certificate.grade == "approximate"
+    assert "same counts" in " ".join(run.certificate.assumptions)
+    held = run_task(dataclasses.replace(task, hold_out=0.4))
+    assert [f.objective for f in held.certificate.findings] == ["gain", "harm", "rare"]
+    asked = run_task(dataclasses.replace(task, threshold={"gain": 0.0}))
+    assert asked.certificate.verdict.startswith("No solution found")
+    with pytest.raises(ParameterError, match="no such objective"):
+        run_task(dataclasses.replace(task, zeta={"gian": 1.0}))
+    auto = run_task(dataclasses.replace(task, method="auto", draws=40))
+    assert auto.certificate.evidence == "posterior"
+    assert auto.info["method"] == "b-opt"
