@@ -89,7 +89,6 @@ def test_every_part_of_the_certificate_counts(tested, files):
         {"grade": "exact"},
         {"objectives": loose},
         {"delta": 0.5},
-        {"unsupported": 1e-12},
         {"assumptions": ["trust me"]},
     ):
         write(changes, digest=False)
