@@ -336,27 +336,29 @@ def _by_multipliers(
         unbounded = float(preference @ best.gain)
         report(unbounded, 0.0)
         add(best)
+    unreachable: list[Floats] = []
     for margin in margins:
-        # First the largest share of the margins that can be reached, which is all of them if it is 1.
+        # First the largest share t of the margins that can be reached: ν·g(π) ≥ t ν·margin for what reaches it, so the best
+        # response to ν bounds it. All is well when some mixture reaches 1, and all is lost when some bound is below.
         share = 0.0 if np.any(margin) else 1.0
-        open_end = True
-        while share < 1.0:
+        open_end = not any(np.all(margin >= other) for other in unreachable)
+        while open_end and share < 1.0 - OPTIMAL_TOL:
             gains = np.array([column.gain for column in met])
             mixture = _mixture(gains, preference, margin, reach=True)
             share = mixture.share
-            if share >= 1.0 - OPTIMAL_TOL:
+            if share >= 1.0 - OPTIMAL_TOL or rounds >= max_rounds:
                 break
-            if rounds >= max_rounds:
-                break
-            column = respond(mixture.multipliers)
-            value = float(mixture.multipliers @ column.gain)
+            nu = mixture.multipliers
+            column = respond(nu)
+            value = float(nu @ column.gain)
             report(value - mixture.level, 0.0)
-            size = float(mixture.multipliers @ np.max(np.abs(gains), axis=0))
-            if value <= mixture.level + OPTIMAL_TOL * size or not add(column):
-                open_end = False
-                break
+            noise = OPTIMAL_TOL * float(nu @ np.max(np.abs(gains), axis=0))
+            enough = max((1.0 - OPTIMAL_TOL) * float(nu @ margin), mixture.level + noise)
+            open_end = value > enough and add(column)
         if share < 1.0 - OPTIMAL_TOL:
             reason = f"the margins were not reached with {rounds} policies" if open_end else UNREACHABLE
+            if not open_end:
+                unreachable.append(margin)
             yield _Answer(policy=baseline, rounds=rounds, converged=not open_end, kept=kept, reason=reason)
             rounds = 0
             continue
@@ -470,7 +472,6 @@ def _by_lp(
     unit = np.maximum(setting.visits, RARELY_VISITED)
     change = sparse.hstack([sparse.eye_array(pairs.size), -sparse.eye_array(pairs.size, format="csc")[:, lower]])
     change = sparse.csr_array(change * np.append(unit[state], unit[state[lower]]))  # z from (p, n)
-    spent = sparse.csr_array(abs(change))
     at = sparse.csr_array((np.ones(pairs.size), (state, np.arange(pairs.size))), shape=(n_states, pairs.size))
     advantage = setting.advantage[:, pairs]
     gain = np.asarray((change.T @ advantage.T).T)  # of every objective by (p, n), [d, variables]
@@ -494,15 +495,18 @@ def _by_lp(
         ),
         sparse.hstack([sparse.csr_array((bound_by.size, n_states)), -gain[bound_by] / size[bound_by, None]]),
     ]
-    if 0.0 < epsilon < math.inf:
-        largest = np.maximum(np.max(error, initial=0.0), 1e-300)
-        budget = sparse.diags_array(1.0 / (largest * unit)) @ at @ sparse.diags_array(error) @ spent
-        rows.insert(0, sparse.hstack([sparse.diags_array(np.full(n_states, -epsilon / largest)), budget]))
+    largest = np.zeros(n_states)
+    np.maximum.at(largest, state, error)
+    limited = np.flatnonzero(2.0 * largest > epsilon)  # where the budget can bind: Σ_a |z| ≤ 2 ρ(x)
+    if epsilon > 0.0 and limited.size:
+        spent = sparse.diags_array(1.0 / unit) @ at @ sparse.diags_array(error) @ abs(change)
+        budget = sparse.hstack([sparse.diags_array(np.full(n_states, -epsilon)), spent], format="csr")
+        rows.insert(0, sparse.diags_array(1.0 / largest[limited]) @ budget[limited])
     inequalities, equalities = (sparse.csc_array(sparse.vstack(part)) for part in (rows, [flow, balance]))
     target = np.append(mdp.initial / unit, np.zeros(n_states))
     for margin in margins:
-        if np.any(margin[size == 0.0] > 0.0):
-            yield _Answer(policy=baseline, rounds=0, reason=UNREACHABLE)
+        if not np.any(size) or np.any(margin[size == 0.0] > 0.0):  # nothing can move, or not what should
+            yield _Answer(policy=baseline, rounds=0, reason=UNREACHABLE if np.any(margin) else "")
             continue
         limits = np.zeros(inequalities.shape[0])
         limits[limits.size - bound_by.size :] = -margin[bound_by] / size[bound_by]
@@ -516,9 +520,9 @@ def _by_lp(
                 method=method,
                 tol=1e-9,
             )
-            if answer.status in (0, 2):
-                break
-        if answer.status == 2:
+            if answer.status == 0:
+                break  # that there is no solution is believed when both say so: presolve can be wrong about it
+        if answer.status == 2 and np.any(margin):
             yield _Answer(policy=baseline, rounds=1, reason=UNREACHABLE)
             continue
         if answer.status != 0:
