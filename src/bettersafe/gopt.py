@@ -30,8 +30,8 @@ Mixtures keep the budget because it is convex in occupancies: if every ρ_i keep
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,8 @@ RARELY_VISITED = 1e-4
 
 NEVER_VISITED = 1e-9
 """Visits, in those units, up to which a state counts as never visited: HiGHS works to about this."""
+
+NOTHING = frozen(np.empty(0), np.int64)
 
 UNREACHABLE = "no policy within the budget reaches the margins in the estimated model"
 
@@ -202,7 +204,7 @@ class _Answer:
     rounds: int
     gap: float = 0.0
     converged: bool = True
-    kept: Ints | None = None
+    kept: Ints = field(default_factory=lambda: NOTHING)
     reason: str = ""
 
 
@@ -248,35 +250,32 @@ def _solve(
     if engine == "auto":
         quick = _native.kernel is not None or setting.mdp.n_pairs > LP_PAIRS
         engine = "multipliers" if quick else "lp"
-    aimless = not np.any(preference)
-    moving = [margin for margin in margins if not (aimless and not np.any(margin))]
-    found = iter(
-        _by_lp(setting, preference, epsilon, moving, progress)
+    answers = list(
+        _by_lp(setting, preference, epsilon, margins, progress)
         if engine == "lp"
-        else _by_multipliers(setting, preference, epsilon, moving, met, max_rounds, progress)
+        else _by_multipliers(setting, preference, epsilon, margins, met, max_rounds, progress)
     )
-    answers = [
-        _Answer(policy=setting.baseline, rounds=0) if aimless and not np.any(margin) else next(found)
-        for margin in margins
-    ]
-    return [
-        improvement(
-            "g-opt",
-            model,
-            frozen(answer.policy, np.float64),
-            setting.baseline,
-            preference=preference,
-            epsilon=epsilon,
-            baseline_v=setting.values.v,
-            rounds=answer.rounds,
-            converged=answer.converged,
-            gap=answer.gap,
-            kept=np.empty(0, dtype=np.int64) if answer.kept is None else answer.kept,
-            engine=engine,
-            reason=answer.reason,
+    results: list[Improvement] = []
+    for answer in answers:
+        how: dict[str, Any] = {part.name: getattr(answer, part.name) for part in fields(answer)}
+        policy = how.pop("policy")
+        if results and np.array_equal(policy, results[-1].policy):  # a margin that is reached anyway
+            results.append(replace(results[-1], **how))
+            continue
+        results.append(
+            improvement(
+                "g-opt",
+                model,
+                policy,
+                setting.baseline,
+                preference=preference,
+                epsilon=epsilon,
+                baseline_v=setting.values.v,
+                engine=engine,
+                **how,
+            )
         )
-        for answer in answers
-    ]
+    return results
 
 
 def _by_multipliers(
@@ -288,13 +287,12 @@ def _by_multipliers(
     max_rounds: int,
     progress: Progress | None,
 ) -> Iterator[_Answer]:
-    """Column generation; the policies ``met`` must be within the budget, and new ones are added to them."""
+    """Column generation; the policies ``met`` must be within the budget, and those of use in the end are added to them."""
     mdp, baseline = setting.mdp, setting.baseline
     engine = lp.resolve_engine("auto")
     if not met:
         met.append(_Column(policy=baseline, visits=setting.visits, gain=np.zeros(mdp.n_objectives)))
-    kept: Ints = np.empty(0, dtype=np.int64)
-    rounds = 0
+    kept, rounds = NOTHING, 0
 
     def respond(weights: Floats) -> _Column:
         """The best policy within the budget for these weights."""
@@ -337,6 +335,7 @@ def _by_multipliers(
         report(unbounded, 0.0)
         add(best)
     unreachable: list[Floats] = []
+    used = {0}
     for margin in margins:
         # First the largest share t of the margins that can be reached: ν·g(π) ≥ t ν·margin for what reaches it, so the best
         # response to ν bounds it. All is well when some mixture reaches 1, and all is lost when some bound is below.
@@ -388,7 +387,9 @@ def _by_multipliers(
             converged=converged,
             kept=kept,
         )
+        used |= set(np.flatnonzero(mixture.weights > 0.0).tolist())
         rounds = 0
+    met[:] = [column for i, column in enumerate(met) if i in used]  # few of the others would be of use elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,6 +428,7 @@ def _mixture(gains: Floats, preference: Floats, margin: Floats, *, reach: bool) 
         balance=np.append(np.ones(n), 0.0)[None, :] if reach else np.ones((1, n)),
         target=np.ones(1),
         upper=np.ones(n + reach),
+        presolve=False,  # small and dense: there is nothing to be found, and it takes half of the time
     )
     if answer.status != 0:
         raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")
