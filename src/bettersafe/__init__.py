@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bettersafe.evaluate import Evaluation, evaluate_many, evaluate_policy
     from bettersafe.evidence import certify_run, evaluate_saved, verify_run
     from bettersafe.game import Mixture, lagrangian, mixture_return
+    from bettersafe.gopt import g_opt, g_opt_path
     from bettersafe.hcpi import HOpt, h_opt
     from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt, soft_spibb
     from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
@@ -74,6 +75,7 @@ _WHERE = {
     "evidence": ("certify_run", "evaluate_saved", "verify_run"),
     "evaluate": ("Evaluation", "evaluate_many", "evaluate_policy"),
     "game": ("Mixture", "lagrangian", "mixture_return"),
+    "gopt": ("g_opt", "g_opt_path"),
     "hcpi": ("HOpt", "h_opt"),
     "improve": ("Improvement", "adv_linearized", "linearized", "s_opt", "soft_spibb"),
     "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
@@ -91,7 +93,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "Counts", "count", "count_files", "merge", "with_rare", "Description", "describe",
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
-    "Improvement", "s_opt", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return", "CMDPOptimum", "cmdp_optimum",
+    "Improvement", "s_opt", "g_opt", "g_opt_path", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return", "CMDPOptimum", "cmdp_optimum",
     "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "SafetyRule", "SafetyTest", "safety_test", "HOpt", "h_opt",
     "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_theory", "prove",
     "evaluate_saved", "certify_run", "verify_run",

@@ -205,14 +205,14 @@ def improve(
         str | None,
         _goal(
             "METHOD",
-            "s-opt (budget and protection per objective), auto or b-opt (the best of many candidates that the posterior trusts), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
+            "s-opt (budget, and protection of every objective in every state), auto or b-opt (the best of many candidates that the posterior trusts), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
         _goal(
             "E",
-            "How far s-opt and soft-spibb may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
+            "How far s-opt, g-opt and soft-spibb may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
         ),
     ] = None,
     delta: Annotated[

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Method = Literal["s-opt", "soft-spibb", "adv-linearized", "linearized", "h-opt", "b-opt"]
-METHODS: tuple[Method, ...] = ("s-opt", "b-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
+Method = Literal["s-opt", "b-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized"]
+METHODS: tuple[Method, ...] = ("s-opt", "b-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
 
 FIRST_TOL = 1e-8
 """Backward error that the second round's evaluation aims at."""
@@ -62,21 +62,23 @@ class Improvement:
     All returns are in the estimated model: they are what the data suggests, not yet a promise about the world.
 
     Attributes:
-        method: "s-opt", "soft-spibb", "adv-linearized", "linearized" or "h-opt".
+        method: "s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized" or "h-opt".
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
         epsilon: ε; ``inf`` where the method has no budget.
         baseline_return: J_k(π_b), shape [d].
         policy_return: J_k(π), shape [d].
-        rounds: Rounds of policy iteration.
+        rounds: Rounds of policy iteration (G-OPT: whole policies looked at).
         converged: False when the cap on rounds came first.
-        gap: Largest proven optimality gap of a solved state's program in the last round, in units of Q_λ.
+        gap: Largest proven optimality gap of a solved state's program in the last round, in units of Q_λ (G-OPT: of its one
+            program, in units of J_λ).
         kept: States whose program could not be solved to tolerance in the last round; they keep the row they had, at
             first the baseline's, shape [n].
         distance: Σ_a |π − π_b| of every state, shape [X].
         budget_used: Σ_a e |π − π_b| of every state, shape [X].
         engine: What solved the programs.
+        reason: Why the baseline is returned, where the method knows more than that nothing is gained.
     """
 
     method: Method
@@ -93,6 +95,7 @@ class Improvement:
     distance: Floats
     budget_used: Floats
     engine: str
+    reason: str = ""
 
     def __post_init__(self) -> None:
         for name in ("policy", "baseline", "preference", "baseline_return", "policy_return", "distance", "budget_used"):
@@ -108,11 +111,11 @@ class Improvement:
     def status(self) -> str:
         """The outcome in one sentence."""
         n_states = self.distance.size
-        if not np.any(self.preference):
-            return (
-                "The preference is zero on every objective, so there is nothing to improve: the baseline is returned."
-            )
         if self.changed.size == 0:
+            if self.reason:
+                return f"The baseline is returned: {self.reason}."
+            if not np.any(self.preference):
+                return "The preference is zero on every objective, so there is nothing to improve: the baseline is returned."
             reason = (
                 "epsilon is 0"
                 if self.epsilon == 0.0
@@ -234,25 +237,60 @@ def _improve(
         max_rounds=max_rounds,
         progress=progress,
     )
-    deviation = np.abs(search.policy - base)
-    pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
-    spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
-    policy_v = solve_policy(mdp, search.policy, guess=search.baseline_v).v
-    return Improvement(
-        method=method,
-        policy=search.policy,
-        baseline=base,
+    return improvement(
+        method,
+        model,
+        search.policy,
+        base,
         preference=weights,
         epsilon=epsilon,
-        baseline_return=search.baseline_v @ mdp.initial,
-        policy_return=policy_v @ mdp.initial,
+        baseline_v=search.baseline_v,
         rounds=search.rounds,
         converged=search.converged,
         gap=search.gap,
         kept=search.kept,
+        engine=search.engine,
+    )
+
+
+def improvement(
+    method: Method,
+    model: Model,
+    policy: Floats,
+    baseline: Floats,
+    *,
+    preference: Floats,
+    epsilon: float,
+    baseline_v: Floats,
+    rounds: int,
+    converged: bool,
+    gap: float,
+    kept: Ints,
+    engine: str,
+    reason: str = "",
+) -> Improvement:
+    """What was found, with the returns of ``policy`` and what it spends; ``baseline_v`` is v^{π_b}, shape [d, X]."""
+    mdp = model.mdp
+    deviation = np.abs(policy - baseline)
+    pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
+    spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
+    policy_v = solve_policy(mdp, policy, guess=baseline_v).v if np.any(deviation) else baseline_v
+    return Improvement(
+        method=method,
+        policy=policy,
+        baseline=baseline,
+        preference=preference,
+        epsilon=epsilon,
+        baseline_return=baseline_v @ mdp.initial,
+        policy_return=policy_v @ mdp.initial,
+        rounds=rounds,
+        converged=converged,
+        gap=gap,
+        kept=kept,
         distance=deviation.sum(axis=1),
         budget_used=by_state(mdp, spent),
-        engine=search.engine,
+        engine=engine,
+        reason=reason,
     )
 
 
@@ -290,6 +328,8 @@ def iterate(
     engine: lp.Engine = "auto",
     max_rounds: int = 100,
     progress: Progress | None = None,
+    baseline_values: Values | None = None,
+    start: Floats | None = None,
 ) -> Search:
     """Policy iteration with one program per state; the shared engine of this module's verbs.
 
@@ -303,6 +343,9 @@ def iterate(
         engine: Engine of the programs.
         max_rounds: Cap on rounds.
         progress: Called after every round.
+        baseline_values: Values of π_b, where they are known already.
+        start: A policy [X, A] of the feasible set to begin from; π_b if left out. With equal discounts it saves rounds
+            and never changes the return.
     """
     engine_name = lp.resolve_engine(engine)
     every_action = math.isinf(epsilon) and mdp.n_pairs < mdp.n_states * mdp.n_actions
@@ -321,18 +364,12 @@ def iterate(
             q = dense_q(mdp, q, unseen_value=values.unseen_value).reshape(q.shape[0], -1)
         return np.asarray(q - values.v[:, entry_state])
 
-    base = solve_policy(mdp, baseline)
-    rows = advantages(base)
-    for k, (original, factor) in enumerate(_multiples(mdp)):
-        if original == k:
-            _quantise(rows[k], float(base.error[k]))
-        else:  # the same signal in another unit or sign must stay so to the bit, or rounding shuts the feasible set
-            rows[k] = factor * rows[original]
+    base = solve_policy(mdp, baseline) if baseline_values is None else baseline_values
     programs = lp.Programs(
         ptr=ptr,
         baseline=baseline.take(entry_index),
         error=entry_error,
-        rows=rows if constrained else rows[:0],
+        rows=cleaned_rows(mdp, advantages(base), base.error) if constrained else np.empty((0, entry_index.size)),
         epsilon=epsilon,
     )
 
@@ -347,13 +384,13 @@ def iterate(
             unseen_value=(preference @ mdp.unseen_value)[None, :],
             error=np.array([preference @ base.error]),
         )
-    policy = best_policy = baseline
+    policy = best_policy = baseline if start is None else start
     best_return = -math.inf
     tol = linear.AIM
     warm: lp.WarmStart | None = None
     converged = False
     for rounds in range(1, max_rounds + 1):
-        if rounds > 1:
+        if rounds > 1 or start is not None:
             scalar = preference if equal_discounts else None
             values = solve_policy(mdp, policy, preference=scalar, guess=values.v, tol=tol)
         objective = mix @ advantages(values)
@@ -395,6 +432,16 @@ def iterate(
         kept=np.flatnonzero(~solution.solved),
         engine=engine_name,
     )
+
+
+def cleaned_rows(mdp: MDP, rows: Floats, error: Floats) -> Floats:
+    """Advantages [d, F] of the baseline, in place, without what is only rounding; ``error`` is that of their values, [d]."""
+    for k, (original, factor) in enumerate(_multiples(mdp)):
+        if original == k:
+            _quantise(rows[k], float(error[k]))
+        else:  # the same signal in another unit or sign must stay so to the bit, or rounding shuts the feasible set
+            rows[k] = factor * rows[original]
+    return rows
 
 
 def _multiples(mdp: MDP) -> list[tuple[int, float]]:

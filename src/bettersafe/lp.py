@@ -214,6 +214,7 @@ def highs(
     upper: Floats | None = None,
     method: str = "highs-ds",
     tol: float = 1e-10,
+    presolve: bool = True,
 ) -> Any:
     """Minimise cost·x subject to rows x ≤ limits, balance x = target, 0 ≤ x ≤ upper, by SciPy's HiGHS to ``tol``."""
     from scipy.optimize import linprog
@@ -228,7 +229,7 @@ def highs(
         b_eq=target,
         bounds=bounds,
         method=method,
-        options={"primal_feasibility_tolerance": tol, "dual_feasibility_tolerance": tol},
+        options={"primal_feasibility_tolerance": tol, "dual_feasibility_tolerance": tol, "presolve": presolve},
     )
 
 

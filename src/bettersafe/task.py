@@ -1,7 +1,7 @@
 """A task: where the data is, what is wanted, and how careful to be. A TOML file or command-line options say the same.
 
 data = "visits.parquet"            # file or glob, relative to the task file
-method = "s-opt"                   # s-opt | auto (b-opt) | h-opt | soft-spibb | adv-linearized | linearized
+method = "s-opt"                   # s-opt | auto (b-opt) | g-opt | h-opt | soft-spibb | adv-linearized | linearized
 epsilon = 0.1
 delta = 0.1
 hold_out = 0.3                     # share of episodes that the policy is tested on
@@ -72,8 +72,8 @@ class Task:
         columns: Which column is which.
         derived: Objectives made from the counts.
         baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
-        method: "s-opt", "b-opt" (also called "auto"), "h-opt", "soft-spibb", "adv-linearized" or "linearized".
-        epsilon: Budget of S-OPT and Soft-SPIBB.
+        method: "s-opt", "b-opt" (also called "auto"), "g-opt", "h-opt", "soft-spibb", "adv-linearized" or "linearized".
+        epsilon: Budget of S-OPT, G-OPT and Soft-SPIBB.
         delta: Risk: in the error function, and of accepting a policy that is worse on some objective.
         error_kind: "q" or "l1".
         support: For "l1": the most successors a pair can have, if known.

@@ -134,6 +134,8 @@ def test_engines_and_methods(log, tmp_path):
     for name, options in {
         "native": ("--engine", "native"),
         "highs": ("--engine", "highs"),
+        "global": ("--method", "g-opt", "--engine", "native"),
+        "program": ("--method", "g-opt", "--engine", "highs"),
         "soft": ("--method", "soft-spibb"),
         "adv": ("--method", "adv-linearized"),
         "lin": ("--method", "linearized"),
@@ -142,6 +144,8 @@ def test_engines_and_methods(log, tmp_path):
         document = json.loads(run("improve", log, "-o", tmp_path / name, *COLUMNS, *GOALS, *options, "--json")[0])
         returns[name] = document["objectives"][0]["policy_return"]
     assert returns["native"] == pytest.approx(returns["highs"], abs=1e-6)
+    assert returns["global"] == pytest.approx(returns["program"], abs=1e-6)
+    assert returns["native"] <= returns["global"] + 1e-9
     assert returns["native"] <= returns["adv"] + 1e-9 <= returns["lin"] + 2e-9
     assert returns["native"] <= returns["soft"] + 1e-9 <= returns["lin"] + 2e-9
 
