@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from bettersafe import improve
 from bettersafe.errors import ParameterError, check_probability, check_vector
+from bettersafe.gopt import g_opt_path
 from bettersafe.mdp import check_policy, expected_return, frozen, policy_values
 from bettersafe.posterior import Neutral, Outcomes, Posterior, drawn_gains, linearised_gains, posterior
 
@@ -231,6 +232,11 @@ def make_candidates(
     for epsilon in epsilons:
         result = improve.s_opt(model, baseline, preference=preference, epsilon=epsilon, progress=progress)
         found.append((f"S-OPT ε = {epsilon:g}", result.policy))
+    if np.all(model.mdp.discount == model.mdp.discount[0]):  # G-OPT has one occupancy for all objectives
+        found += [
+            (f"G-OPT ε = {result.epsilon:g} ({i})", result.policy)
+            for i, result in enumerate(g_opt_path(model, baseline, preference=preference))
+        ]
     bold = improve.adv_linearized(model, baseline, preference=preference, progress=progress).policy
     found += [
         (

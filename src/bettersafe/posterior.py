@@ -27,7 +27,7 @@ and the prior that is pessimistic for k has the least reward seen in the place o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -434,6 +434,7 @@ def drawn_gains(
         stream: Tells priors apart.
     """
     everyone = np.concatenate([baseline[None], policies])
+    posterior = only_played(posterior, np.any(everyone > 0.0, axis=0))
     gains = np.empty((draws, policies.shape[0], posterior.outcomes.n_objectives))
     guess: Floats | None = returns_in(mean_process(posterior), posterior.outcomes, everyone)[1]
     for m in range(draws):
@@ -441,6 +442,33 @@ def drawn_gains(
         returns, _ = returns_in(draw, posterior.outcomes, everyone, guess=guess)
         gains[m] = returns[1:] - returns[0]
     return gains
+
+
+def only_played(posterior: Posterior, played: Bools) -> Posterior:
+    """The posterior of the pairs that some policy plays ([X, A]): others matter to no value, and need not be drawn."""
+    o = posterior.outcomes
+    keep = played.reshape(-1)[o.pair_index]
+    if np.all(keep):
+        return posterior
+    width = np.diff(o.entry_ptr)
+    entries = np.repeat(keep, width)
+    pair_state = o.pair_state[keep]
+    return replace(
+        posterior,
+        prior=posterior.prior[:, entries],
+        outcomes=replace(
+            o,
+            pair_state=pair_state,
+            pair_action=o.pair_action[keep],
+            state_ptr=np.searchsorted(pair_state, np.arange(o.n_states + 1)).astype(np.int64),
+            entry_ptr=np.concatenate([[0], np.cumsum(width[keep])]),
+            entry_outcome=o.entry_outcome[entries],
+            entry_count=o.entry_count[entries],
+            pair_reward=o.pair_reward[:, keep],
+            pair_noise=o.pair_noise[:, keep],
+            prior_share=o.prior_share[:, keep],
+        ),
+    )
 
 
 def linearised_gains(posterior: Posterior, policy: Floats, baseline: Floats) -> tuple[Floats, Floats]:
