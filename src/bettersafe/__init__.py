@@ -26,6 +26,16 @@ if TYPE_CHECKING:
     from bettersafe.counts import Counts, count, count_files, merge, with_rare
     from bettersafe.data import Columns, Dataset, Objective, read_dataset, split, take_episodes, write_dataset
     from bettersafe.description import Description, describe
+    from bettersafe.discretize import (
+        Discretization,
+        Discretizer,
+        FeatureRule,
+        assign_states,
+        discretize_log,
+        fit_discretizer,
+        load_discretizer,
+        save_discretizer,
+    )
     from bettersafe.errors import (
         BettersafeError,
         DataError,
@@ -64,6 +74,16 @@ _WHERE = {
     "counts": ("Counts", "count", "count_files", "merge", "with_rare"),
     "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
     "description": ("Description", "describe"),
+    "discretize": (
+        "Discretization",
+        "Discretizer",
+        "FeatureRule",
+        "assign_states",
+        "discretize_log",
+        "fit_discretizer",
+        "load_discretizer",
+        "save_discretizer",
+    ),
     "errors": (
         "BettersafeError",
         "DataError",
@@ -91,6 +111,7 @@ _MODULE = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = [  # noqa: RUF022 - as the data flows
     "Columns", "Objective", "Dataset", "read_dataset", "write_dataset", "split", "take_episodes",
     "Counts", "count", "count_files", "merge", "with_rare", "Description", "describe",
+    "FeatureRule", "Discretizer", "fit_discretizer", "assign_states", "save_discretizer", "load_discretizer", "Discretization", "discretize_log",
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
     "Improvement", "s_opt", "g_opt", "g_opt_path", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return", "CMDPOptimum", "cmdp_optimum",

@@ -649,6 +649,145 @@ def study_figures(
             typer.echo(str(path))
 
 
+@app.command()
+def discretize(
+    data: Annotated[
+        str,
+        typer.Argument(metavar="FEATURES", help="A table: one row per decision, with columns of continuous features."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the log and the map to.")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states. (default: 750)")] = 750,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COL[:RULE]",
+            help="A feature, made comparable by zscore, log (z-score of log(0.1 + x)), binary (0 or 1) or none. Repeat for each. (default: every column of numbers without another role, by zscore)",
+        ),
+    ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COL", help="A reward column: passed on, and never a feature. Repeat for each."),
+    ] = None,
+    train_share: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Fit on this share of the episodes; writes train.parquet and test.parquet."),
+    ] = None,
+    fitted: Annotated[
+        Path | None, typer.Option(metavar="MAP", help="Apply a saved map (discretizer.parquet) instead of fitting one.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the split and the starts of k-means.")] = 0,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    action: ActionOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn continuous features into states, by k-means on training episodes, and keep the map for new data.
+
+    Example: [bold]bettersafe discretize vitals.csv -o DIR --k 200 --objective survival --train-share 0.7[/bold], and later
+    [bold]bettersafe discretize new.csv -o NEW --fitted DIR/discretizer.parquet --objective survival[/bold]
+    """
+    from bettersafe import printing
+    from bettersafe.data import Columns
+    from bettersafe.discretize import discretize_log
+
+    if output is None:
+        raise typer.BadParameter("say where to write the log, e.g. -o DIR", param_hint="--output / -o")
+    named = {
+        "episode": episode, "step": step, "action": action, "terminated": terminated, "truncated": truncated,
+        "baseline_prob": baseline_prob,
+    }  # fmt: skip
+    with printing.working("Reading") as progress:
+        result = discretize_log(
+            data,
+            output,
+            k=k,
+            columns=Columns(**{role: name for role, name in named.items() if name is not None}),
+            objectives=objective or (),
+            features=None if feature is None else [_feature(text) for text in feature],
+            train_share=train_share,
+            fitted=fitted,
+            seed=seed,
+            quick=quick,
+            force=force,
+            progress=progress,
+        )
+    if as_json:
+        printing.print_json(printing.discretization_json(result, output))
+    else:
+        printing.print_discretization(result, output)
+
+
+def _feature(text: str) -> Any:
+    """COL[:RULE] as (name, transform); what follows a colon that is no rule belongs to the name."""
+    rules = {"zscore": "zscore", "log": "log-zscore", "binary": "binary", "none": "none"}
+    name, _, rule = text.rpartition(":")
+    return (name, rules[rule]) if name and rule in rules else (text, "zscore")
+
+
+sepsis_app = typer.Typer(no_args_is_help=True, help="The sepsis study on MIMIC-III, for people with access to it.")
+app.add_typer(sepsis_app, name="sepsis")
+
+
+@sepsis_app.command("prepare")
+def sepsis_prepare(
+    cohort: Annotated[Path, typer.Argument(metavar="COHORT", help="sepsis_mimiciii.csv: one row per stay.")],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="MIMICtable.csv: one row per four hours, 59 columns.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the logs and the map to.")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states. (default: 750)")] = 750,
+    iv_bins: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="Fluid is cut at 500, 1000, 2000 mL (clinical, the published code) or by quarters (quartile, the paper).",
+        ),
+    ] = "clinical",
+    outcome: Annotated[
+        str, typer.Option(metavar="COL", help="Who died: died_in_hosp (the paper) or mortality_90d.")
+    ] = "died_in_hosp",
+    quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
+    starts: Annotated[int, typer.Option(metavar="N", min=1, help="Starts of the full k-means.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the split by stay.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the two tables of the published MIMIC-III cohort, and write them as logs with states.
+
+    Example: [bold]bettersafe sepsis prepare sepsis_mimiciii.csv MIMICtable.csv -o DIR[/bold]
+    """
+    from bettersafe import printing
+    from bettersafe.studies.mimic import prepare_mimic
+
+    if output is None:
+        raise typer.BadParameter("say where to write the logs, e.g. -o DIR", param_hint="--output / -o")
+    with printing.working("Reading") as progress:
+        document = prepare_mimic(
+            cohort,
+            table,
+            output,
+            k=k,
+            iv_bins=iv_bins,  # type: ignore[arg-type]
+            outcome=outcome,  # type: ignore[arg-type]
+            seed=seed,
+            quick=quick,
+            n_init=starts,
+            force=force,
+            progress=progress,
+        )
+    if as_json:
+        printing.print_json(document)
+    else:
+        printing.print_prepared(document, output)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,

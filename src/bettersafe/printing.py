@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from bettersafe.data import Objective
     from bettersafe.demo import Demo
     from bettersafe.description import Description
-    from bettersafe.improve import Progress, Round
+    from bettersafe.discretize import Discretization
+    from bettersafe.improve import Round
     from bettersafe.runs import Run
     from bettersafe.studies.catalogue import Entry
 
@@ -48,15 +49,17 @@ def print_error(message: str) -> None:
 
 
 @contextmanager
-def working(text: str) -> Iterator[Progress]:
-    """A spinner with the time on stderr, shown on terminals only; yields a callback that says which round it is."""
+def working(text: str) -> Iterator[Callable[[Round | str], None]]:
+    """A spinner with the time on stderr, shown on terminals only; yields a callback that says what or which round it is."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(text, total=None)
 
-        def progress(done: Round) -> None:
-            bar.update(line, description=f"Improving: round {done.number}, largest gain {done.gain:.3g}")
+        def progress(done: Round | str) -> None:
+            if not isinstance(done, str):
+                done = f"Improving: round {done.number}, largest gain {done.gain:.3g}"
+            bar.update(line, description=done)
 
         yield progress
 
@@ -491,3 +494,84 @@ def print_demo(result: Demo, output: Path | None) -> None:
             f"  bettersafe certify {output}/run {output}/later.parquet",
             highlight=False,
         )
+
+
+def discretization_json(result: Discretization, output: Path) -> dict[str, Any]:
+    """A discretised log for programs."""
+    return {
+        "output": str(output),
+        "k": result.discretizer.n_states,
+        "features": [dataclasses.asdict(rule) for rule in result.discretizer.features],
+        "passed_on": list(result.passed_on),
+        "parts": {
+            name: {
+                "rows": part.rows,
+                "episodes": part.episodes,
+                "states": part.states,
+                "explained": part.explained if math.isfinite(part.explained) else None,
+            }
+            for name, part in result.parts.items()
+        },
+    }
+
+
+def print_discretization(result: Discretization, output: Path) -> None:
+    """What was written, from which features, and what is lost."""
+    console = _console()
+    console.print()
+    rules = result.discretizer.features
+    by_rule: dict[str, list[str]] = {}
+    for rule in rules:
+        by_rule.setdefault(rule.transform, []).append(rule.name)
+    console.print(
+        f"[bold]{result.discretizer.n_states:,} states from {_count(len(rules), 'feature')}[/]", highlight=False
+    )
+    for transform, names in by_rule.items():
+        console.print(f"  {transform}: {escape(', '.join(names))}", highlight=False)
+    if result.passed_on:
+        console.print(f"  passed on: {escape(', '.join(result.passed_on))}", highlight=False)
+    rows = [(name, part.rows, part.episodes, part.states, part.explained) for name, part in result.parts.items()]
+    _print_parts(console, rows, "episodes", output)
+
+
+def print_prepared(document: dict[str, Any], output: Path) -> None:
+    """A prepared cohort: sizes, cuts, and what is odd."""
+    console = _console()
+    counts = document["counts"]
+    console.print()
+    console.print(
+        f"[bold]{counts['stays']:,} stays, {counts['rows']:,} blocks of four hours[/]; {counts['survived']:,} survived,"
+        f" {counts['died']:,} died ({escape(document['settings']['outcome'])}).",
+        highlight=False,
+    )
+    units = {"vaso": ("vasopressor", "µg/kg/min"), "iv": ("fluid", "mL in 4 h")}
+    for name, (title, unit) in units.items():
+        cuts = ", ".join(f"{cut:.4g}" for cut in document["cuts"][name])
+        bins = ", ".join(f"{count:,}" for count in document["bins"][name])
+        console.print(f"{title}: cut at {cuts} {unit}; rows with none and in bins 1 to 4: {bins}", highlight=False)
+    rows = [
+        (f"{name}.parquet", part["rows"], part["stays"], part["states"], part["explained"])
+        for name, part in document["parts"].items()
+    ]
+    _print_parts(console, rows, "stays", output)
+    for note in document["notes"]:
+        console.print(f"Note: {escape(note)}", style="dim", highlight=False)
+
+
+def _print_parts(
+    console: Console, rows: Sequence[tuple[str, int, int, int, float | None]], episodes: str, output: Path
+) -> None:
+    table = _table()
+    table.add_column("log")
+    for column in ("rows", episodes, "states", "variance kept"):
+        table.add_column(column, justify="right")
+    for name, n_rows, n_episodes, states, explained in rows:
+        kept = "–" if explained is None or math.isnan(explained) else f"{100 * explained:.3g} %"
+        table.add_row(name, f"{n_rows:,}", f"{n_episodes:,}", f"{states:,}", kept)
+    console.print(table)
+    console.print(
+        f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state: what the log"
+        " promises rests on the assumption that it nearly is.",
+        style="dim",
+        highlight=False,
+    )

@@ -101,3 +101,13 @@ class Raw:
         if role != "next_state" or "terminated" not in self.names:
             return expression
         return f"CASE WHEN NOT ({self.read('terminated')}) THEN {expression} END"
+
+
+def raw_columns(connection: DuckDBPyConnection, files: tuple[File, ...], names: Mapping[str, str]) -> Raw:
+    """The columns ``names`` (role -> name), which every file has, with the types that they share."""
+    first = files[0]
+    with readable(first.name, first.format):
+        described = connection.execute(f"DESCRIBE {scan(files, list(names.values()))}").fetchall()
+    types = {role: str(row[1]) for role, row in zip(names, described, strict=True)}
+    shapes = {role: cells.shape("CSV" if first.format == "CSV" else kind) for role, kind in types.items()}
+    return Raw(connection=connection, files=files, names=names, types=types, shapes=shapes)

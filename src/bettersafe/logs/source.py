@@ -32,10 +32,10 @@ import numpy as np
 
 from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives
 from bettersafe.errors import DataError, ParameterError, did_you_mean
-from bettersafe.logs.cells import FAMILIES, Kind, shape
+from bettersafe.logs.cells import FAMILIES, Kind
 from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
 from bettersafe.logs.files import File, Format, PathsLike, data_digest, open_files, readable, scan
-from bettersafe.logs.raw import Raw
+from bettersafe.logs.raw import Raw, raw_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -203,11 +203,7 @@ def _used_columns(
                 raise DataError(_missing(file, role, name))
     labels = [role for role in ("episode", "state", "action", "next_state") if role in names]
     check_one_type(files, names, labels)
-    with readable(first.name, first.format):
-        described = connection.execute(f"DESCRIBE {scan(files, list(names.values()))}").fetchall()
-    types = {role: str(row[1]) for role, row in zip(names, described, strict=True)}
-    shapes = {role: shape("CSV" if first.format == "CSV" else kind) for role, kind in types.items()}
-    return Raw(connection=connection, files=files, names=names, types=types, shapes=shapes)
+    return raw_columns(connection, files, names)
 
 
 def _prepare(raw: Raw, objectives: tuple[Objective, ...]) -> Source:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from bettersafe import improve
 from bettersafe.bounds import lower_bound
 from bettersafe.counts import Counts, count, with_rare, with_rare_rows
-from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, split, take_episodes
+from bettersafe.data import Dataset, split, take_episodes
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
@@ -38,6 +38,7 @@ from bettersafe.hcpi import MIXES, choose_candidate
 from bettersafe.mdp import MDP, expected_return
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.safety import SafetyTest
+from bettersafe.studies.mimic import load_mimic
 from bettersafe.studies.sweep import Study
 
 if TYPE_CHECKING:
@@ -136,14 +137,8 @@ def icu_experiment(settings: dict[str, Any]) -> list[Row]:
 
 def mimic_experiment(settings: dict[str, Any]) -> list[Row]:
     """Route B: the prepared parts of the MIMIC-III cohort."""
-    folder = Path(settings["folder"])
-    own = [
-        read_dataset(folder / f"{part}.parquet", objectives=[Objective(name="survival")])
-        for part in ("train", "valid", "test")
-    ]
-    states = np.unique(np.concatenate([part.state_labels for part in own]))
-    actions = np.unique(np.concatenate([part.action_labels for part in own]))
-    return compare(*(in_vocabulary(part, states, actions) for part in own), settings=settings)
+    parts = load_mimic(settings["folder"])
+    return compare(parts.train, parts.valid, parts.test, settings=settings)
 
 
 def compare(
