@@ -140,7 +140,7 @@ PLANS: dict[str, Plan] = {
     "gridworld/conventions": Plan(
         about="What each convention of the published code changes, one at a time",
         methods=("linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr"),
-        cmdps=30,
+        cmdps=10,
         variants=tuple(VARIANTS),
     ),
 }  # fmt: skip
