@@ -419,22 +419,22 @@ def _linearised(
     delta: float,
 ) -> list[Candidate]:
     """Candidates judged by the linearised form alone; none passes, for that is what draws are for."""
-    from scipy.stats import norm
+    from scipy.special import ndtr, ndtri
 
     mean, covariance = linearised_gains(middle, policies, baseline)
     sd = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-300))
-    each = norm.cdf((mean + zeta) / sd)
+    each = ndtr((mean + zeta) / sd)
     dark = np.ones(mean.shape)
     for k, prior in enumerate(darker):
         dark_mean, dark_covariance = linearised_gains(prior, policies, baseline, objectives=[k])
-        dark[:, k] = norm.cdf((dark_mean[:, 0] + zeta[k]) / np.sqrt(np.maximum(dark_covariance[:, 0, 0], 1e-300)))
-    half = norm.ppf(1.0 - delta / 2.0) * sd
+        dark[:, k] = ndtr((dark_mean[:, 0] + zeta[k]) / np.sqrt(np.maximum(dark_covariance[:, 0, 0], 1e-300)))
+    half = ndtri(1.0 - delta / 2.0) * sd
     return [
         Candidate(
             name=name,
             policy=policies[i],
             gain=mean[i],
-            least=mean[i] - norm.ppf(1.0 - delta) * sd[i],
+            least=mean[i] - ndtri(1.0 - delta) * sd[i],
             interval=np.array([mean[i] - half[i], mean[i] + half[i]]),
             p_safe=float(np.max([0.0, 1.0 - np.sum(1.0 - each[i])])),
             p_objective=each[i],

@@ -599,7 +599,7 @@ def linearised_gains(
     asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
     posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
     o = posterior.outcomes
-    flat = policies.reshape(policies.shape[0], -1)
+    flat = policies.reshape(policies.shape[0], baseline.size)
     value_b, after_b, played_b = _mean_sides(posterior, baseline.reshape(-1)[o.pair_index], asked)
     likely = posterior.likely
     alike = [np.flatnonzero(o.discount[asked] == gamma) for gamma in np.unique(o.discount[asked])]
