@@ -9,8 +9,8 @@ import numpy as np
 
 from bettersafe.studies.drawing import matplotlib_look, settled
 from bettersafe.studies.panels import also
-from bettersafe.studies.sepsis import EPSILONS, LARGE_DOSE, PREFERENCES
-from bettersafe.studies.sepsis_summary import CHOSEN, CLINICIAN, by_key, knows_truth, summarise_sepsis, with_chosen
+from bettersafe.studies.sepsis import EPSILONS, LARGE_DOSE, PREFERENCES, RARE_BELOW
+from bettersafe.studies.sepsis_summary import CLINICIAN, by_key, knows_truth, summarise_sepsis, with_chosen
 from bettersafe.studies.sepsis_tables import ADVISED, policy_name, preference_name
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ESTIMATES = {
     "dr": "DR (doubly robust)",
     "wdr": "WDR (weighted doubly robust)",
-    "model": "the estimated model itself",
+    "model": "The model that policies are made in",
 }
 OBJECTIVES = {"survival": "survival return", "rare": "rare-treatment return"}
 MARKERS = {"clinician": "*", "linearized": "X", "adv-linearized": "v", "s-opt": "o", "h-opt": "^"}
@@ -66,9 +66,16 @@ def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, F
     with matplotlib_look():
         figures = {"doses": _draw_doses(records, where)}
         if knows_truth(summary):
-            figures["truth"] = _draw_truth(records, where)
+            figures["truth"] = _draw_truth(
+                _policies(rows), f"{study_id}; {seeds} {'seeds' if seeds > 1 else 'seed'}{also(note)}"
+            )
             figures["epsilon"] = _draw_epsilon(records, where)
         return settled(figures)
+
+
+def _policies(rows: pa.Table) -> list[Record]:
+    """The rows of the study's own definition of rare treatments."""
+    return [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
 
 
 def _draw_doses(records: Mapping[Key, Record], where: str) -> Figure:
@@ -85,7 +92,7 @@ def _draw_doses(records: Mapping[Key, Record], where: str) -> Figure:
             " line) are large. Colour: the same share, on a square-root scale.",
         ),
         width=12.0,
-        height=3.55,
+        height=3.1,
     )
     panels = figure.subplots(1, len(ADVISED), sharey=True)
     doses = {policy: _doses(records[policy]) for policy in ADVISED}
@@ -114,12 +121,11 @@ def _doses(record: Record) -> Any:
     return np.array([[100.0 * record.get(f"dose iv{iv}/vaso{v}", 0.0) for v in range(BINS)] for iv in range(BINS)])
 
 
-def _draw_truth(records: Mapping[Key, Record], where: str) -> Figure:
-    """Estimates against the exact value: a column for each estimator, a row for each objective."""
+def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
+    """Estimates against the exact value, every policy of every seed: a column for each estimator, a row per objective."""
     from matplotlib.colors import LogNorm
     from matplotlib.lines import Line2D
 
-    shown = [record for policy, record in records.items() if policy[2] != CHOSEN]
     handles = [
         Line2D([], [], color="none", marker=marker, markersize=11 if method == "clinician" else 7,
                markerfacecolor="#B0B0B0", markeredgecolor="black", label=NAMES[method])
@@ -128,57 +134,68 @@ def _draw_truth(records: Mapping[Key, Record], where: str) -> Figure:
     handles.append(Line2D([], [], color="black", linewidth=1.0, label="estimate = truth"))
     figure = _new_figure(
         "How far each estimate is from the truth",
-        f"every policy of every method and λ; {where}",
+        f"every policy of every method, λ and seed; {where}",
         (
-            "Across: the exact value in the simulator. Up: the estimate. In the shaded half the estimate is too good: survival"
-            " above its true value, rare treatments below theirs.",
-            "Colour: effective sample size (ESS), how many of the"
-            f" {records[CLINICIAN]['test_episodes']:.0f} test patients carry DR and WDR. Where it is small, DR and WDR"
-            " repeat what the model believes.",
+            "Across: the exact value in the simulator. Up: the estimate; points on an upper or lower edge lie beyond it. In the"
+            " shaded half the estimate is too good:",
+            "survival above its true value, rare treatments below theirs (logarithmic scale from 1 on). Colour: effective sample"
+            f" size (ESS), how many of the {rows[0]['test_episodes']} test patients carry DR and WDR.",
         ),
         width=12.0,
         height=7.4,
         handles=handles,
     )
     panels = figure.subplots(2, len(ESTIMATES), sharex="row", sharey="row")
-    smallest = min(record["ess"] for record in shown)
-    norm = LogNorm(vmin=max(1.0, min(smallest, 10.0)), vmax=max(record["ess"] for record in shown))
+    ess = [record["ess"] for record in rows]
+    norm = LogNorm(vmin=max(1.0, min(ess)), vmax=max(*ess, 2.0))
     points: Any = None
     for line, (objective, name) in zip(panels, OBJECTIVES.items(), strict=True):
-        values = [
-            record[f"{what}_{objective}"] for record in shown for what in ("true", *ESTIMATES) if what != "model"
-        ] + [
-            record[f"model_{objective}"]
-            for record in shown
-            if record["method"] != "linearized" or record["preference"] != "0,0"
-        ]
-        low, high = min(values), max(values)
-        room = 0.06 * (high - low) or 1.0
-        ends = (low - room, high + room)
+        true = [record[f"true_{objective}"] for record in rows]
+        inside = [record[f"model_{objective}"] for record in rows]  # estimates of few patients go anywhere: not these
+        if objective == "survival":
+            across, up = _limits(true), _limits([*true, *inside])
+        else:
+            across = up = (-0.3, 1.4 * max(*true, *inside, 1.0))
+        edge = up[1] if objective == "survival" else up[0]
+        ends = np.linspace(*across, 200)  # the line is bent where a scale is
         for axes, (estimator, title) in zip(line, ESTIMATES.items(), strict=True):
-            edge = ends[1] if objective == "survival" else ends[0]
-            axes.fill_between(ends, ends, [edge, edge], color="#FBE6D4", linewidth=0, zorder=0)
+            axes.fill_between(ends, ends, edge, color="#FBE6D4", linewidth=0, zorder=0)
             axes.plot(ends, ends, color="black", linewidth=1.0, zorder=1)
-            points = _scatter(axes, shown, objective, estimator, norm)
-            axes.set_xlim(ends)
-            axes.set_ylim(ends)
-            axes.set_title(f"{title}: {name}")
+            points = _scatter(axes, rows, objective, estimator, norm, up)
+            if objective == "rare":
+                axes.set_xscale("symlog", linthresh=1.0)
+                axes.set_yscale("symlog", linthresh=1.0)
+                ticks = [0, 1, 3, 10, 30, 100]
+                axes.set_xticks(ticks, map(str, ticks))
+                axes.set_yticks(ticks, map(str, ticks))
+                axes.minorticks_off()
+            axes.set_xlim(across)
+            axes.set_ylim(up)
+            axes.set_title(title)
             axes.set_xlabel(f"True {name}")
         line[0].set_ylabel(f"Estimated {name}")
     figure.colorbar(points, ax=panels, label="Effective sample size (patients)", shrink=0.7, pad=0.015)
     return figure
 
 
-def _scatter(axes: Axes, shown: Sequence[Record], objective: str, estimator: str, norm: Any) -> Any:
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """A scale with some room."""
+    room = 0.05 * (max(values) - min(values)) or 1.0
+    return min(values) - room, max(values) + room
+
+
+def _scatter(
+    axes: Axes, rows: Sequence[Record], objective: str, estimator: str, norm: Any, up: tuple[float, float]
+) -> Any:
     points = None
-    for method, marker in MARKERS.items():
-        found = [record for record in shown if record["method"] == method]
+    for method in (*list(MARKERS)[1:], "clinician"):  # above the others
+        found = [record for record in rows if record["method"] == method]
         points = axes.scatter(
             [record[f"true_{objective}"] for record in found],
-            [record[f"{estimator}_{objective}"] for record in found],
+            np.clip([record[f"{estimator}_{objective}"] for record in found], *up),
             c=[max(record["ess"], norm.vmin) for record in found],
-            marker=marker, s=150 if method == "clinician" else 45, cmap="viridis", norm=norm, edgecolors="black",
-            linewidths=0.6, zorder=4 if method == "clinician" else 3,
+            marker=MARKERS[method], s=110 if method == "clinician" else 28, cmap="viridis", norm=norm,
+            edgecolors="black", linewidths=0.4, zorder=4 if method == "clinician" else 3, clip_on=False,
         )  # fmt: skip
     return points
 

@@ -7,6 +7,7 @@ A row is one policy on one split of a cohort (a seed). Over seeds there are mean
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ VISIBLE = 0.005
 HARM = 0.01
 """A true loss, on either objective, from which a policy counts as worse than the clinician in truth."""
 
+BANDS = (100.0, 1000.0)
+"""Effective sample sizes between few, some and many patients."""
+
 GROUP = ("rare_below", "preference", "method", "parameter")
 
 
@@ -59,11 +63,17 @@ def with_chosen(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist([*records, *best.values()])
 
 
-def no_worse(record: Record, clinician: Record) -> bool:
-    """Whether no estimate on the validation part is worse than the clinician's; NaN is worse."""
+def no_worse(record: Record, clinician: Record, *, part: str = "valid_") -> bool:
+    """Whether neither DR nor WDR is worse than the clinician's on either objective; NaN is worse.
+
+    Args:
+        record: A row of the study.
+        clinician: The clinician's of the same seed.
+        part: "valid_" for estimates on the validation part, "" for those on the test part.
+    """
     return all(
-        record[f"valid_{estimator}_survival"] >= clinician[f"valid_{estimator}_survival"] - TIE
-        and record[f"valid_{estimator}_rare"] <= clinician[f"valid_{estimator}_rare"] + TIE
+        record[f"{part}{estimator}_survival"] >= clinician[f"{part}{estimator}_survival"] - TIE
+        and record[f"{part}{estimator}_rare"] <= clinician[f"{part}{estimator}_rare"] + TIE
         for estimator in OPE
     )
 
@@ -134,9 +144,44 @@ def knows_truth(summary: pa.Table) -> bool:
     return not any(math.isnan(value) for value in summary["true_survival"].to_pylist())
 
 
-def in_preference_order(keys: Sequence[Key], preferences: Sequence[str]) -> list[Key]:
-    """The keys with the preferences in this order, otherwise as they came."""
-    return sorted(keys, key=lambda k: preferences.index(k[0]))
+def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record]:
+    """How far estimates are from the truth where few, some and many patients carry them.
+
+    Args:
+        rows: Of the study, on route A; policies for λ = [0, 0] and the clinician's are left out.
+        bands: Edges between the bands of ESS.
+
+    Returns:
+        For each band that has policies: ``low``, ``high``, ``policies``, and for every estimate its median error (estimate
+        − exact, rare treatments as a cost) on both objectives, ``dr_survival`` and so on.
+    """
+    policies = [r for r in rows.to_pylist() if r["rare_below"] == RARE_BELOW and r["preference"] != CLINICIAN[0]]
+    edges = [0.0, *bands, math.inf]
+    result = []
+    for low, high in itertools.pairwise(edges):
+        here = [record for record in policies if low <= record["ess"] < high]
+        if here:
+            line: Record = {"low": low, "high": high, "policies": len(here)}
+            for what, objective in itertools.product((*OPE, "model"), ("survival", "rare")):
+                errors = [record[f"{what}_{objective}"] - record[f"true_{objective}"] for record in here]
+                line[f"{what}_{objective}"] = float(np.median(errors))
+            result.append(line)
+    return result
+
+
+def false_comfort(rows: pa.Table) -> tuple[int, int]:
+    """Policies that DR and WDR on the test part call no worse than the clinician, and how many of these truly are worse.
+
+    Policies for λ = [0, 0] are left out; worse is by more than `HARM` on some objective.
+    """
+    records = [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
+    clinician = {record["repetition"]: record for record in records if key(record) == CLINICIAN}
+    fine = [
+        record
+        for record in records
+        if record["preference"] != CLINICIAN[0] and no_worse(record, clinician[record["repetition"]], part="")
+    ]
+    return len(fine), sum(_harmed(record, clinician[record["repetition"]]) == 1.0 for record in fine)
 
 
 def _harmed(record: Record, clinician: Record) -> float:
