@@ -59,6 +59,7 @@ CONVENTIONS: dict[str, Any] = {
     "unseen": "end",
     "max_rounds": 10,
     "completion": "lagrangian",  # of π* where it never goes; "uniform" is another reading
+    "ties": "baseline",  # "uniform": where a log has nothing of a state, a solver's interior point, not the baseline's row
     "goal_paid": "on arrival",  # "next step": the published matrices pay one discount later than its episodes
 }
 """The conventions of the reproduction; `VARIANTS` changes one at a time."""
@@ -68,6 +69,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rewards estimated": {"rewards": "estimated"},
     "d in the error function": {"error_objectives": 0},
     "unseen pairs worth the baseline": {"rewards": "estimated", "unseen": "baseline"},
+    "ties go anywhere": {"ties": "uniform"},
     "up to 100 rounds": {"max_rounds": 100},
     "π* completed uniformly": {"completion": "uniform"},
     "goal paid one step late in the model": {"goal_paid": "next step"},
@@ -140,7 +142,7 @@ PLANS: dict[str, Plan] = {
     "gridworld/conventions": Plan(
         about="What each convention of the published code changes, one at a time",
         methods=("linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr"),
-        cmdps=30,
+        cmdps=10,
         variants=tuple(VARIANTS),
     ),
 }  # fmt: skip
@@ -203,6 +205,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
             safety=safety,
             delta=settings["delta"],
             max_rounds=conventions["max_rounds"],
+            ties=conventions["ties"],
         )
         for text in settings["preferences"]:
             preference = np.zeros(truth.n_objectives)
@@ -270,15 +273,19 @@ class _Case:
     safety: Dataset
     delta: float
     max_rounds: int
+    ties: str = "baseline"
 
     def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
         """True returns [d] of the policies that the methods make for ``preference``."""
         words_of_h_opt = [method.split()[1:] for method in methods if method.startswith("h-opt ")]
         tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
         if words_of_h_opt:
-            proposal = improve.adv_linearized(
-                self.train_model, self.baseline, preference=preference, max_rounds=self.max_rounds
-            ).policy
+            proposal = self.settled(
+                improve.adv_linearized(
+                    self.train_model, self.baseline, preference=preference, max_rounds=self.max_rounds
+                ).policy,
+                self.train_model,
+            )
             estimators: Any = tuple(dict.fromkeys(estimator for _, estimator in words_of_h_opt))
             tests = self.candidates(proposal, estimators)
         found: dict[str, Floats] = {}
@@ -304,13 +311,22 @@ class _Case:
         """The policy of a method that uses all the data."""
         common: dict[str, Any] = {"preference": preference, "max_rounds": self.max_rounds}
         if name == "linearized":
-            return improve.linearized(self.model, self.baseline, **common).policy
+            return self.settled(improve.linearized(self.model, self.baseline, **common).policy, self.model)
         if name == "adv-linearized":
-            return improve.adv_linearized(self.model, self.baseline, **common).policy
+            return self.settled(improve.adv_linearized(self.model, self.baseline, **common).policy, self.model)
         within_budget = {"s-opt": improve.s_opt, "soft-spibb": improve.soft_spibb}
         if name not in within_budget:
             raise ParameterError(f"the study knows no method {name!r}.")
         return within_budget[name](self.model, self.baseline, epsilon=float(words[0]), **common).policy
+
+    def settled(self, policy: Floats, model: Model) -> Floats:
+        """The policy as it is, or with what an interior-point method does where every policy is as good: in states that the
+        log has nothing of, all actions alike.
+        """
+        if self.ties == "baseline":
+            return policy
+        visits = np.bincount(model.mdp.pair_state, weights=model.counts, minlength=policy.shape[0])
+        return np.where(visits[:, None] > 0, policy, 1.0 / policy.shape[1])
 
     def candidates(
         self, proposal: Floats, estimators: tuple[Estimator, ...]

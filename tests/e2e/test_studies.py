@@ -1,0 +1,29 @@
+"""The studies, as a user runs them: a smoke run of the paper's first study, its figures, and what can go wrong."""
+
+from __future__ import annotations
+
+import json
+
+from test_commands import run
+
+from bettersafe.studies.sweep import read_rows
+
+
+def test_a_smoke_run_and_its_figures(tmp_path):
+    folder = tmp_path / "smoke"
+    text, _ = run("study", "run", "gridworld/fixed", "--cmdps", 3, "-o", folder)
+    assert "12 experiments" in text
+    assert read_rows(folder).num_rows == 12 * 4 * 3 * 10
+    again = json.loads(run("study", "run", "gridworld/fixed", "--cmdps", 3, "-o", folder, "--json")[0])
+    assert (again["done"], again["skipped"]) == (0, 12)
+    written = json.loads(run("study", "figures", folder, "--json")[0])
+    names = {path.rsplit("/", 1)[-1] for path in written}
+    assert {"mean.png", "mean.svg", "grid.png", "objectives.png", "table.md", "summary.csv"} <= names
+    assert "3 CMDPs" in (folder / "figures" / "table.md").read_text(encoding="utf-8")
+    assert "gridworld/fixed" in run("study", "run", "gridworld/tuned", "--cmdps", 3, "-o", folder, code=1)[1]
+
+
+def test_what_there_is_and_what_there_is_not(tmp_path):
+    assert "gridworld/scaling" in run("study", "list")[0]
+    assert "Did you mean 'gridworld/fixed'" in run("study", "run", "gridworld/fix", code=1, cwd=tmp_path)[1]
+    assert "not the folder of a study" in run("study", "figures", tmp_path, code=1)[1].replace("\n", " ")
