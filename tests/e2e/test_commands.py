@@ -409,9 +409,3 @@ def test_demo(tmp_path):
     assert "exists" in run("demo", "--patients", 3000, "-o", tmp_path / "sepsis", code=1)[1]
     document = json.loads(run("demo", "--patients", 3000, "--seed", 1, "--json")[0])
     assert set(document["policies"]) == {"the clinicians", "plain RL", "bettersafe"}
-
-
-def test_an_option_of_another_study_is_refused(tmp_path):
-    _, complaint = run("study", "run", "sepsis/icu", "--cmdps", 3, "-o", tmp_path / "study", code=1)
-    assert "--cmdps does not belong to the study sepsis/icu" in " ".join(complaint.split())
-    assert not (tmp_path / "study").exists()

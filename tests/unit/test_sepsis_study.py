@@ -11,7 +11,7 @@ import pytest
 
 import synthetic_mimic
 from bettersafe.errors import ParameterError
-from bettersafe.studies import drawing
+from bettersafe.studies import drawing, figures
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
 from bettersafe.studies.mimic import prepare_mimic
@@ -261,7 +261,9 @@ def test_route_a_in_small(tmp_path):
     assert clinician["true_survival"] == pytest.approx(51.98, abs=3.0)  # the simulator's clinicians
 
 
-def test_an_unfinished_study_of_published_estimates_says_so(tmp_path):
+def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(figures, "draw_sepsis", lambda rows, study_id, note: said.append((study_id, note)) or {})
     run_sweep(sepsis_study("sepsis/icu-published", seeds=1, patients=300), tmp_path, workers=1)
     study = sepsis_study("sepsis/icu-published", seeds=2, patients=300)
     description = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))
@@ -271,6 +273,11 @@ def test_an_unfinished_study_of_published_estimates_says_so(tmp_path):
     page = (tmp_path / "elsewhere" / "table.md").read_text(encoding="utf-8")
     assert page.startswith("# sepsis/icu-published")
     assert "This is an unfinished sweep: 1 of 2 seeds." in page
+    assert said == [("sepsis/icu-published", "unfinished sweep: 1 of 2 seeds")]
+    rows = read_rows(tmp_path, partial=True).to_pylist()
+    assert all(-100.0 <= record["dr_survival"] <= 100.0 for record in rows)  # clipped
+    assert rows[0]["test_episodes"] < 0.2 * 300  # those with an unseen pair are dropped
+    assert not any(record["usable"] for record in rows)  # biased on purpose
 
 
 def test_route_b_in_small(tmp_path):
