@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import ParameterError, did_you_mean
@@ -23,7 +23,7 @@ class Entry:
         full: How many repetitions (CMDPs, cohorts) the full study has.
         unit: What is repeated.
         options: The options that it takes beside the seed, the number of repetitions first.
-        needs: Those of them that must be given.
+        needs: Those of them that must be given, and what each is.
         make: (seed, **options) -> Study.
     """
 
@@ -32,7 +32,7 @@ class Entry:
     unit: str
     options: tuple[str, ...]
     make: Callable[..., Study]
-    needs: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)
 
 
 def _gridworld(study_id: str) -> Entry:
@@ -64,7 +64,7 @@ CATALOGUE: Mapping[str, Entry] = {
         full=1,
         unit="split",
         options=("seeds", "data", "preset", "unseen"),
-        needs=("data",),
+        needs={"data": "the folder that 'bettersafe sepsis prepare' wrote"},
         make=lambda seed, data, **options: sepsis.mimic_study(data, seed=seed, **options),
     ),
 }
@@ -100,5 +100,5 @@ def make_study(study_id: str, *, seed: int = 0, **options: Any) -> Study:
             )
     for name in entry.needs:
         if name not in given:
-            raise ParameterError(f"the study {study_id} needs --{name}; see: bettersafe study run --help.")
+            raise ParameterError(f"the study {study_id} needs --{name}, {entry.needs[name]}.")
     return entry.make(seed, **given)

@@ -188,7 +188,9 @@ def _scatter(
     axes: Axes, rows: Sequence[Record], objective: str, estimator: str, norm: Any, up: tuple[float, float]
 ) -> Any:
     points = None
-    for method in (*list(MARKERS)[1:], "clinician"):  # above the others
+    for method in reversed(
+        MARKERS
+    ):  # S-OPT with a large ε is Adv-Linearized, which is to be seen; the clinician above all
         found = [record for record in rows if record["method"] == method]
         points = axes.scatter(
             [record[f"true_{objective}"] for record in found],
