@@ -269,9 +269,11 @@ def _truth_about_estimates(rows: pa.Table) -> list[str]:
     """How far off estimates are, by ESS, and what believing them costs."""
     body = []
     for band in errors_by_ess(rows):
-        high = "more" if math.isinf(band["high"]) else f"{band['high']:g}"
+        low, high = f"{band['low']:g}", f"{band['high']:g}"
         errors = [f"{band[f'{what}_{k}']:+.2f}".replace("-", "−") for k in OBJECTIVES for what in (*OPE, "model")]
-        body.append([f"{band['low']:g} to {high}", str(band["policies"]), *errors])
+        body.append(
+            [f"{low} or more" if math.isinf(band["high"]) else f"{low} to {high}", str(band["policies"]), *errors]
+        )
     head = ["ESS", "policies", *(f"{k}: {what}" for k in OBJECTIVES for what in ("DR", "WDR", "model"))]
     fine, harmed = false_comfort(rows)
     return [
