@@ -21,7 +21,7 @@ handed in. The promise is Bayesian: as good as its set of priors, which the cert
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,9 @@ SCREEN = 4.0
 """A candidate is looked at closely unless its linearised chance of failing is this many times δ (and at least this much
 above it in standard errors of the draws)."""
 
+FIRST_LOOK = 50
+"""Draws after which a candidate that can't pass any more is left."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
@@ -61,9 +64,11 @@ class Candidate:
         interval: Its central interval at level 1 − δ, shape [2, d].
         p_safe: P(no objective loses more than ζ | D) under the neutral prior.
         p_objective: The same of each objective alone, shape [d].
-        p_pessimistic: P(objective k does not lose | D) under the prior that is pessimistic for k, shape [d].
+        p_pessimistic: P(objective k does not lose | D) under the prior that is pessimistic for k, shape [d]; NaN where it had
+            failed before that was asked.
         error: Monte-Carlo standard error of ``p_safe``.
-        draws: M; 0 where the candidate was screened out by the linearised form, and its numbers are of that.
+        draws: Processes that it was judged in: M; fewer where it could not pass any more (its numbers are then of those, and a
+            little too dark); 0 where the linearised form found it hopeless, and its numbers are of that.
         passed: Whether it passes.
     """
 
@@ -119,7 +124,7 @@ class BOpt:
         if self.chosen is not None:
             return self.candidates[self.chosen]
         drawn = [candidate for candidate in self.candidates if candidate.draws] or list(self.candidates)
-        return max(drawn, key=lambda c: min(c.p_safe, 1.0 - float(np.sum(1.0 - c.p_pessimistic))))
+        return max(drawn, key=lambda c: min(c.p_safe, 1.0 - float(np.nansum(1.0 - c.p_pessimistic))))
 
     @property
     def reason(self) -> str:
@@ -133,7 +138,7 @@ class BOpt:
         if not self.candidates:
             return "No solution found: no candidate differs from the baseline."
         nearest = self.deciding
-        doubts = np.minimum(nearest.p_objective, nearest.p_pessimistic)
+        doubts = np.fmin(nearest.p_objective, nearest.p_pessimistic)
         k = int(np.argmin(doubts))
         return (
             f"No solution found: of {len(self.candidates)} candidates none is safe enough; the safest, {nearest.name}, loses on"
@@ -175,7 +180,8 @@ def b_opt(
         policies: More candidates by name, each [X, A].
         epsilons: ε of the S-OPT and G-OPT candidates.
         mixes: The baseline's shares in mixtures with Adv-Linearized.
-        screen: Leave candidates out of the draws that the linearised form finds hopeless.
+        screen: Leave candidates out of the draws that the linearised form finds hopeless, and those that have failed too often to
+            pass. It changes how closely the others are looked at, never which is chosen.
         progress: Called after every round of a candidate's policy iteration.
     """
     base = check_policy(
@@ -183,20 +189,16 @@ def b_opt(
     )
     weights = improve.check_preference(preference, outcomes.n_objectives)
     made = make_candidates(model, base, weights, epsilons=epsilons, mixes=mixes, policies=policies, progress=progress)
-    judged = judge(
-        [policy for _, policy in made],
-        outcomes,
-        base,
-        model=model,
-        delta=delta,
-        zeta=zeta,
-        draws=draws,
-        seed=seed,
-        neutral=neutral,
-        pessimism=pessimism,
-        screen=screen,
-        names=[name for name, _ in made],
-    )
+    asked: dict[str, Any] = {
+        "model": model, "delta": delta, "zeta": zeta, "draws": draws, "seed": seed, "neutral": neutral, "pessimism": pessimism,
+    }  # fmt: skip
+    names, tables = [name for name, _ in made], [policy for _, policy in made]
+    judged = judge(tables, outcomes, base, screen=screen, names=names, **asked)
+    if judged.candidates and not any(candidate.passed for candidate in judged.candidates):
+        # what stands in the way is the answer then, and deserves all draws
+        nearest = next(i for i, candidate in enumerate(judged.candidates) if candidate is judged.deciding)
+        closer = judge([tables[nearest]], outcomes, base, names=[names[nearest]], **asked).candidates
+        judged = replace(judged, candidates=(*judged.candidates[:nearest], *closer, *judged.candidates[nearest + 1 :]))
     passing = [i for i, candidate in enumerate(judged.candidates) if candidate.passed]
     chosen = max(passing, key=lambda i: float(weights @ judged.candidates[i].gain), default=None)
     if chosen is not None and float(weights @ judged.candidates[chosen].gain) <= 0.0:
@@ -294,41 +296,49 @@ def judge(
             )
             for k in range(d)
         ]
-    closely = list(range(len(policies)))
-    candidates: dict[int, Candidate] = {}
-    if screen:
-        closely = []
-        limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / draws)
-        for i, policy in enumerate(policies):
-            rough = _linearised(labels[i], policy, baseline, middle, darker, loss, delta)
-            hopeless = 1.0 - rough.p_safe > limit or float(np.sum(1.0 - rough.p_pessimistic)) > limit
-            if hopeless:
-                candidates[i] = rough
-            else:
-                closely.append(i)
-    if closely:
-        tables = np.array([policies[i] for i in closely])
-        gains = drawn_gains(middle, tables, baseline, draws=draws, seed=seed)
-        safe = np.ones((len(closely), d))
-        for k, prior in enumerate(darker):
-            drawn = drawn_gains(prior, tables, baseline, draws=draws, seed=seed, stream=k + 1)
-            safe[:, k] = np.mean(drawn[:, :, k] >= -loss[k], axis=0)
-        for place, i in enumerate(closely):
-            ok = gains[:, place] >= -loss  # [M, d]
-            p_safe = float(np.mean(np.all(ok, axis=1)))
-            candidates[i] = Candidate(
-                name=labels[i],
-                policy=policies[i],
-                gain=gains[:, place].mean(axis=0),
-                least=np.quantile(gains[:, place], delta, axis=0, method="lower"),
-                interval=np.quantile(gains[:, place], [delta / 2.0, 1.0 - delta / 2.0], axis=0),
-                p_safe=p_safe,
-                p_objective=np.mean(ok, axis=0),
-                p_pessimistic=safe[place],
-                error=float(np.sqrt(p_safe * (1.0 - p_safe) / draws)),
-                draws=draws,
-                passed=posterior_passes(p_safe, safe[place] if darker else (), draws, delta),
-            )
+    tables = np.array(policies).reshape(len(policies), *baseline.shape)
+    allowed = delta * (draws + 1) - 1.0 + 1e-9
+    rough = _linearised(labels, tables, baseline, middle, darker, loss, delta) if screen else []
+    limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / draws)
+    closely = [
+        i
+        for i in range(len(policies))
+        if not screen or (1.0 - rough[i].p_safe <= limit and float(np.sum(1.0 - rough[i].p_pessimistic)) <= limit)
+    ]
+    candidates = {i: candidate for i, candidate in enumerate(rough) if i not in closely}
+    gains: dict[int, Floats] = {i: np.zeros((0, d)) for i in closely}
+    dark: dict[int, Floats] = {i: np.full(d, np.nan) for i in closely}
+    going = closely
+    for first, n in _looks(draws, screen):
+        if going:
+            drawn = drawn_gains(middle, tables[going], baseline, draws=n, seed=seed, first=first)
+            for place, i in enumerate(going):
+                gains[i] = np.concatenate([gains[i], drawn[:, place]])
+        if screen:
+            going = [i for i in going if np.count_nonzero(np.any(gains[i] < -loss, axis=1)) <= allowed]
+    for k, prior in enumerate(darker):
+        if going:
+            drawn = drawn_gains(prior, tables[going], baseline, draws=draws, seed=seed, stream=k + 1, objectives=[k])
+            for place, i in enumerate(going):
+                dark[i][k] = np.mean(drawn[:, place, 0] >= -loss[k])
+        if screen:
+            going = [i for i in going if draws * np.nansum(1.0 - dark[i]) <= allowed]
+    for i in closely:
+        ok = gains[i] >= -loss  # [draws, d]
+        p_safe = float(np.mean(np.all(ok, axis=1)))
+        candidates[i] = Candidate(
+            name=labels[i],
+            policy=policies[i],
+            gain=gains[i].mean(axis=0),
+            least=np.quantile(gains[i], delta, axis=0, method="lower"),
+            interval=np.quantile(gains[i], [delta / 2.0, 1.0 - delta / 2.0], axis=0),
+            p_safe=p_safe,
+            p_objective=np.mean(ok, axis=0),
+            p_pessimistic=dark[i] if darker else np.ones(d),
+            error=float(np.sqrt(p_safe * (1.0 - p_safe) / ok.shape[0])),
+            draws=ok.shape[0],
+            passed=ok.shape[0] == draws and posterior_passes(p_safe, dark[i] if darker else (), draws, delta),
+        )
     reference = improve.s_opt(model, baseline, preference=np.zeros(d), epsilon=0.0)
     return BOpt(
         improvement=reference,
@@ -393,36 +403,45 @@ def sensitivity(
     return found
 
 
+def _looks(draws: int, screen: bool) -> list[tuple[int, int]]:
+    """First draw and number of draws of every look at the candidates that are still in."""
+    early = min(FIRST_LOOK, draws) if screen else draws
+    return [(0, early), (early, draws - early)] if early < draws else [(0, draws)]
+
+
 def _linearised(
-    name: str,
-    policy: Floats,
+    names: Sequence[str],
+    policies: Floats,
     baseline: Floats,
     middle: Posterior,
     darker: Sequence[Posterior],
     zeta: Floats,
     delta: float,
-) -> Candidate:
-    """A candidate judged by the linearised form alone; never passes, for that is what draws are for."""
-    from scipy.stats import norm
+) -> list[Candidate]:
+    """Candidates judged by the linearised form alone; none passes, for that is what draws are for."""
+    from scipy.special import ndtr, ndtri
 
-    mean, covariance = linearised_gains(middle, policy, baseline)
-    sd = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    each = norm.cdf((mean + zeta) / sd)
-    dark = np.ones(zeta.size)
+    mean, covariance = linearised_gains(middle, policies, baseline)
+    sd = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-300))
+    each = ndtr((mean + zeta) / sd)
+    dark = np.ones(mean.shape)
     for k, prior in enumerate(darker):
-        pessimistic_mean, pessimistic_covariance = linearised_gains(prior, policy, baseline)
-        dark[k] = norm.cdf((pessimistic_mean[k] + zeta[k]) / np.sqrt(max(float(pessimistic_covariance[k, k]), 1e-300)))
-    half = norm.ppf(1.0 - delta / 2.0) * sd
-    return Candidate(
-        name=name,
-        policy=policy,
-        gain=mean,
-        least=mean - norm.ppf(1.0 - delta) * sd,
-        interval=np.array([mean - half, mean + half]),
-        p_safe=float(np.max([0.0, 1.0 - np.sum(1.0 - each)])),
-        p_objective=each,
-        p_pessimistic=dark,
-        error=0.0,
-        draws=0,
-        passed=False,
-    )
+        dark_mean, dark_covariance = linearised_gains(prior, policies, baseline, objectives=[k])
+        dark[:, k] = ndtr((dark_mean[:, 0] + zeta[k]) / np.sqrt(np.maximum(dark_covariance[:, 0, 0], 1e-300)))
+    half = ndtri(1.0 - delta / 2.0) * sd
+    return [
+        Candidate(
+            name=name,
+            policy=policies[i],
+            gain=mean[i],
+            least=mean[i] - ndtri(1.0 - delta) * sd[i],
+            interval=np.array([mean[i] - half[i], mean[i] + half[i]]),
+            p_safe=float(np.max([0.0, 1.0 - np.sum(1.0 - each[i])])),
+            p_objective=each[i],
+            p_pessimistic=dark[i],
+            error=0.0,
+            draws=0,
+            passed=False,
+        )
+        for i, name in enumerate(names)
+    ]

@@ -23,23 +23,28 @@ rewards of a pair around its mean with variance s², both pooled over the log (s
     r_k(x,a) | D ~ N( v (n r̄/s² + m/τ²),  v ),   1/v = n/s² + 1/τ²
 
 and the prior that is pessimistic for k has the least reward seen in the place of m.
+
+A prior is the same for all pairs of a state, so it is kept per outcome and only what was seen is kept per pair: means and the
+linearised form take one pass over the log's distinct steps, and draws (in the C++ kernel) keep no pair's distribution at all,
+only what policies make of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe import linear
+from bettersafe import _native, linear
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.mdp import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bettersafe.data import Dataset
 
@@ -58,6 +63,9 @@ CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 VALUE_TOL = 1e-9
 """Backward error of the values in a draw: far below the spread of draws."""
 
+LEAST_WEIGHT = 1e-6
+"""Concentrations less likely than this are left out of the mean and of the linearised form."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
@@ -70,9 +78,9 @@ class Outcomes:
         outcome_ptr: Outcomes of state x are outcome_ptr[x]:outcome_ptr[x+1], shape [X+1].
         outcome_next: Where an outcome leads, −1 for the end, shape [K].
         outcome_reward: What it pays, shape [d, K]; 0 for rewards that are known or noisy.
-        entry_ptr: Entries of pair p, one per outcome of its state, are entry_ptr[p]:entry_ptr[p+1], shape [P+1].
-        entry_outcome: Outcome of every entry, shape [E].
-        entry_count: n(x,a,o), shape [E].
+        count_ptr: What was seen of pair p is count_ptr[p]:count_ptr[p+1], shape [P+1].
+        count_outcome: Outcomes that were seen of a pair, in order, shape [S].
+        count: How often, n(x,a,o) > 0, shape [S].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
         pair_noise: Standard deviation of the posterior of a noisy mean, shape [d, P]; 0 otherwise.
         prior_share: What the prior's mean m counts for in a noisy mean, v/τ², shape [d, P].
@@ -90,9 +98,9 @@ class Outcomes:
     outcome_ptr: Ints
     outcome_next: Ints
     outcome_reward: Floats
-    entry_ptr: Ints
-    entry_outcome: Ints
-    entry_count: Floats
+    count_ptr: Ints
+    count_outcome: Ints
+    count: Floats
     pair_reward: Floats
     pair_noise: Floats
     prior_share: Floats
@@ -119,9 +127,38 @@ class Outcomes:
         return self.pair_state * self.n_actions + self.pair_action
 
     @property
-    def entry_pair(self) -> Ints:
-        """Pair of every entry, shape [E]."""
-        return np.repeat(np.arange(self.pair_state.size), np.diff(self.entry_ptr))
+    def outcome_state(self) -> Ints:
+        """State of every outcome, shape [K]."""
+        return np.repeat(np.arange(self.n_states), np.diff(self.outcome_ptr))
+
+    @property
+    def count_pair(self) -> Ints:
+        """Pair of every count, shape [S]."""
+        return np.repeat(np.arange(self.pair_state.size), np.diff(self.count_ptr))
+
+    @property
+    def visits(self) -> Floats:
+        """n(x,a), shape [P]."""
+        return np.bincount(self.count_pair, self.count, self.pair_state.size).astype(np.float64)
+
+    @property
+    def entry_ptr(self) -> Ints:
+        """With one entry per pair and outcome of its state, those of pair p are entry_ptr[p]:entry_ptr[p+1], shape [P+1]."""
+        return np.concatenate([[0], np.cumsum(np.diff(self.outcome_ptr)[self.pair_state])])
+
+    @property
+    def entry_outcome(self) -> Ints:
+        """Outcome of every entry, shape [E]."""
+        ptr = self.entry_ptr
+        return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - self.outcome_ptr[self.pair_state], np.diff(ptr))
+
+    @property
+    def entry_count(self) -> Floats:
+        """n(x,a,o) of every entry, shape [E]."""
+        ptr, pair = self.entry_ptr, self.count_pair
+        table = np.zeros(ptr[-1])
+        table[ptr[pair] + self.count_outcome - self.outcome_ptr[self.pair_state[pair]]] = self.count
+        return table
 
 
 def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
@@ -160,14 +197,10 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     pair_action = np.tile(np.arange(n_actions), acted.size)
     place = np.full(n_states, -1)
     place[acted] = np.arange(acted.size)
-    width = np.diff(outcome_ptr)[pair_state]
-    entry_ptr = np.concatenate([[0], np.cumsum(width)])
-    entry_outcome = np.arange(entry_ptr[-1]) - np.repeat(entry_ptr[:-1] - outcome_ptr[pair_state], width)
     pair_of_row = place[x] * n_actions + a
-    entry_of_row = entry_ptr[pair_of_row] + outcome_of_row - outcome_ptr[x]
-    entry_count = np.bincount(entry_of_row, minlength=entry_outcome.size).astype(np.float64)
+    n_pairs, n_outcomes = pair_state.size, outcome_next.size
+    seen, count = np.unique(pair_of_row * n_outcomes + outcome_of_row, return_counts=True)
 
-    n_pairs = pair_state.size
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
     pair_reward, pair_noise, prior_share = (np.zeros((d, n_pairs)) for _ in range(3))
     prior_mean = np.zeros(d)
@@ -193,9 +226,9 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         outcome_ptr=outcome_ptr.astype(np.int64),
         outcome_next=outcome_next.astype(np.int64),
         outcome_reward=outcome_reward,
-        entry_ptr=entry_ptr.astype(np.int64),
-        entry_outcome=entry_outcome.astype(np.int64),
-        entry_count=entry_count,
+        count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
+        count_outcome=(seen % n_outcomes).astype(np.int64),
+        count=count.astype(np.float64),
         pair_reward=pair_reward,
         pair_noise=pair_noise,
         prior_share=prior_share,
@@ -215,18 +248,22 @@ class Posterior:
     Attributes:
         outcomes: The log.
         neutral: Its neutral prior.
-        prior: α_0 of every entry, shape [C, E]: one row per concentration of a hierarchical prior, else one.
-        concentration: The concentrations, shape [C]; 1 for "support".
+        share: Mean of the neutral prior, by outcome, shape [K].
+        extra: Pseudo-transitions of every pair to an outcome, shape [K]: α_0 = c · share + extra.
+        concentration: The concentrations c, shape [C]; 1 for "support".
         weight: Posterior probability of each, shape [C].
+        pair_reward: Means of the rewards that don't go with outcomes, shape [d, P].
         pessimistic_for: Objective that a pseudo-transition is bad for, or None.
         pessimism: Pseudo-transitions.
     """
 
     outcomes: Outcomes
     neutral: Neutral
-    prior: Floats
+    share: Floats
+    extra: Floats
     concentration: Floats
     weight: Floats
+    pair_reward: Floats
     pessimistic_for: int | None = None
     pessimism: float = 0.0
 
@@ -236,6 +273,22 @@ class Posterior:
         if self.pessimistic_for is None:
             return self.neutral
         return f"{self.neutral}, pessimistic for objective {self.pessimistic_for}"
+
+    def prior(self, i: int) -> Floats:
+        """α_0 of every outcome at concentration i, shape [K]."""
+        return np.asarray(self.concentration[i] * self.share + self.extra)
+
+    @property
+    def likely(self) -> list[tuple[float, Floats, Floats]]:
+        """Of every concentration worth looking at: its probability, α_0 [K], and the total of α_0 + n of pairs, [P]."""
+        o = self.outcomes
+        found = []
+        kept = np.flatnonzero(self.weight >= LEAST_WEIGHT)
+        for i in kept.tolist():
+            prior = self.prior(i)
+            mass = np.bincount(o.outcome_state, weights=prior, minlength=o.n_states)
+            found.append((float(self.weight[i] / self.weight[kept].sum()), prior, mass[o.pair_state] + o.visits))
+        return found
 
 
 def posterior(
@@ -259,58 +312,58 @@ def posterior(
     """
     check_choice("prior", neutral, NEUTRAL)
     o = outcomes
-    width = np.diff(o.entry_ptr)
     if neutral == "support":
-        prior = (1.0 / np.repeat(width, width))[None, :]
+        width = np.diff(o.outcome_ptr)
+        share = 1.0 / width[o.outcome_state]
         concentration, weight = np.ones(1), np.ones(1)
     else:
-        mean = _state_shares(o)
+        share = _state_shares(o)
         concentration = np.array(CONCENTRATIONS)
-        weight = _concentration_weights(o, mean, concentration)
+        weight = _concentration_weights(o, share, concentration)
         concentration = concentration * scale_concentration
-        prior = concentration[:, None] * mean
+    found = Posterior(
+        outcomes=o,
+        neutral=neutral,
+        share=share,
+        extra=np.zeros_like(share),
+        concentration=concentration,
+        weight=weight,
+        pair_reward=o.pair_reward,
+    )
     if pessimistic_for is None:
-        return Posterior(outcomes=o, neutral=neutral, prior=prior, concentration=concentration, weight=weight)
+        return found
     k = pessimistic_for
     if not 0 <= k < o.n_objectives:
         raise ParameterError(f"there is no objective {k} to be pessimistic about; there are {o.n_objectives}.")
     if baseline_v is None:
         raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
-    worst = _worst_outcomes(o, k, baseline_v)
-    extra = (o.entry_outcome == worst[o.pair_state[o.entry_pair]]) * pessimism
-    return Posterior(
-        outcomes=o,
-        neutral=neutral,
-        prior=prior + extra,
-        concentration=concentration,
-        weight=weight,
-        pessimistic_for=k,
-        pessimism=pessimism,
-    )
+    pair_reward = o.pair_reward.copy()
+    if o.noisy[k] and pessimism > 0.0:
+        pair_reward[k] += o.prior_share[k] * (o.least_reward[k] - o.prior_mean[k])
+    extra = np.zeros_like(share)
+    extra[_worst_outcomes(o, k, baseline_v)] = pessimism
+    return replace(found, extra=extra, pair_reward=pair_reward, pessimistic_for=k, pessimism=pessimism)
 
 
 def _state_shares(o: Outcomes) -> Floats:
-    """Share of every entry's outcome among all that was seen of its state, shape [E]."""
-    seen = np.bincount(o.entry_outcome, weights=o.entry_count, minlength=o.outcome_next.size)
-    state = np.repeat(np.arange(o.n_states), np.diff(o.outcome_ptr))
-    total = np.bincount(state, weights=seen, minlength=o.n_states)
-    return np.asarray((seen / total[state])[o.entry_outcome])
+    """Share of every outcome in all that was seen of its state, shape [K]."""
+    seen = np.bincount(o.count_outcome, weights=o.count, minlength=o.outcome_next.size)
+    total = np.bincount(o.outcome_state, weights=seen, minlength=o.n_states)
+    return np.asarray(seen / total[o.outcome_state])
 
 
-def _concentration_weights(o: Outcomes, mean: Floats, concentration: Floats) -> Floats:
+def _concentration_weights(o: Outcomes, share: Floats, concentration: Floats) -> Floats:
     """Posterior of the concentration on its grid, from a flat prior, shape [C].
 
     Π_p  Γ(c)/Γ(c+n_p) Π_o Γ(c m_o + n_po)/Γ(c m_o)          (Dirichlet–multinomial)
     """
     from scipy.special import gammaln
 
-    seen = np.flatnonzero(o.entry_count > 0)
-    visits = np.add.reduceat(o.entry_count, o.entry_ptr[:-1])
-    visits = visits[visits > 0]
+    visits = o.visits[o.visits > 0]
+    mean = share[o.count_outcome]
     log_likelihood = np.array(
         [
-            np.sum(gammaln(c) - gammaln(c + visits))
-            + np.sum(gammaln(c * mean[seen] + o.entry_count[seen]) - gammaln(c * mean[seen]))
+            np.sum(gammaln(c) - gammaln(c + visits)) + np.sum(gammaln(c * mean + o.count) - gammaln(c * mean))
             for c in concentration
         ]
     )
@@ -319,15 +372,10 @@ def _concentration_weights(o: Outcomes, mean: Floats, concentration: Floats) -> 
 
 
 def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
-    """For every state the outcome with the least r_k + γ_k v̂_k, shape [X]; −1 where nothing was seen."""
+    """Of every state that was acted in, the outcome with the least r_k + γ_k v̂_k."""
     after = np.where(o.outcome_next >= 0, baseline_v[k][np.maximum(o.outcome_next, 0)], 0.0)
-    value = o.outcome_reward[k] + o.discount[k] * after
-    state = np.repeat(np.arange(o.n_states), np.diff(o.outcome_ptr))
-    order = np.lexsort((value, state))
-    worst = np.full(o.n_states, -1)
-    first = np.unique(state[order], return_index=True)
-    worst[first[0]] = order[first[1]]
-    return worst
+    order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.outcome_state))
+    return np.asarray(order[np.unique(o.outcome_state, return_index=True)[1]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,55 +390,40 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
     """Draw a process from the posterior."""
     o = posterior.outcomes
     chosen = int(rng.choice(posterior.weight.size, p=posterior.weight))
-    mass = rng.standard_gamma(posterior.prior[chosen] + o.entry_count)
-    total = np.add.reduceat(mass, o.entry_ptr[:-1])
-    empty = total <= 0.0  # gammas of tiny shapes may all underflow: then the likeliest entry has it all
-    if np.any(empty):
-        mass, total = _mended(mass, total, empty, posterior.prior[chosen], o)
-    probability = mass / np.repeat(total, np.diff(o.entry_ptr))
-    mean, noise = _reward_mean(posterior)
+    ptr = o.entry_ptr
+    shape = posterior.prior(chosen)[o.entry_outcome] + o.entry_count
+    mass = rng.standard_gamma(shape)
+    total = np.add.reduceat(mass, ptr[:-1])
+    empty = np.repeat(total <= 0.0, np.diff(ptr))
+    if np.any(empty):  # gammas of tiny shapes may all underflow: then the mean stands in
+        mass = np.where(empty, shape, mass)
+        total = np.add.reduceat(mass, ptr[:-1])
+    reward = posterior.pair_reward
     if np.any(o.noisy):
-        mean = mean + noise * rng.standard_normal(mean.shape)
-    return _process(o, probability, mean)
+        reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
+    return _process(o, mass / np.repeat(total, np.diff(ptr)), reward)
 
 
 def mean_process(posterior: Posterior) -> Draw:
     """The mean of the posterior (averaged over concentrations)."""
     o = posterior.outcomes
-    shape = posterior.prior + o.entry_count  # [C, E]
-    total = np.add.reduceat(shape, o.entry_ptr[:-1], axis=1)
-    probability = posterior.weight @ (shape / np.repeat(total, np.diff(o.entry_ptr), axis=1))
-    return _process(o, probability, _reward_mean(posterior)[0])
-
-
-def _reward_mean(posterior: Posterior) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of the rewards that don't go with outcomes, each [d, P]."""
-    o, k = posterior.outcomes, posterior.pessimistic_for
-    mean = o.pair_reward
-    if k is not None and o.noisy[k] and posterior.pessimism > 0.0:
-        mean = mean.copy()
-        mean[k] += o.prior_share[k] * (o.least_reward[k] - o.prior_mean[k])
-    return mean, o.pair_noise
+    outcome, count, width = o.entry_outcome, o.entry_count, np.diff(o.entry_ptr)
+    probability = np.zeros(outcome.size)
+    for share, prior, total in posterior.likely:
+        probability += share * (prior[outcome] + count) / np.repeat(total, width)
+    return _process(o, probability, posterior.pair_reward)
 
 
 def _process(o: Outcomes, probability: Floats, pair_reward: Floats) -> Draw:
-    following = o.outcome_next[o.entry_outcome]
+    ptr, outcome = o.entry_ptr, o.entry_outcome
+    following = o.outcome_next[outcome]
     stays = following >= 0
     transition = sparse.csr_array(
-        (probability[stays], following[stays], np.append(0, np.cumsum(stays))[o.entry_ptr]),
+        (probability[stays], following[stays], np.append(0, np.cumsum(stays))[ptr]),
         shape=(o.pair_state.size, o.n_states),
     )
-    paid = probability * o.outcome_reward[:, o.entry_outcome]
-    return Draw(transition=transition, reward=pair_reward + np.add.reduceat(paid, o.entry_ptr[:-1], axis=1))
-
-
-def _mended(mass: Floats, total: Floats, empty: Bools, prior: Floats, o: Outcomes) -> tuple[Floats, Floats]:
-    mass, total = mass.copy(), total.copy()
-    for pair in np.flatnonzero(empty):
-        entries = slice(o.entry_ptr[pair], o.entry_ptr[pair + 1])
-        mass[entries] = prior[entries]
-        total[pair] = prior[entries].sum()
-    return mass, total
+    paid = probability * o.outcome_reward[:, outcome]
+    return Draw(transition=transition, reward=pair_reward + np.add.reduceat(paid, ptr[:-1], axis=1))
 
 
 def returns_in(
@@ -419,11 +452,21 @@ def returns_in(
 
 
 def drawn_gains(
-    posterior: Posterior, policies: Floats, baseline: Floats, *, draws: int, seed: int, stream: int = 0
+    posterior: Posterior,
+    policies: Floats,
+    baseline: Floats,
+    *,
+    draws: int,
+    seed: int,
+    stream: int = 0,
+    first: int = 0,
+    objectives: Sequence[int] | None = None,
+    threads: int | None = None,
 ) -> Floats:
     """J_k(π) − J_k(π_b) of every policy in every drawn process, shape [draws, C, d].
 
-    Draw m is made by a generator of its own, seeded with (seed, stream, m): the same on any number of cores.
+    Every pair of every draw m has a generator of its own, seeded with (seed, stream, m) and the pair: a draw is the same on
+    any number of cores, whichever other draws and policies are asked for.
 
     Args:
         posterior: What to draw from.
@@ -432,15 +475,41 @@ def drawn_gains(
         draws: M.
         seed: Seed.
         stream: Tells priors apart.
+        first: Number of the first draw.
+        objectives: Which objectives to look at; all if left out.
+        threads: Cores to use; all of them if left out.
     """
+    asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
+    gains = np.empty((draws, policies.shape[0], len(asked)))
+    kernel = _native.kernel
+    if kernel is None:
+        for m in range(draws):
+            draw = draw_process(posterior, np.random.default_rng([seed, stream, first + m]))
+            returns, _ = returns_in(draw, posterior.outcomes, everyone)
+            gains[m] = (returns[1:] - returns[0])[:, asked]
+        return gains
     posterior = only_played(posterior, np.any(everyone > 0.0, axis=0))
-    gains = np.empty((draws, policies.shape[0], posterior.outcomes.n_objectives))
-    guess: Floats | None = returns_in(mean_process(posterior), posterior.outcomes, everyone)[1]
-    for m in range(draws):
-        draw = draw_process(posterior, np.random.default_rng([seed, stream, m]))
-        returns, _ = returns_in(draw, posterior.outcomes, everyone, guess=guess)
-        gains[m] = returns[1:] - returns[0]
+    o = posterior.outcomes
+    weight = np.ascontiguousarray(everyone.reshape(everyone.shape[0], -1)[:, o.pair_index])
+    mixed = [_mean_mix(posterior, row) for row in weight]
+    cumulative = np.cumsum(posterior.weight)
+    cumulative[-1] = 1.0
+    start = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
+    for gamma in np.unique(o.discount[asked]):
+        places = [i for i, k in enumerate(asked) if o.discount[k] == gamma]
+        same = np.array([asked[i] for i in places], dtype=np.int64)
+        found = np.empty((draws, policies.shape[0], same.size))
+        kernel.drawn_gains(
+            o.state_ptr, o.pair_index, same, o.outcome_ptr, o.outcome_next,
+            np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
+            posterior.share, posterior.extra, posterior.concentration, cumulative,
+            np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
+            weight, o.initial, _mean_values(posterior, mixed[0], weight[0], same),
+            np.array([_mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start, first,
+            linear.cores() if threads is None else threads, found,
+        )  # fmt: skip
+        gains[:, :, places] = found
     return gains
 
 
@@ -450,20 +519,19 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
     keep = played.reshape(-1)[o.pair_index]
     if np.all(keep):
         return posterior
-    width = np.diff(o.entry_ptr)
-    entries = np.repeat(keep, width)
+    seen = keep[o.count_pair]
     pair_state = o.pair_state[keep]
     return replace(
         posterior,
-        prior=posterior.prior[:, entries],
+        pair_reward=posterior.pair_reward[:, keep],
         outcomes=replace(
             o,
             pair_state=pair_state,
             pair_action=o.pair_action[keep],
             state_ptr=np.searchsorted(pair_state, np.arange(o.n_states + 1)).astype(np.int64),
-            entry_ptr=np.concatenate([[0], np.cumsum(width[keep])]),
-            entry_outcome=o.entry_outcome[entries],
-            entry_count=o.entry_count[entries],
+            count_ptr=np.concatenate([[0], np.cumsum(np.diff(o.count_ptr)[keep])]),
+            count_outcome=o.count_outcome[seen],
+            count=o.count[seen],
             pair_reward=o.pair_reward[:, keep],
             pair_noise=o.pair_noise[:, keep],
             prior_share=o.prior_share[:, keep],
@@ -471,46 +539,118 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
     )
 
 
-def linearised_gains(posterior: Posterior, policy: Floats, baseline: Floats) -> tuple[Floats, Floats]:
-    """Mean [d] and covariance [d, d] of J(π) − J(π_b), to first order around the posterior mean: one pass, no draws.
+def _mean_mix(posterior: Posterior, weight: Floats) -> Floats:
+    """Probability of every outcome of a state under a policy (π of pairs, [P]) at the posterior mean, shape [K]."""
+    o = posterior.outcomes
+    state, pair = o.outcome_state, o.count_pair
+    mixed = np.zeros(state.size)
+    for probability, prior, total in posterior.likely:
+        part = probability * weight / total
+        mixed += prior * np.bincount(o.pair_state, weights=part, minlength=o.n_states)[state]
+        mixed += np.bincount(o.count_outcome, weights=part[pair] * o.count, minlength=state.size)
+    return mixed
+
+
+def _mean_matrix(o: Outcomes, mixed: Floats) -> sparse.csr_array:
+    """P_π [X, X] from the probabilities of outcomes."""
+    stays = o.outcome_next >= 0
+    ptr = np.append(0, np.cumsum(stays))[o.outcome_ptr]
+    return sparse.csr_array((mixed[stays], o.outcome_next[stays], ptr), shape=(o.n_states, o.n_states))
+
+
+def _mean_values(posterior: Posterior, mixed: Floats, weight: Floats, objectives: Ints) -> Floats:
+    """Values of a policy at the posterior mean, for objectives of one discount, shape [len(objectives), X]."""
+    o = posterior.outcomes
+    rhs = np.array(
+        [
+            np.bincount(o.pair_state, weights=weight * posterior.pair_reward[k], minlength=o.n_states)
+            + np.bincount(o.outcome_state, weights=mixed * o.outcome_reward[k], minlength=o.n_states)
+            for k in objectives
+        ]
+    )
+    states = np.arange(o.n_states + 1)
+    gamma = float(o.discount[objectives[0]])
+    return linear.solve_values(states, np.ones(o.n_states), _mean_matrix(o, mixed), gamma, rhs)[0]
+
+
+def _mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
+    """ν of a policy at the posterior mean, shape [X]."""
+    states = np.arange(o.n_states + 1)
+    return linear.solve_occupancy(states, np.ones(o.n_states), _mean_matrix(o, mixed), gamma, o.initial)
+
+
+def linearised_gains(
+    posterior: Posterior, policies: Floats, baseline: Floats, *, objectives: Sequence[int] | None = None
+) -> tuple[Floats, Floats]:
+    """Means [C, d] and covariances [C, d, d] of J(π) − J(π_b), to first order around the posterior mean: no draws.
 
         J_k(π) − J_k(π_b) ≈ Σ_{pairs, o} p(o) D_k(o),   D_k(o) = ν^π π (ρ_k(o) + γ V_k^π(o)) − ν^b π_b (ρ_k(o) + γ V_k^b(o))
 
-    and the covariance of Dirichlet rows, (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1), with concentrations averaged over.
+    and the covariance of Dirichlet rows, (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1), with concentrations averaged over. As
+    p = (α_0 + n)/α, sums over outcomes split into one over what was seen of a pair and one that all pairs of a state share:
+    the cost is that of the log's distinct steps, not of pairs times outcomes.
+
+    Args:
+        posterior: Around whose mean.
+        policies: Shape [C, X, A].
+        baseline: π_b, shape [X, A].
+        objectives: Which objectives to look at; all if left out.
     """
+    asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
+    posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
     o = posterior.outcomes
-    mean = mean_process(posterior)
-    pair_of = o.entry_pair
-    sides = []
-    returns = []
-    for table in (policy, baseline):
-        j, values = returns_in(mean, o, table[None])
-        weight = table.reshape(-1)[o.pair_index]
-        per_objective = np.empty((o.n_objectives, o.entry_outcome.size))
-        noise_weight = np.empty((o.n_objectives, o.pair_state.size))
-        visits: dict[float, Floats] = {}
-        for k, gamma in enumerate(o.discount):
-            if gamma not in visits:
-                visits[gamma] = linear.solve_occupancy(o.state_ptr, weight, mean.transition, float(gamma), o.initial)
-            played = visits[gamma][o.pair_state] * weight
-            following = o.outcome_next[o.entry_outcome]
-            after = np.where(following >= 0, values[0, k][np.maximum(following, 0)], 0.0)
-            per_objective[k] = played[pair_of] * (o.outcome_reward[k][o.entry_outcome] + gamma * after)
-            noise_weight[k] = played
-        sides.append((per_objective, noise_weight))
-        returns.append(j[0])
-    coefficient = sides[0][0] - sides[1][0]  # [d, E]
-    d = o.n_objectives
-    covariance = np.zeros((d, d))
-    for row, weight_c in zip(posterior.prior, posterior.weight, strict=True):
-        if weight_c < 1e-6:
-            continue
-        shape = row + o.entry_count
-        total = np.add.reduceat(shape, o.entry_ptr[:-1])
-        p = shape / total[pair_of]
-        first = np.add.reduceat(p * coefficient, o.entry_ptr[:-1], axis=1)  # [d, P]
-        scaled = np.sqrt(p / (total[pair_of] + 1.0)) * coefficient
-        covariance += weight_c * (scaled @ scaled.T - (first / (total + 1.0)) @ first.T)
-    noise = _reward_mean(posterior)[1] * (sides[0][1] - sides[1][1])
-    covariance += np.diag(np.sum(noise**2, axis=1))
-    return returns[0] - returns[1], covariance
+    flat = policies.reshape(policies.shape[0], baseline.size)
+    value_b, after_b, played_b = _mean_sides(posterior, baseline.reshape(-1)[o.pair_index], asked)
+    likely = posterior.likely
+    alike = [np.flatnonzero(o.discount[asked] == gamma) for gamma in np.unique(o.discount[asked])]
+    mean = np.empty((policies.shape[0], asked.size))
+    covariance = np.zeros((policies.shape[0], asked.size, asked.size))
+    for c in range(policies.shape[0]):
+        value, after, played = _mean_sides(posterior, flat[c][o.pair_index], asked)
+        mean[c] = (value - value_b) @ o.initial
+        # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b: nothing is left of it where a policy is the baseline
+        parts = ((played, after - after_b), (played - played_b, after_b))
+        for probability, prior, total in likely:
+            covariance[c] += probability * _dirichlet_covariance(o, parts, prior, total, alike)
+        noise = o.pair_noise[asked] * (played - played_b)
+        covariance[c] += np.diag(np.sum(noise**2, axis=1))
+    return mean, covariance
+
+
+def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple[Floats, Floats, Floats]:
+    """Of a policy at the posterior mean: v [d, X], ρ + γ v(next) − v [d, K], and discounted visits of pairs [d, P]."""
+    o = posterior.outcomes
+    mixed = _mean_mix(posterior, weight)
+    value = np.empty((objectives.size, o.n_states))
+    played = np.empty((objectives.size, o.pair_state.size))
+    for gamma in np.unique(o.discount[objectives]):
+        same = o.discount[objectives] == gamma
+        value[same] = _mean_values(posterior, mixed, weight, objectives[same])
+        played[same] = _mean_visits(o, mixed, float(gamma))[o.pair_state] * weight
+    after = np.where(o.outcome_next >= 0, value[:, np.maximum(o.outcome_next, 0)], 0.0)
+    # less v(x), the same for all outcomes of a pair: it leaves the covariance as it is, and the sums small
+    after = o.outcome_reward[objectives] + o.discount[objectives, None] * after - value[:, o.outcome_state]
+    return value, after, played
+
+
+def _dirichlet_covariance(
+    o: Outcomes, parts: tuple[tuple[Floats, Floats], ...], prior: Floats, total: Floats, alike: list[Ints]
+) -> Floats:
+    """Covariance [d, d] of Σ p D over independent p ~ Dirichlet(prior + n) of pairs, D = Σ_parts [d, P] · [d, K].
+
+    Objectives that are ``alike`` (of one discount) have the same visits, the [d, P] of a part.
+    """
+    state, pair = o.outcome_state, o.count_pair
+    second = 1.0 / (total * (total + 1.0))
+    seen = np.zeros((parts[0][0].shape[0], pair.size))  # D where something was seen
+    for u, f in parts:
+        seen += u[:, pair] * f[:, o.count_outcome]
+    found = (seen * (o.count * second[pair])) @ seen.T
+    first = np.array([np.bincount(pair, weights=row * o.count, minlength=total.size) for row in seen])
+    for u, f in parts:
+        shared = np.array([np.bincount(state, weights=prior * row, minlength=o.n_states) for row in f])
+        first += u * shared[:, o.pair_state]
+        for (w, g), rows, columns in product(parts, alike, alike):
+            both = np.bincount(o.pair_state, weights=u[rows[0]] * w[columns[0]] * second, minlength=o.n_states)
+            found[np.ix_(rows, columns)] += (f[rows] * (prior * both[state])) @ g[columns].T
+    return np.asarray(found - (first * (second / total)) @ first.T)

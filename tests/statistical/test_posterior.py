@@ -134,7 +134,18 @@ def full_support(n_states=3, n_actions=2):
         for y in range(-1, n_states)
     ]
     o = gather_outcomes(a_log(rows, n_states, n_actions))
-    return replace(o, entry_count=np.zeros_like(o.entry_count), initial=np.eye(n_states)[0])
+    return with_counts(replace(o, initial=np.eye(n_states)[0]), np.zeros(o.entry_outcome.size))
+
+
+def with_counts(o, table):
+    """Other counts, one per entry."""
+    seen = np.flatnonzero(table)
+    return replace(
+        o,
+        count_ptr=np.searchsorted(seen, o.entry_ptr),
+        count_outcome=o.entry_outcome[seen],
+        count=table[seen],
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -153,7 +164,7 @@ def test_ranks_are_uniform_when_worlds_come_from_the_prior(dark):
         # what the entries' probabilities were is not kept, so draw again with the same generator
         again = np.random.default_rng([9, world])
         again.choice(1, p=[1.0])
-        mass = again.standard_gamma(prior.prior[0])
+        mass = again.standard_gamma(prior.prior(0)[empty.entry_outcome])
         p = mass / np.repeat(np.add.reduceat(mass, empty.entry_ptr[:-1]), np.diff(empty.entry_ptr))
         counts = np.concatenate(
             [own.multinomial(6, p[a:b]) for a, b in zip(empty.entry_ptr[:-1], empty.entry_ptr[1:], strict=True)]
@@ -162,7 +173,7 @@ def test_ranks_are_uniform_when_worlds_come_from_the_prior(dark):
         j, _ = returns_in(truth, empty, both)
         true_gain = (j[1] - j[0])[0]
         for name, factor in (("right", 1.0), ("four times", 4.0)):
-            known = posterior(replace(empty, entry_count=factor * counts), "support", **more)
+            known = posterior(with_counts(empty, factor * counts), "support", **more)
             gains = drawn_gains(known, policy[None], baseline, draws=19, seed=world)[:, 0, 0]
             ranks[name].append(int(np.sum(gains < true_gain)))
 
@@ -188,7 +199,7 @@ def test_linearised_agrees_with_draws_where_there_is_much_data():
         _, baseline, policy, data = a_case(seed, 1500)
         prior = posterior(gather_outcomes(data))
         drawn = drawn_gains(prior, policy[None], baseline, draws=600, seed=0)[:, 0]
-        mean, covariance = linearised_gains(prior, policy, baseline)
+        mean, covariance = (found[0] for found in linearised_gains(prior, policy[None], baseline))
         sd = drawn.std(axis=0)
         assert np.all(np.abs(mean - drawn.mean(axis=0)) < 0.25 * sd)
         assert np.sqrt(np.diag(covariance)) == pytest.approx(sd, rel=0.15)

@@ -1,4 +1,4 @@
-"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp` and `ope.hpp` say what each does."""
+"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp`, `draws.hpp` and `ope.hpp` say what each does."""
 
 import numpy as np
 import numpy.typing as npt
@@ -42,3 +42,31 @@ def estimate(
     terms: npt.NDArray[np.float64],
     log_weight: npt.NDArray[np.float64],
 ) -> None: ...
+def drawn_gains(
+    state_ptr: npt.NDArray[np.int64],
+    pair_key: npt.NDArray[np.int64],
+    objective_key: npt.NDArray[np.int64],
+    outcome_ptr: npt.NDArray[np.int64],
+    outcome_next: npt.NDArray[np.int64],
+    outcome_reward: npt.NDArray[np.float64],
+    count_ptr: npt.NDArray[np.int64],
+    count_outcome: npt.NDArray[np.int64],
+    count: npt.NDArray[np.float64],
+    share: npt.NDArray[np.float64],
+    extra: npt.NDArray[np.float64],
+    concentration: npt.NDArray[np.float64],
+    cumulative: npt.NDArray[np.float64],
+    reward_mean: npt.NDArray[np.float64],
+    reward_noise: npt.NDArray[np.float64],
+    weight: npt.NDArray[np.float64],
+    initial: npt.NDArray[np.float64],
+    value: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.float64],
+    discount: float,
+    tol: float,
+    seed: int,
+    first: int,
+    threads: int,
+    out: npt.NDArray[np.float64],
+) -> None: ...
+def draw_gammas(shape: npt.NDArray[np.float64], seed: int, out: npt.NDArray[np.float64]) -> None: ...

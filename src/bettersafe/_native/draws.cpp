@@ -1,0 +1,299 @@
+#include "draws.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "linear.hpp"
+
+namespace bettersafe {
+namespace {
+
+constexpr std::int64_t kMaxProducts = 2000;
+constexpr double kUnderflow = 745.0;  // exp(−745) is the least double
+constexpr double kNegligible = 80.0;  // exp(−80) = 2e-35, where the total is of order 1
+
+// A bijection of 64 bits that leaves no trace of its argument (splitmix64's finaliser)
+inline std::uint64_t scramble(std::uint64_t z) {
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+// Layers of equal area under exp(−x²/2), for the ziggurat (Marsaglia and Tsang 2000; constants for 128 layers)
+struct Layers {
+    static constexpr int n = 128;
+    static constexpr double start = 3.442619855899, area = 9.91256303526217e-3;
+    double edge[n + 1], ratio[n];
+    Layers() {
+        double f = std::exp(-0.5 * start * start);
+        edge[0] = area / f;
+        edge[1] = start;
+        edge[n] = 0.0;
+        for (int i = 2; i < n; ++i) {
+            edge[i] = std::sqrt(-2.0 * std::log(area / edge[i - 1] + f));
+            f = std::exp(-0.5 * edge[i] * edge[i]);
+        }
+        for (int i = 0; i < n; ++i) ratio[i] = edge[i + 1] / edge[i];
+    }
+};
+const Layers layers;
+
+class Random {
+public:
+    explicit Random(std::uint64_t key) {
+        for (std::uint64_t& s : state_) s = key = scramble(key);
+    }
+    // in (0, 1)
+    double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1.0p-53; }
+    double exponential() { return -std::log(uniform()); }
+    double normal() {
+        for (;;) {
+            const std::uint64_t bits = next();
+            const int i = static_cast<int>(bits & (Layers::n - 1));
+            const double u = static_cast<double>(static_cast<std::int64_t>(bits) >> 11) * 0x1.0p-52;  // in [−1, 1)
+            if (std::abs(u) < layers.ratio[i]) return u * layers.edge[i];
+            if (i == 0) return u < 0.0 ? -tail() : tail();
+            const double x = u * layers.edge[i];
+            const double outer = std::exp(-0.5 * (layers.edge[i] * layers.edge[i] - x * x));
+            const double inner = std::exp(-0.5 * (layers.edge[i + 1] * layers.edge[i + 1] - x * x));
+            if (outer + uniform() * (inner - outer) < 1.0) return x;
+        }
+    }
+    // Marsaglia and Tsang's method; a shape a under 1 is that of a + 1 times U^(1/a), or 0 where that is under exp(−cut)
+    double gamma(double shape, double cut) {
+        if (shape >= 1.0) return gamma_from_one(shape);
+        const double decay = exponential() / shape;
+        return decay > cut ? 0.0 : std::exp(-decay) * gamma_from_one(shape + 1.0);
+    }
+
+private:
+    std::uint64_t state_[4];
+
+    static std::uint64_t rotate(std::uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
+    // xoshiro256++ (Blackman and Vigna 2019)
+    std::uint64_t next() {
+        const std::uint64_t result = rotate(state_[0] + state_[3], 23) + state_[0];
+        const std::uint64_t t = state_[1] << 17;
+        state_[2] ^= state_[0];
+        state_[3] ^= state_[1];
+        state_[1] ^= state_[2];
+        state_[0] ^= state_[3];
+        state_[2] ^= t;
+        state_[3] = rotate(state_[3], 45);
+        return result;
+    }
+    double tail() {
+        for (;;) {
+            const double x = exponential() / Layers::start;
+            if (2.0 * exponential() > x * x) return Layers::start + x;
+        }
+    }
+    double gamma_from_one(double shape) {
+        const double d = shape - 1.0 / 3.0, c = 1.0 / std::sqrt(9.0 * d);
+        for (;;) {
+            const double x = normal(), cube = 1.0 + c * x;
+            if (cube <= 0.0) continue;
+            const double v = cube * cube * cube, u = uniform(), square = x * x;
+            if (u < 1.0 - 0.0331 * square * square) return d * v;
+            if (std::log(u) < 0.5 * square + d * (1.0 - v + std::log(v))) return d * v;
+        }
+    }
+};
+
+// What is the same in all draws: the outcomes that lead on, by where they come from and by where they lead
+struct Layout {
+    std::vector<std::int64_t> state, one_each;         // [K], [X+1]
+    std::vector<std::int64_t> on, ptr, next;           // outcomes that lead on, rows by state of origin
+    std::vector<std::int64_t> back, back_ptr, origin;  // the same, rows by state that they lead to
+    std::vector<double> ones;
+
+    explicit Layout(const DrawnProcesses& in)
+        : state(in.n_outcomes), one_each(in.n_states + 1), back_ptr(in.n_states + 1, 0), ones(in.n_states, 1.0) {
+        std::iota(one_each.begin(), one_each.end(), 0);
+        for (std::int64_t x = 0; x < in.n_states; ++x) {
+            ptr.push_back(static_cast<std::int64_t>(on.size()));
+            for (std::int64_t o = in.outcome_ptr[x]; o < in.outcome_ptr[x + 1]; ++o) {
+                state[o] = x;
+                if (in.outcome_next[o] < 0) continue;
+                on.push_back(o);
+                next.push_back(in.outcome_next[o]);
+                ++back_ptr[in.outcome_next[o] + 1];
+            }
+        }
+        ptr.push_back(static_cast<std::int64_t>(on.size()));
+        std::partial_sum(back_ptr.begin(), back_ptr.end(), back_ptr.begin());
+        back.resize(on.size());
+        origin.resize(on.size());
+        std::vector<std::int64_t> place(back_ptr.begin(), back_ptr.end() - 1);
+        for (const std::int64_t o : on) {
+            const std::int64_t here = place[in.outcome_next[o]]++;
+            back[here] = o;
+            origin[here] = state[o];
+        }
+    }
+};
+
+class Worker {
+public:
+    Worker(const DrawnProcesses& in, const Layout& layout)
+        : in_(in), layout_(layout), mixed_(in.n_policies * in.n_outcomes), reward_(in.n_policies * in.n_objectives * in.n_states),
+          data_(layout.on.size()), value_(in.n_objectives * in.n_states), visits_(in.n_states),
+          after_(in.n_objectives * in.n_outcomes), change_(in.n_outcomes) {
+        std::int64_t most = 0;
+        for (std::int64_t x = 0; x < in.n_states; ++x) most = std::max(most, in.outcome_ptr[x + 1] - in.outcome_ptr[x]);
+        shape_.resize(most);
+        mean_.resize(most);
+    }
+
+    void run(std::int64_t draw, double* out) {
+        const std::uint64_t key = scramble(scramble(in_.seed) ^ static_cast<std::uint64_t>(draw));
+        const double u = Random(scramble(key)).uniform();
+        std::int64_t chosen = 0;
+        while (chosen + 1 < in_.n_concentrations && u > in_.cumulative[chosen]) ++chosen;
+        mix(key, in_.concentration[chosen]);
+        solve_first();
+        for (std::int64_t g = 1; g < in_.n_policies; ++g) gain(g, out + (g - 1) * in_.n_objectives);
+    }
+
+private:
+    const DrawnProcesses& in_;
+    const Layout& layout_;
+    std::vector<double> mixed_;   // [G, K] q
+    std::vector<double> reward_;  // [G, d, X] policy 0: of its pairs; others: what theirs are more than that
+    std::vector<double> data_, value_, visits_, after_, change_, shape_, mean_;
+
+    void mix(std::uint64_t key, double concentration) {
+        std::fill(mixed_.begin(), mixed_.end(), 0.0);
+        std::fill(reward_.begin(), reward_.end(), 0.0);
+        for (std::int64_t x = 0; x < in_.n_states; ++x) {
+            const std::int64_t begin = in_.outcome_ptr[x], width = in_.outcome_ptr[x + 1] - begin;
+            for (std::int64_t pair = in_.state_ptr[x]; pair < in_.state_ptr[x + 1]; ++pair) {
+                const std::uint64_t own = scramble(key ^ scramble(static_cast<std::uint64_t>(in_.pair_key[pair]) + 1));
+                draw_row(Random(own), pair, begin, width, concentration);
+                for (std::int64_t g = 0; g < in_.n_policies; ++g) {
+                    const double w = in_.weight[g * in_.n_pairs + pair];
+                    if (w == 0.0) continue;
+                    double* to = mixed_.data() + g * in_.n_outcomes + begin;
+                    for (std::int64_t i = 0; i < width; ++i) to[i] += w * shape_[i];
+                }
+                for (std::int64_t k = 0; k < in_.n_objectives; ++k) {
+                    const std::int64_t at = k * in_.n_pairs + pair;
+                    double r = in_.reward_mean[at];
+                    if (in_.reward_noise[at] > 0.0) {
+                        Random noise(scramble(own ^ scramble(~static_cast<std::uint64_t>(in_.objective_key[k]))));
+                        r += in_.reward_noise[at] * noise.normal();
+                    }
+                    const double first = in_.weight[pair];
+                    for (std::int64_t g = 0; g < in_.n_policies; ++g) {
+                        const double w = in_.weight[g * in_.n_pairs + pair] - (g ? first : 0.0);
+                        reward_[(g * in_.n_objectives + k) * in_.n_states + x] += w * r;
+                    }
+                }
+            }
+        }
+    }
+
+    // shape_ becomes a draw of p(·|pair)
+    void draw_row(Random random, std::int64_t pair, std::int64_t begin, std::int64_t width, double concentration) {
+        double mass = 0.0, total = 0.0;
+        for (std::int64_t i = 0; i < width; ++i) shape_[i] = concentration * in_.share[begin + i] + in_.extra[begin + i];
+        for (std::int64_t s = in_.count_ptr[pair]; s < in_.count_ptr[pair + 1]; ++s) {
+            shape_[in_.count_outcome[s] - begin] += in_.count[s];
+        }
+        for (std::int64_t i = 0; i < width; ++i) mass += shape_[i];
+        std::copy(shape_.begin(), shape_.begin() + width, mean_.begin());
+        const double cut = mass >= 1.0 ? kNegligible : kUnderflow;
+        for (std::int64_t i = 0; i < width; ++i) total += shape_[i] = random.gamma(shape_[i], cut);
+        if (total <= 0.0) {  // gammas of tiny shapes may all underflow: then the mean stands in
+            std::copy(mean_.begin(), mean_.begin() + width, shape_.begin());
+            total = mass;
+        }
+        const double scale = 1.0 / total;
+        for (std::int64_t i = 0; i < width; ++i) shape_[i] *= scale;
+    }
+    // (I − γM) v = rhs; where BiCGSTAB stalls, v ← rhs + γMv, which always gets there
+    void solve(const std::vector<std::int64_t>& ptr, const std::vector<std::int64_t>& index, std::int64_t n_rhs,
+               const double* rhs, double* v) {
+        const PolicyMatrix<std::int64_t> matrix{in_.n_states, layout_.one_each.data(), layout_.ones.data(), ptr.data(),
+                                                index.data(), data_.data(),            in_.discount};
+        if (solve_values(matrix, n_rhs, rhs, v, in_.tol, kMaxProducts, 1).residual <= in_.tol) return;
+        const auto rounds = static_cast<std::int64_t>(std::log(in_.tol) / std::log(std::max(in_.discount, 0.5))) + 1;
+        std::vector<double> next(in_.n_states);
+        for (std::int64_t j = 0; j < n_rhs; ++j) {
+            double* own = v + j * in_.n_states;
+            std::fill(own, own + in_.n_states, 0.0);
+            for (std::int64_t round = 0; round < rounds; ++round) {
+                for (std::int64_t x = 0; x < in_.n_states; ++x) {
+                    double sum = 0.0;
+                    for (std::int64_t i = ptr[x]; i < ptr[x + 1]; ++i) sum += data_[i] * own[index[i]];
+                    next[x] = rhs[j * in_.n_states + x] + in_.discount * sum;
+                }
+                std::copy(next.begin(), next.end(), own);
+            }
+        }
+    }
+
+    // v of policy 0, and what follows on every outcome under it
+    void solve_first() {
+        const std::int64_t d = in_.n_objectives;
+        for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = mixed_[layout_.on[i]];
+        for (std::int64_t k = 0; k < d; ++k) {
+            for (std::int64_t o = 0; o < in_.n_outcomes; ++o) {
+                reward_[k * in_.n_states + layout_.state[o]] += mixed_[o] * in_.outcome_reward[k * in_.n_outcomes + o];
+            }
+        }
+        std::copy(in_.value, in_.value + value_.size(), value_.begin());
+        solve(layout_.ptr, layout_.next, d, reward_.data(), value_.data());
+        for (std::int64_t k = 0; k < d; ++k) {
+            for (std::int64_t o = 0; o < in_.n_outcomes; ++o) {
+                const std::int64_t y = in_.outcome_next[o], at = k * in_.n_outcomes + o;
+                after_[at] = in_.outcome_reward[at] + (y < 0 ? 0.0 : in_.discount * value_[k * in_.n_states + y]);
+            }
+        }
+    }
+
+    void gain(std::int64_t g, double* out) {
+        const double* mixed = mixed_.data() + g * in_.n_outcomes;
+        for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = mixed[layout_.back[i]];
+        std::copy(in_.visits + g * in_.n_states, in_.visits + (g + 1) * in_.n_states, visits_.begin());
+        solve(layout_.back_ptr, layout_.origin, 1, in_.initial, visits_.data());
+        for (std::int64_t o = 0; o < in_.n_outcomes; ++o) change_[o] = visits_[layout_.state[o]] * (mixed[o] - mixed_[o]);
+        for (std::int64_t k = 0; k < in_.n_objectives; ++k) {
+            const double* after = after_.data() + k * in_.n_outcomes;
+            const double* reward = reward_.data() + (g * in_.n_objectives + k) * in_.n_states;
+            double sum = 0.0;
+            for (std::int64_t o = 0; o < in_.n_outcomes; ++o) sum += change_[o] * after[o];
+            for (std::int64_t x = 0; x < in_.n_states; ++x) sum += visits_[x] * reward[x];
+            out[k] = sum;
+        }
+    }
+};
+
+}  // namespace
+
+void drawn_gains(const DrawnProcesses& in, std::int64_t first, std::int64_t n_draws, int threads, double* out) {
+    const Layout layout(in);
+    std::atomic<std::int64_t> next{0};
+    auto work = [&] {
+        Worker worker(in, layout);
+        for (std::int64_t m = next++; m < n_draws; m = next++) {
+            worker.run(first + m, out + m * (in.n_policies - 1) * in.n_objectives);
+        }
+    };
+    std::vector<std::thread> pool;
+    for (std::int64_t i = 1; i < std::min<std::int64_t>(threads, n_draws); ++i) pool.emplace_back(work);
+    work();
+    for (auto& thread : pool) thread.join();
+}
+
+void draw_gammas(std::int64_t n, const double* shape, std::uint64_t seed, double* out) {
+    Random random(seed);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = random.gamma(shape[i], kUnderflow);
+}
+
+}  // namespace bettersafe

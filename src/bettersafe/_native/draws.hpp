@@ -1,0 +1,53 @@
+// Processes drawn from independent Dirichlets, and what policies gain over a first one in each: `drawn_gains`.
+//
+// The pairs of state x all lead to the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]. In draw m, with a concentration c
+// of its own,
+//
+//     p(·|pair) ~ Dirichlet( c share + extra + count(pair) ),     r_k(pair) ~ N( reward_mean, reward_noise² )
+//
+// so a policy's process is a mix q_g(o) = Σ_pairs weight_g(pair) p(o|pair) over outcomes, formed state by state without
+// keeping the pairs. With v the value of policy 0 and ν_g the discounted visits of policy g, one linear solve for all objectives,
+//
+//     J_k(g) − J_k(0) = Σ_x ν_g(x) [ Σ_o (q_g − q_0)(o) (ρ_k(o) + γ v_k(next o)) + Σ_pairs (weight_g − weight_0) r_k ]
+//
+// which is exactly 0 where a policy does what policy 0 does. Every pair of every draw has a generator of its own
+// (xoshiro256++, seeded with a hash of seed, draw and the pair's key), so a number depends neither on the threads, nor
+// on the other draws, nor on which other pairs are drawn.
+#pragma once
+#include <cstdint>
+
+namespace bettersafe {
+
+struct DrawnProcesses {
+    std::int64_t n_states, n_pairs, n_outcomes, n_concentrations, n_policies, n_objectives;
+    const std::int64_t* state_ptr;       // [X+1] pairs of a state
+    const std::int64_t* pair_key;        // [P] what names a pair in the seeds
+    const std::int64_t* objective_key;   // [d] what names an objective in the seeds
+    const std::int64_t* outcome_ptr;     // [X+1]
+    const std::int64_t* outcome_next;    // [K] where to; −1 is the end
+    const double* outcome_reward;        // [d, K] ρ
+    const std::int64_t* count_ptr;       // [P+1]
+    const std::int64_t* count_outcome;   // [S]
+    const double* count;                 // [S]
+    const double* share;                 // [K]
+    const double* extra;                 // [K]
+    const double* concentration;         // [C]
+    const double* cumulative;            // [C] of the concentrations' probabilities; the last is 1
+    const double* reward_mean;           // [d, P]
+    const double* reward_noise;          // [d, P]
+    const double* weight;                // [G, P]
+    const double* initial;               // [X]
+    const double* value;                 // [d, X] first guess of policy 0's values
+    const double* visits;                // [G, X] first guess of every policy's visits
+    double discount;
+    double tol;                          // backward error of the solves
+    std::uint64_t seed;
+};
+
+// Gains of policies 1 … G−1 in draws first … first + n_draws − 1; out is [n_draws, G−1, d].
+void drawn_gains(const DrawnProcesses& in, std::int64_t first, std::int64_t n_draws, int threads, double* out);
+
+// One gamma variate of every shape, all from one generator.
+void draw_gammas(std::int64_t n, const double* shape, std::uint64_t seed, double* out);
+
+}  // namespace bettersafe

@@ -1,0 +1,387 @@
+"""B-OPT: the rule by hand, what it says, what it leaves out, and that leaving out changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bettersafe import _native, bopt
+from bettersafe.bopt import b_opt, judge, make_candidates, posterior_passes, sensitivity
+from bettersafe.envs.random_mdp import garnet, mixed_policy
+from bettersafe.envs.tabular import sample_episodes, true_mdp
+from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.model import estimate_model
+from bettersafe.posterior import drawn_gains, gather_outcomes, linearised_gains, mean_process, posterior, returns_in
+
+
+def a_case(seed=0, *, n_objectives=2, episodes=150, tied=True, discounts=None, quality=0.5, n_states=6):
+    """Outcomes, model and baseline of a random world; rewards tied to outcomes are rounded to a few values, others noisy."""
+    rng = np.random.default_rng([seed, 11])
+    world = garnet(rng, n_states=n_states, n_actions=3, branching=2, n_objectives=n_objectives)
+    if tied:
+        world = replace(world, outcome_reward=np.round(4.0 * world.outcome_reward) / 4.0)
+    if discounts is not None:
+        world = replace(
+            world,
+            objectives=tuple(replace(o, discount=g) for o, g in zip(world.objectives, discounts, strict=True)),
+        )
+    best = np.eye(3)[true_mdp(world).reward[0].reshape(n_states, 3).argmax(axis=1)]
+    baseline = mixed_policy(rng, best, quality)
+    data = sample_episodes(world, baseline, episodes, rng)
+    if not tied:
+        data = replace(data, rewards=data.rewards + 0.1 * rng.normal(size=data.rewards.shape))
+    return gather_outcomes(data), estimate_model(data), baseline
+
+
+def fast(case, **more):
+    """B-OPT with few candidates and draws."""
+    o, model, baseline = case
+    settings = {"preference": np.ones(o.n_objectives), "draws": 60, "epsilons": (0.1, 1.0), "mixes": (0.0, 0.5)}
+    return b_opt(o, model, baseline, **{**settings, **more})
+
+
+def test_the_rule_by_hand():
+    """(failures + 1)/(M + 1) ≤ δ: of 199 draws at δ = 0.1, 19 may fail, and 19 in all of the pessimistic ones."""
+    assert posterior_passes(180 / 199, [1.0, 1.0], 199, 0.1)
+    assert not posterior_passes(179 / 199, [1.0, 1.0], 199, 0.1)
+    assert posterior_passes(1.0, [189 / 199, 190 / 199], 199, 0.1)  # 10 + 9
+    assert not posterior_passes(1.0, [189 / 199, 189 / 199], 199, 0.1)  # 10 + 10, each alone would do
+    assert posterior_passes(180 / 199, [], 199, 0.1)
+    assert not posterior_passes(float("nan"), [1.0], 199, 0.1)
+    assert not posterior_passes(1.0, [1.0, float("nan")], 199, 0.1)
+    assert posterior_passes(1.0, [1.0], 9, 0.1)
+    assert not posterior_passes(1.0, [1.0], 8, 0.1)
+
+
+def test_judging_follows_the_rule():
+    """What is said of a policy, counted again from the draws themselves."""
+    o, model, baseline = a_case(1)
+    policies = [policy for _, policy in make_candidates(model, baseline, np.ones(2), epsilons=(0.3, 3.0))]
+    result = judge(policies, o, baseline, model=model, delta=0.1, draws=99, seed=4)
+    middle = posterior(o)
+    gains = drawn_gains(middle, np.array(policies), baseline, draws=99, seed=4)
+    v = returns_in(mean_process(middle), o, baseline[None])[1][0]
+    assert len(result.priors) == 3
+    assert v.shape == (2, 6)
+    for i, candidate in enumerate(result.candidates):
+        failures = int(np.sum(np.any(gains[:, i] < 0.0, axis=1)))
+        assert candidate.p_safe == pytest.approx(1 - failures / 99)
+        assert candidate.p_objective == pytest.approx(np.mean(gains[:, i] >= 0.0, axis=0))
+        assert candidate.gain == pytest.approx(gains[:, i].mean(axis=0))
+        assert candidate.least == pytest.approx(np.sort(gains[:, i], axis=0)[9])
+        assert candidate.draws == 99
+        dark = 99 * np.sum(1.0 - candidate.p_pessimistic)
+        assert candidate.passed == (failures + 1 <= 10 and round(dark) + 1 <= 10)
+    assert {candidate.passed for candidate in result.candidates} == {True, False}
+
+
+def test_zeta_is_the_loss_that_is_accepted():
+    o, model, baseline = a_case(2)
+    worse = np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    kwargs = {"model": model, "delta": 0.1, "draws": 50}
+    strict = judge([worse], o, baseline, **kwargs).candidates[0]
+    loss = -float(drawn_gains(posterior(o), worse[None], baseline, draws=50, seed=0)[:, 0, 1].min())
+    assert loss > 0.0
+    assert strict.p_objective[1] < 1.0
+    lenient = judge([worse], o, baseline, zeta=[0.0, loss + 1e-9], **kwargs).candidates[0]
+    assert lenient.p_objective[1] == 1.0
+    assert lenient.p_objective[0] == strict.p_objective[0]
+    almost = judge([worse], o, baseline, zeta=[0.0, loss - 1e-6], **kwargs).candidates[0]
+    assert almost.p_objective[1] == 1.0 - 1 / 50
+    everything = judge([worse], o, baseline, zeta=[1e9, 1e9], **kwargs).candidates[0]
+    assert everything.passed
+
+
+def test_a_policy_like_the_baseline_gains_exactly_nothing():
+    for case in (a_case(0), a_case(0, tied=False), a_case(0, discounts=(0.9, 0.5))):
+        o, model, baseline = case
+        gains = drawn_gains(posterior(o), baseline[None], baseline, draws=20, seed=0)
+        assert np.array_equal(gains, np.zeros((20, 1, 2)))
+        mean, covariance = linearised_gains(posterior(o), baseline[None], baseline)
+        assert np.array_equal(mean, np.zeros((1, 2)))
+        assert np.array_equal(covariance, np.zeros((1, 2, 2)))
+        result = b_opt(
+            o, model, baseline, preference=np.ones(2), epsilons=(), mixes=(), policies={"same": baseline}, draws=20
+        )
+        assert "same" not in [candidate.name for candidate in result.candidates]
+
+
+def test_too_few_draws_for_a_small_risk():
+    with pytest.raises(ParameterError, match=r"60 draws can't show a risk of 0\.01: at least 99 are needed"):
+        fast(a_case(), delta=0.01)
+    assert fast(a_case(), delta=0.01, draws=99).delta == 0.01
+
+
+def test_the_best_that_passes_is_returned():
+    o, model, baseline = a_case(3)
+    result = fast((o, model, baseline), preference=[1.0, 0.0])
+    passing = [c for c in result.candidates if c.passed]
+    assert result.accepted
+    assert result.deciding is result.candidates[result.chosen]
+    assert float(result.deciding.gain[0]) == max(float(c.gain[0]) for c in passing) > 0.0
+    assert np.array_equal(result.improvement.policy, result.deciding.policy)
+    assert result.improvement.method == "b-opt"
+    assert result.reason == (
+        f"{result.deciding.name} is the best of {len(result.candidates)} candidates that is no worse than the baseline on any"
+        f" objective with probability 90 % given the data; here {100 * result.deciding.p_safe:.4g} %."
+    )
+
+
+def test_the_baseline_is_returned_where_nothing_passes():
+    """The policy that pays least is handed in against the one that pays most."""
+    o, model, baseline = a_case(4, quality=0.95, n_objectives=1, episodes=400)
+    bad = np.eye(3)[returns_worst(o)]
+    result = b_opt(o, model, baseline, preference=[1.0], epsilons=(), mixes=(), policies={"mine": bad}, draws=60)
+    mine = next(c for c in result.candidates if c.name == "mine")
+    assert not mine.passed
+    only = replace(result, candidates=(mine,), chosen=None)
+    assert "No solution found: of 1 candidates none is safe enough; the safest, mine, loses on r0" in only.reason
+    assert replace(result, candidates=(), chosen=None).reason == (
+        "No solution found: no candidate differs from the baseline."
+    )
+
+
+def returns_worst(o):
+    """Action with the least mean reward in every state."""
+    return mean_process(posterior(o)).reward[0].reshape(-1, 3).argmin(axis=1)
+
+
+def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
+    """Where all candidates are screened out, the nearest gets all draws, for it is the answer."""
+    o, model, baseline = a_case(5, quality=0.95, episodes=400)
+    bad = {f"bad {i}": 0.5 * baseline + 0.5 * np.eye(3)[(returns_worst(o) + i) % 3] for i in range(2)}
+    found = list(bad.items())
+    monkeypatch.setattr(bopt, "make_candidates", lambda *args, **more: found)
+    monkeypatch.setattr(bopt, "SCREEN", -10.0)  # everything is hopeless
+    result = fast((o, model, baseline))
+    assert sorted(c.draws for c in result.candidates) == [0, 60]
+    assert result.deciding.draws == 60
+    assert not np.isnan(result.deciding.p_pessimistic).any()
+    if not result.accepted:
+        assert np.array_equal(result.improvement.policy, baseline)
+        assert np.all(result.improvement.distance == 0.0)
+        assert result.reason.startswith("No solution found: of 2 candidates none is safe enough; the safest, bad")
+
+
+def test_policies_that_are_handed_in():
+    o, model, baseline = a_case(6)
+    greedy = np.eye(3)[mean_process(posterior(o)).reward[0].reshape(-1, 3).argmax(axis=1)]
+    mine = 0.5 * baseline + 0.5 * greedy
+    result = fast((o, model, baseline), policies={"mine": mine}, epsilons=(), mixes=())
+    names = [c.name for c in result.candidates]
+    assert names[-1] == "mine"
+    assert np.array_equal(result.candidates[-1].policy, mine)
+    with pytest.raises(PolicyError, match="the wrong has a probability outside"):
+        fast((o, model, baseline), policies={"wrong": 2.0 * mine})
+
+
+def test_screening_never_changes_the_choice(monkeypatch):
+    left_out = stopped = 0
+    for seed in range(20):
+        case = a_case(seed, quality=(0.2, 0.9)[seed % 2], episodes=(30, 200)[seed % 3 > 0], tied=seed % 4 > 0)
+        _, model, baseline = case
+        made = make_candidates(model, baseline, np.ones(2), epsilons=(0.1, 1.0), mixes=(0.0, 0.5))
+        monkeypatch.setattr(bopt, "make_candidates", lambda *args, made=made, **more: made)
+        with_screen, without = fast(case), fast(case, screen=False)
+        assert with_screen.chosen == without.chosen, seed
+        for quick, full in zip(with_screen.candidates, without.candidates, strict=True):
+            assert full.draws == 60
+            left_out += quick.draws == 0
+            stopped += 0 < quick.draws < 60
+            if quick.draws == 60 and not np.isnan(quick.p_pessimistic).any():
+                assert np.array_equal(quick.gain, full.gain)
+                assert quick.passed == full.passed
+            else:
+                assert not quick.passed
+                assert not full.passed
+    assert left_out > 5
+    assert stopped > 0
+
+
+def test_same_seed_same_answer_on_any_number_of_cores(monkeypatch):
+    case = a_case(7)
+    first, again, other = fast(case, seed=5), fast(case, seed=5), fast(case, seed=6)
+    assert [c.p_safe for c in first.candidates] == [c.p_safe for c in again.candidates]
+    assert any(not np.array_equal(a.gain, b.gain) for a, b in zip(first.candidates, other.candidates, strict=True))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    alone = fast(case, seed=5)
+    for a, b, c in zip(first.candidates, again.candidates, alone.candidates, strict=True):
+        assert np.array_equal(a.gain, b.gain)
+        assert np.array_equal(a.gain, c.gain)
+
+
+def test_a_draw_does_not_depend_on_who_is_asked_about():
+    o, _, _ = a_case(8, tied=False)
+    rng = np.random.default_rng(0)
+    sure = np.eye(3)[rng.integers(3, size=6)]
+    two = np.array([sure, np.eye(3)[rng.integers(3, size=6)]])
+    narrow = np.eye(3)[rng.integers(3, size=6)]  # a baseline that leaves most pairs unplayed
+    prior = posterior(o)
+    both = drawn_gains(prior, two, narrow, draws=12, seed=1)
+    assert np.array_equal(both[:, :1], drawn_gains(prior, two[:1], narrow, draws=12, seed=1))
+    assert np.array_equal(both[5:9], drawn_gains(prior, two, narrow, draws=4, seed=1, first=5))
+    assert both[:, :, 1:] == pytest.approx(drawn_gains(prior, two, narrow, draws=12, seed=1, objectives=[1]), abs=1e-9)
+    assert np.array_equal(both, drawn_gains(prior, two, narrow, draws=12, seed=1, threads=3))
+    assert not np.allclose(both, drawn_gains(prior, two, narrow, draws=12, seed=1, stream=1))
+
+
+@pytest.mark.parametrize("d", [1, 17])
+def test_any_number_of_objectives(d):
+    o, model, baseline = a_case(9, n_objectives=d)
+    result = fast((o, model, baseline), preference=np.eye(d)[0], draws=30)
+    assert len(result.priors) == d + 1
+    for candidate in result.candidates:
+        assert candidate.gain.shape == candidate.p_pessimistic.shape == (d,)
+        assert candidate.interval.shape == (2, d)
+    assert result.improvement.policy.shape == baseline.shape
+
+
+def test_unequal_discounts_have_no_g_opt():
+    case = a_case(10, discounts=(0.95, 0.6))
+    unequal, equal = fast(case), fast(a_case(10))
+    assert not any(c.name.startswith("G-OPT") for c in unequal.candidates)
+    assert any(c.name.startswith("G-OPT") for c in equal.candidates)
+    assert unequal.candidates
+
+
+def test_noisy_rewards_are_drawn_too():
+    """With transitions known as good as for sure, all that is uncertain is the rewards."""
+    o, _, baseline = a_case(11, tied=False)
+    assert o.noisy.all()
+    sure = replace(o, count=1e9 * o.count)
+    sure = replace(sure, pair_noise=np.where(np.arange(18) % 2, 0.3, 0.0) * np.ones((2, 1)))
+    policy = np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    gains = drawn_gains(posterior(sure), policy[None], baseline, draws=800, seed=0)[:, 0]
+    mean, covariance = linearised_gains(posterior(sure), policy[None], baseline)
+    sd = np.sqrt(np.diag(covariance[0]))
+    assert np.abs(gains.mean(axis=0) - mean[0]) == pytest.approx(0.0, abs=5 * sd.max() / np.sqrt(800))
+    assert gains.std(axis=0) == pytest.approx(sd, rel=0.15)
+    assert abs(np.corrcoef(gains.T)[0, 1]) < 0.2  # rewards of objectives are independent
+
+
+def test_sensitivity_names_other_priors():
+    o, model, baseline = a_case(12)
+    policy = make_candidates(model, baseline, np.ones(2), epsilons=(0.3,), mixes=())[0][1]
+    found = sensitivity(policy, o, baseline, model=model, delta=0.1, draws=40)
+    assert [result.priors[0] for result in found] == [name for name, _, _ in bopt.SENSITIVITY]
+    assert len(found[0].priors) == 1
+    assert found[0].candidates[0].p_pessimistic.tolist() == [1.0, 1.0]
+    less, more = found[2].concentration, found[3].concentration
+    assert more == pytest.approx(4.0 * less)
+
+
+# ------------------------------------------------------------------------------------------------ against slow twins
+
+
+def slow_linearised(o, prior, policy, baseline):
+    """Mean and covariance with one array per pair and outcome, row by row of the Dirichlets."""
+    n, d = o.n_states, o.n_objectives
+    actions = policy.shape[1]
+    counts = np.zeros((n, actions, o.outcome_next.size))
+    for p in range(o.pair_state.size):
+        for s in range(o.count_ptr[p], o.count_ptr[p + 1]):
+            counts[o.pair_state[p], o.pair_action[p], o.count_outcome[s]] = o.count[s]
+    own = [np.arange(o.outcome_ptr[x], o.outcome_ptr[x + 1]) for x in range(n)]
+
+    def alpha(i, x, a):
+        return prior.concentration[i] * prior.share[own[x]] + prior.extra[own[x]] + counts[x, a][own[x]]
+
+    weights = prior.weight
+    p = {
+        (x, a): sum(w * alpha(i, x, a) / alpha(i, x, a).sum() for i, w in enumerate(weights))
+        for x in range(n)
+        for a in range(actions)
+    }
+    index = {(x, a): j for j, (x, a) in enumerate(zip(o.pair_state.tolist(), o.pair_action.tolist(), strict=True))}
+    sides = []
+    for table in (policy, baseline):
+        matrix, reward = np.zeros((n, n)), np.zeros((d, n))
+        for (x, a), row in p.items():
+            for probability, outcome in zip(row, own[x], strict=True):
+                if o.outcome_next[outcome] >= 0:
+                    matrix[x, o.outcome_next[outcome]] += table[x, a] * probability
+                reward[:, x] += table[x, a] * probability * o.outcome_reward[:, outcome]
+            reward[:, x] += table[x, a] * prior.pair_reward[:, index[x, a]]
+        v = np.array([np.linalg.solve(np.eye(n) - g * matrix, r) for g, r in zip(o.discount, reward, strict=True)])
+        visits = np.array([np.linalg.solve(np.eye(n) - g * matrix.T, o.initial) for g in o.discount])
+        sides.append((table, v, visits))
+    covariance = np.zeros((d, d))
+    for x, a in p:
+        following = np.append(np.arange(n), n)[o.outcome_next[own[x]]]
+        rows = []
+        for table, v, visits in sides:
+            after = np.hstack([v, np.zeros((d, 1))])[:, following]
+            rows.append(visits[:, [x]] * table[x, a] * (o.outcome_reward[:, own[x]] + o.discount[:, None] * after))
+        gap = rows[0] - rows[1]
+        for i, w in enumerate(weights):
+            shape = alpha(i, x, a)
+            total = shape.sum()
+            q = shape / total
+            covariance += w * gap @ ((np.diag(q) - np.outer(q, q)) / (total + 1)) @ gap.T
+        noise = o.pair_noise[:, index[x, a]] * (sides[0][2][:, x] * policy[x, a] - sides[1][2][:, x] * baseline[x, a])
+        covariance += np.diag(noise**2)
+    return (sides[0][1] - sides[1][1]) @ o.initial, covariance
+
+
+@pytest.mark.parametrize("kind", ["tied", "noisy", "unequal"])
+@pytest.mark.parametrize("dark", [None, 1])
+def test_linearised_against_its_slow_twin(kind, dark):
+    case = a_case(13, tied=kind != "noisy", discounts=(0.9, 0.6) if kind == "unequal" else None, episodes=20)
+    o, _, baseline = case
+    rng = np.random.default_rng(1)
+    policies = rng.dirichlet(np.ones(3), size=(2, 6))
+    policies[1, 2:] = baseline[2:]
+    prior = posterior(o, pessimistic_for=dark, baseline_v=rng.normal(size=(2, 6)), pessimism=1.5)
+    means, covariances = linearised_gains(prior, policies, baseline)
+    for policy, mean, covariance in zip(policies, means, covariances, strict=True):
+        slow_mean, slow_covariance = slow_linearised(o, prior, policy, baseline)
+        assert mean == pytest.approx(slow_mean, rel=1e-5, abs=1e-8)  # unlikely concentrations are left out
+        assert covariance == pytest.approx(slow_covariance, rel=1e-4, abs=1e-10)
+    alone, variance = linearised_gains(prior, policies, baseline, objectives=[1])
+    assert alone[:, 0] == pytest.approx(means[:, 1])
+    assert variance[:, 0, 0] == pytest.approx(covariances[:, 1, 1])
+
+
+needs_kernel = pytest.mark.skipif(_native.kernel is None, reason="compares the kernel with NumPy")
+
+
+@needs_kernel
+@pytest.mark.parametrize("kind", ["tied", "noisy", "unequal"])
+def test_the_kernel_draws_from_the_same_distribution_as_numpy(kind, monkeypatch):
+    """Two-sample Kolmogorov–Smirnov of gains, one in a million; against half the counts it must fail."""
+    o, _, baseline = a_case(14, tied=kind != "noisy", discounts=(0.9, 0.6) if kind == "unequal" else None, episodes=40)
+    policy = np.eye(3)[[0, 1, 2, 0, 1, 2]][None]
+    prior = posterior(o, pessimistic_for=0, baseline_v=np.zeros((2, 6)))
+    kernel = drawn_gains(prior, policy, baseline, draws=1500, seed=0)[:, 0]
+    half = replace(o, count=0.3 * o.count, pair_noise=2.0 * o.pair_noise)
+    wrong = drawn_gains(replace(prior, outcomes=half), policy, baseline, draws=1500, seed=1)[:, 0]
+    monkeypatch.setattr(_native, "kernel", None)
+    numpy = drawn_gains(prior, policy, baseline, draws=500, seed=0)[:, 0]
+    for k in range(2):
+        assert stats.ks_2samp(kernel[:, k], numpy[:, k]).pvalue > 1e-6
+    assert min(stats.ks_2samp(wrong[:, k], numpy[:, k]).pvalue for k in range(2)) < 1e-6
+
+
+@needs_kernel
+def test_gains_in_the_kernel_are_differences_of_returns():
+    """With counts so large that every draw is the mean, gains are those of the mean process."""
+    for discounts in (None, (0.99, 0.5)):
+        o, _, baseline = a_case(15, discounts=discounts)
+        sure = posterior(replace(o, count=1e14 * o.count), "support")
+        policies = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 6))
+        j, _ = returns_in(mean_process(sure), sure.outcomes, np.concatenate([baseline[None], policies]))
+        gains = drawn_gains(sure, policies, baseline, draws=2, seed=0)
+        assert gains == pytest.approx(np.broadcast_to(j[1:] - j[0], gains.shape), abs=2e-5)
+
+
+@needs_kernel
+@pytest.mark.parametrize("shape", [0.02, 0.3, 1.0, 1.7, 40.0])
+def test_gamma_variates(shape):
+    out = np.empty(20_000)
+    _native.kernel.draw_gammas(np.full(out.size, shape), 7, out)
+    assert stats.kstest(out, stats.gamma(shape).cdf).pvalue > 1e-6
+    assert stats.kstest(out, stats.gamma(1.1 * shape).cdf).pvalue < 1e-6
+    assert abs(np.corrcoef(out[1:], out[:-1])[0, 1]) < 5 / np.sqrt(out.size)
