@@ -582,9 +582,34 @@ def study_run(
         typer.Option("--output", "-o", metavar="DIR", help="Where it is kept. (default: study-ID in this folder)"),
     ] = None,
     cmdps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many random CMDPs; 3 is a smoke run. (default: all)")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Gridworlds: how many random CMDPs; 3 is a smoke run. (default: all)"),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the CMDPs and the logs.")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Sepsis: how many cohorts or splits. (default: 10)")
+    ] = None,
+    patients: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Sepsis: patients in a cohort. (default: 20954)")
+    ] = None,
+    cohort: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Sepsis: a fresh cohort for each seed, or one fixed, split anew."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Sepsis: the clinicians' policy is estimated, or known (the simulator's)."),
+    ] = None,
+    unseen: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Sepsis: what was never tried leads to death, end or the baseline's value."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Sepsis: estimates as ours, or as in the published code.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="sepsis/mimic: what 'bettersafe sepsis prepare' wrote.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the CMDPs or cohorts, and the logs.")] = 0,
     engine: Annotated[str, typer.Option(metavar="ENGINE", help="local (this machine's cores) or ray.")] = "local",
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Experiments at a time. (default: all cores)")
@@ -595,13 +620,16 @@ def study_run(
     """Run a study. Killed, it goes on where it was when the same command is given again.
 
     Example: [bold]bettersafe study run gridworld/fixed --cmdps 3 -o smoke[/bold] then
-    [bold]bettersafe study figures smoke[/bold]
+    [bold]bettersafe study figures smoke[/bold]; [bold]bettersafe study run sepsis/icu --seeds 2[/bold]
     """
     from bettersafe import printing
-    from bettersafe.studies.catalogue import find_study
+    from bettersafe.studies.catalogue import make_study
     from bettersafe.studies.sweep import run_sweep
 
-    study = find_study(study_id).make(cmdps, seed)
+    study = make_study(
+        study_id, seed=seed, cmdps=cmdps, seeds=seeds, patients=patients, cohort=cohort, baseline=baseline,
+        unseen=unseen, preset=preset, data=None if data is None else str(data),
+    )  # fmt: skip
     folder = output or Path("study-" + study_id.replace("/", "-"))
     with printing.counting(f"{study_id}: experiments") as progress:
         result = run_sweep(study, folder, engine=engine, workers=workers, address=address, progress=progress)  # type: ignore[arg-type]

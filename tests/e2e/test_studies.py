@@ -24,6 +24,14 @@ def test_a_smoke_run_and_its_figures(tmp_path):
 
 
 def test_what_there_is_and_what_there_is_not(tmp_path):
-    assert "gridworld/scaling" in run("study", "list")[0]
+    listed = run("study", "list")[0]
+    assert "gridworld/scaling" in listed
+    assert "sepsis/icu-published" in listed
     assert "Did you mean 'gridworld/fixed'" in run("study", "run", "gridworld/fix", code=1, cwd=tmp_path)[1]
     assert "not the folder of a study" in run("study", "figures", tmp_path, code=1)[1].replace("\n", " ")
+
+
+def test_an_option_of_another_study_is_refused(tmp_path):
+    _, complaint = run("study", "run", "sepsis/icu", "--cmdps", 3, "-o", tmp_path / "study", code=1)
+    assert "--cmdps does not belong to the study sepsis/icu" in " ".join(complaint.split())
+    assert not (tmp_path / "study").exists()

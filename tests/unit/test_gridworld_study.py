@@ -13,7 +13,7 @@ from bettersafe.hcpi import h_opt
 from bettersafe.mdp import expected_return
 from bettersafe.model import estimate_model
 from bettersafe.studies import gridworld
-from bettersafe.studies.catalogue import CATALOGUE, find_study
+from bettersafe.studies.catalogue import CATALOGUE, find_study, make_study
 from bettersafe.studies.gridworld import PLANS, VARIANTS, experiment, gridworld_study
 
 
@@ -90,10 +90,12 @@ def test_many_objectives_and_the_lagrangian(small):
 
 def test_the_catalogue():
     for study_id, entry in CATALOGUE.items():
-        study = entry.make(2, 5)
+        given = {"data": "."} if entry.needs else {entry.options[0]: 2}
+        study = make_study(study_id, seed=5, **given)
         assert study.id == study_id
         assert {job["seed"] for job in study.jobs} == {5}
-        assert len(entry.make(None, 0).jobs) == len(study.jobs) // 2 * entry.full
+        given = {"data": "."} if entry.needs else {entry.options[0]: None}
+        assert len(make_study(study_id, **given).jobs) == len(study.jobs) // (1 if entry.needs else 2) * entry.full
     with pytest.raises(ParameterError, match="Did you mean 'gridworld/fixed'"):
         find_study("gridworld/fixd")
     with pytest.raises(ParameterError, match="at least 1 CMDP"):

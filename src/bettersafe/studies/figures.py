@@ -1,4 +1,4 @@
-"""Figures of the gridworld study, from its rows; nothing is computed here that `summary` doesn't.
+"""Figures of the gridworld study, from its rows, and the files of every study; nothing is computed here that `summary` doesn't.
 
 Matplotlib is an extra and imported when it is needed. Figures are objects, without pyplot's global state, and the same
 rows give the same bytes.
@@ -7,9 +7,6 @@ rows give the same bytes.
 from __future__ import annotations
 
 import io
-import os
-import secrets
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bettersafe.errors import ParameterError, RunError, check_choice
+from bettersafe.studies.drawing import matplotlib_look, rendered, settled, write_whole
 from bettersafe.studies.gridworld import PLANS, VARIANTS
 from bettersafe.studies.panels import (
     Frame,
@@ -35,40 +33,24 @@ from bettersafe.studies.panels import (
     subtitle,
 )
 from bettersafe.studies.published import SIZES
+from bettersafe.studies.sepsis import ABOUT
+from bettersafe.studies.sepsis_figures import draw_sepsis
+from bettersafe.studies.sepsis_tables import sepsis_summary_table, sepsis_tables
 from bettersafe.studies.styles import STYLES
 from bettersafe.studies.summary import METHOD, changes, finished_cmdps, summarise, tuned
 from bettersafe.studies.sweep import read_description, read_rows
 from bettersafe.studies.tables import FAILURE_NOTE, REPRODUCTION, in_order, study_tables, summary_table, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 
-DPI = 200
 FAMILY = {"1,0": "goal only", "0,1": "pits only", "1,1": "goal and pits"}
 GAIN = "Mean improvement over the baseline\n(discounted return, λ-weighted)"
 RATE = "Failure rate\n(share of experiments)"
-LOOK: Any = {  # by Matplotlib's names
-    "font.family": "DejaVu Sans",  # comes with Matplotlib: the same on every machine
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
-    "axes.labelsize": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.7,
-    "axes.edgecolor": "#707070",
-    "xtick.color": "#404040",
-    "ytick.color": "#404040",
-    "xtick.labelsize": 8.0,
-    "ytick.labelsize": 8.0,
-    "svg.hashsalt": "bettersafe",  # the same rows, the same file
-}
 SCATTERED = {
     "gridworld/fixed": (
         "linearized", "adv-linearized", "s-opt 0.1", "h-opt published dr", "h-opt sequential dr",
@@ -90,18 +72,14 @@ def draw_study(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Fi
         note: Words for the subtitles, such as that the sweep is unfinished.
     """
     check_choice("study_id", study_id, tuple(PLANS))
-    with _matplotlib():
-        figures = _draw(rows, study_id, note)
-        for figure in figures.values():
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # found once, for both formats
-        return figures
+    with matplotlib_look():
+        return settled(_draw(rows, study_id, note))
 
 
 def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Path]:
-    """Figures, tables and summary of the study in ``folder``, finished or not.
+    """Figures, tables and summary of the study in ``folder``, gridworld or sepsis, finished or not.
 
-    Of an unfinished sweep, the CMDPs whose experiments are all done are used, and everything says so.
+    Of an unfinished sweep, the CMDPs or seeds whose experiments are all done are used, and everything says so.
 
     Args:
         folder: Where the sweep is.
@@ -113,26 +91,39 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
     from pyarrow import csv
 
     document = read_description(folder)
-    if document["id"] not in PLANS:
-        raise ParameterError(f"no figures are known for the study {document['id']!r}; those known: {', '.join(PLANS)}.")
-    rows, total = finished_cmdps(read_rows(folder, partial=True), document["jobs"])
-    done = pc.count_distinct(rows["cmdp"]).as_py()
-    note = f"unfinished sweep: {done} of {total} CMDPs" if done < total else ""
+    study_id = document["id"]
     place = Path(folder) / "figures" if out is None else Path(out)
+    if study_id in PLANS:
+        rows, total = finished_cmdps(read_rows(folder, partial=True), document["jobs"])
+        done, unit = pc.count_distinct(rows["cmdp"]).as_py(), "CMDPs"
+    elif study_id in ABOUT:
+        rows, total = read_rows(folder, partial=True), len(document["jobs"])
+        done, unit = pc.count_distinct(rows["repetition"]).as_py(), "seeds"
+    else:
+        raise ParameterError(
+            f"no figures are known for the study {study_id!r}; those known: {', '.join((*PLANS, *ABOUT))}."
+        )
+    note = f"unfinished sweep: {done} of {total} {unit}" if done < total else ""
+    sentence = f"This is an {note}." if note else ""
+    if study_id in PLANS:
+        figures = draw_study(rows, study_id, note=note)
+        page, summary = study_tables(rows, study_id, note=sentence), summary_table(rows, study_id)
+    else:
+        figures = draw_sepsis(rows, study_id, note=note)
+        page, summary = sepsis_tables(rows, study_id, ABOUT[study_id], note=sentence), sepsis_summary_table(rows)
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{place} can't be written: {error.strerror}. Choose another place.") from None
-    written = []
-    for name, figure in draw_study(rows, document["id"], note=note).items():
-        for kind in ("png", "svg"):
-            written.append(_write(place / f"{name}.{kind}", _rendered(figure, kind)))
-    sentence = f"This is an {note}." if note else ""
-    page = study_tables(rows, document["id"], note=sentence)
-    written.append(_write(place / "table.md", page.encode()))
+    written = [
+        write_whole(place / f"{name}.{kind}", rendered(figure, kind))
+        for name, figure in figures.items()
+        for kind in ("png", "svg")
+    ]
+    written.append(write_whole(place / "table.md", page.encode()))
     sink = io.BytesIO()
-    csv.write_csv(summary_table(rows, document["id"]), sink)
-    written.append(_write(place / "summary.csv", sink.getvalue()))
+    csv.write_csv(summary, sink)
+    written.append(write_whole(place / "summary.csv", sink.getvalue()))
     return written
 
 
@@ -415,40 +406,3 @@ def _draw_conventions(rows: pa.Table, note: str) -> Figure:
             axes.set_xlabel(label)
             axes.set_title(f"|D| = {size}")
     return figure
-
-
-# ---- Matplotlib and files
-
-
-@contextmanager
-def _matplotlib() -> Iterator[None]:
-    """Matplotlib with our settings, which are gone afterwards."""
-    try:
-        from matplotlib import rc_context
-    except ImportError:
-        raise RunError(
-            "figures need Matplotlib, which is not installed. Install it with: pip install 'bettersafe[plots]'."
-        ) from None
-    with rc_context(LOOK):
-        yield
-
-
-def _rendered(figure: Figure, kind: str) -> bytes:
-    """The bytes of a picture, without the date or the version of who made it."""
-    sink = io.BytesIO()
-    with _matplotlib():
-        figure.savefig(sink, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
-    return sink.getvalue()
-
-
-def _write(target: Path, content: bytes) -> Path:
-    """Write under another name, then rename: what has its name is whole."""
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, target)
-    except OSError as error:
-        raise RunError(f"can't write {target}: {error.strerror}. Choose another place.") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return target

@@ -32,7 +32,7 @@ from bettersafe.counts import Counts, count, with_rare, with_rare_rows
 from bettersafe.data import Dataset, split, take_episodes
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.errors import ParameterError
+from bettersafe.errors import ParameterError, check_choice
 from bettersafe.evaluate import Evaluation, evaluate_many
 from bettersafe.hcpi import MIXES, choose_candidate
 from bettersafe.mdp import MDP, expected_return
@@ -52,6 +52,8 @@ Ints = npt.NDArray[np.int64]
 Row = dict[str, Any]
 
 PATIENTS = 20_954
+FEWEST = 100
+SEEDS = 10
 SHARES = (0.7, 0.1, 0.2)
 RARE_BELOW, RARE_REWARD = 10, -10.0
 REMOVED_BELOW = 100
@@ -60,39 +62,47 @@ REMOVED_BELOW = 100
 PREFERENCES = ("1,0", "1,1", "0,0", "0,1")
 EPSILONS = (0.0, 0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0)
 DELTAS = (0.1, 0.3, 0.5, 0.7, 0.9)
+HOPT_DELTA = DELTAS[0]
+"""Of H-OPT in the main table."""
+
 OPE: tuple[Estimator, ...] = ("dr", "wdr")
 MAX_ROUNDS = 10
 LARGE_DOSE = 3
 """Vasopressor bins from here on are large doses: above the median of the non-zero ones."""
 
-DEFAULTS: dict[str, Any] = {"preset": "ours", "cohort": "fresh", "baseline": "estimated", "unseen": "death"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a study of this family is: one line about it, and its settings."""
-
-    about: str
-    settings: dict[str, Any]
-
-
-PLANS: dict[str, Plan] = {
-    "sepsis/icu": Plan(about="Table 1 and its companions on the ICU-Sepsis benchmark, with the truth", settings={}),
-    "sepsis/icu-published": Plan(
-        about="The same with the published code's estimates: one cohort, dropping and clipping",
-        settings={"preset": "published", "cohort": "fixed"},
-    ),
+CHOICES: dict[str, tuple[str, ...]] = {
+    "preset": ("ours", "published"),
+    "cohort": ("fresh", "fixed"),
+    "baseline": ("estimated", "known"),
+    "unseen": ("death", "end", "baseline"),
 }
+DEFAULTS: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
+
+
+ABOUT: dict[str, str] = {
+    "sepsis/icu": "Table 1 and its companions on the ICU-Sepsis benchmark, with the truth",
+    "sepsis/icu-published": "The same with the published code's estimates: one cohort, dropping and clipping",
+    "sepsis/mimic": "The same on MIMIC-III, as 'sepsis prepare' wrote it; without a truth",
+}
+"""One line about each study of this family."""
+
+SETTINGS: dict[str, dict[str, str]] = {
+    "sepsis/icu": {},
+    "sepsis/icu-published": {"preset": "published", "cohort": "fixed"},
+}
+"""What the studies of route A change of the defaults."""
 
 
 def sepsis_study(
     study_id: str, *, seeds: int | None = None, seed: int = 0, patients: int = PATIENTS, **options: Any
 ) -> Study:
     """Route A over ``seeds`` cohorts or splits (10 if left out); options are those of `DEFAULTS`."""
-    settings = {**DEFAULTS, **PLANS[study_id].settings, **options}
-    n = 10 if seeds is None else seeds
+    settings = _settings({**SETTINGS[study_id], **options})
+    n = SEEDS if seeds is None else seeds
     if n < 1:
         raise ParameterError(f"a study needs at least 1 seed; got {n}.")
+    if patients < FEWEST:
+        raise ParameterError(f"a cohort needs at least {FEWEST} patients for three parts; got {patients}.")
     return Study(
         id=study_id,
         version=1,
@@ -105,13 +115,21 @@ def mimic_study(folder: str, *, seeds: int | None = None, seed: int = 0, **optio
     """Route B on what `sepsis prepare` left in ``folder``; without a truth, and with one split: the prepared one."""
     if seeds not in (None, 1):
         raise ParameterError("what was prepared is one split, so one repetition; prepare with other seeds for more.")
-    settings = {**DEFAULTS, **options}
+    settings = _settings(options)
     return Study(
         id="sepsis/mimic",
         version=1,
         jobs=({"repetition": 0, "seed": seed, "folder": str(Path(folder).resolve()), **settings},),
         work="bettersafe.studies.sepsis:mimic_experiment",
     )
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The defaults with these over them, each checked."""
+    for name, value in options.items():
+        check_choice("option", name, tuple(CHOICES))
+        check_choice(name, value, CHOICES[name])
+    return {**DEFAULTS, **options}
 
 
 def icu_experiment(settings: dict[str, Any]) -> list[Row]:
