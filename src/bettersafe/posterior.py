@@ -32,6 +32,7 @@ only what policies make of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
@@ -61,7 +62,7 @@ CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Grid over which the hierarchical prior's concentration is integrated."""
 
 VALUE_TOL = 1e-9
-"""Backward error of the values in a draw: far below the spread of draws."""
+"""Backward error of values in a draw and at the mean: far below the spread of draws."""
 
 LEAST_WEIGHT = 1e-6
 """Concentrations less likely than this are left out of the mean and of the linearised form."""
@@ -121,38 +122,38 @@ class Outcomes:
         """The number d of objectives."""
         return int(self.discount.size)
 
-    @property
+    @cached_property
     def pair_index(self) -> Ints:
         """Place of every pair in a table [X, A] laid out flat, shape [P]."""
         return self.pair_state * self.n_actions + self.pair_action
 
-    @property
+    @cached_property
     def outcome_state(self) -> Ints:
         """State of every outcome, shape [K]."""
         return np.repeat(np.arange(self.n_states), np.diff(self.outcome_ptr))
 
-    @property
+    @cached_property
     def count_pair(self) -> Ints:
         """Pair of every count, shape [S]."""
         return np.repeat(np.arange(self.pair_state.size), np.diff(self.count_ptr))
 
-    @property
+    @cached_property
     def visits(self) -> Floats:
         """n(x,a), shape [P]."""
         return np.bincount(self.count_pair, self.count, self.pair_state.size).astype(np.float64)
 
-    @property
+    @cached_property
     def entry_ptr(self) -> Ints:
         """With one entry per pair and outcome of its state, those of pair p are entry_ptr[p]:entry_ptr[p+1], shape [P+1]."""
         return np.concatenate([[0], np.cumsum(np.diff(self.outcome_ptr)[self.pair_state])])
 
-    @property
+    @cached_property
     def entry_outcome(self) -> Ints:
         """Outcome of every entry, shape [E]."""
         ptr = self.entry_ptr
         return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - self.outcome_ptr[self.pair_state], np.diff(ptr))
 
-    @property
+    @cached_property
     def entry_count(self) -> Floats:
         """n(x,a,o) of every entry, shape [E]."""
         ptr, pair = self.entry_ptr, self.count_pair
@@ -182,13 +183,13 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
     # outcomes of a state: distinct (where to, what it pays)
-    key = np.column_stack([x, following, *codes])
-    distinct, outcome_of_row = np.unique(key, axis=0, return_inverse=True)
-    outcome_of_row = outcome_of_row.ravel()
-    outcome_state, outcome_next = distinct[:, 0], distinct[:, 1]
-    outcome_reward = np.zeros((d, distinct.shape[0]))
-    for k in np.flatnonzero(tied).tolist():
-        outcome_reward[k] = np.unique(reward[:, k])[distinct[:, 2 + k]]
+    key = x * (n_states + 1) + following + 1
+    for code in codes:
+        if np.any(code):  # numbered anew before each, so that it can't overflow
+            key = np.unique(key, return_inverse=True)[1] * (code.max() + 1) + code
+    _, some_row, outcome_of_row = np.unique(key, return_index=True, return_inverse=True)
+    outcome_state, outcome_next = x[some_row], following[some_row]
+    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
     outcome_ptr = np.searchsorted(outcome_state, np.arange(n_states + 1))
 
     # every action of a state that was acted in is a pair, tried or not
@@ -278,7 +279,7 @@ class Posterior:
         """α_0 of every outcome at concentration i, shape [K]."""
         return np.asarray(self.concentration[i] * self.share + self.extra)
 
-    @property
+    @cached_property
     def likely(self) -> list[tuple[float, Floats, Floats]]:
         """Of every concentration worth looking at: its probability, α_0 [K], and the total of α_0 + n of pairs, [P]."""
         o = self.outcomes
@@ -568,15 +569,18 @@ def _mean_values(posterior: Posterior, mixed: Floats, weight: Floats, objectives
             for k in objectives
         ]
     )
-    states = np.arange(o.n_states + 1)
-    gamma = float(o.discount[objectives[0]])
-    return linear.solve_values(states, np.ones(o.n_states), _mean_matrix(o, mixed), gamma, rhs)[0]
+    return _solved(o, _mean_matrix(o, mixed), float(o.discount[objectives[0]]), rhs)
 
 
 def _mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
     """ν of a policy at the posterior mean, shape [X]."""
+    return np.asarray(_solved(o, sparse.csr_array(_mean_matrix(o, mixed).T), gamma, o.initial[None])[0])
+
+
+def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) -> Floats:
+    """(I − γM)⁻¹ rhs."""
     states = np.arange(o.n_states + 1)
-    return linear.solve_occupancy(states, np.ones(o.n_states), _mean_matrix(o, mixed), gamma, o.initial)
+    return linear.solve_values(states, np.ones(o.n_states), matrix, gamma, rhs, tol=VALUE_TOL)[0]
 
 
 def linearised_gains(

@@ -160,10 +160,10 @@ def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
     assert sorted(c.draws for c in result.candidates) == [0, 60]
     assert result.deciding.draws == 60
     assert not np.isnan(result.deciding.p_pessimistic).any()
-    if not result.accepted:
-        assert np.array_equal(result.improvement.policy, baseline)
-        assert np.all(result.improvement.distance == 0.0)
-        assert result.reason.startswith("No solution found: of 2 candidates none is safe enough; the safest, bad")
+    assert not result.accepted
+    assert np.array_equal(result.improvement.policy, baseline)
+    assert np.all(result.improvement.distance == 0.0)
+    assert result.reason.startswith("No solution found: of 2 candidates none is safe enough; the safest, bad")
 
 
 def test_policies_that_are_handed_in():
