@@ -183,7 +183,7 @@ def test_screening_never_changes_the_choice(monkeypatch):
     for seed in range(20):
         case = a_case(seed, quality=(0.2, 0.9)[seed % 2], episodes=(30, 200)[seed % 3 > 0], tied=seed % 4 > 0)
         _, model, baseline = case
-        made = make_candidates(model, baseline, np.ones(2), epsilons=(0.1, 1.0), mixes=(0.0, 0.5))
+        made = make_candidates(model, baseline, np.ones(2), epsilons=(0.1, 1.0), mixes=(0.0, 0.5), with_g_opt=True)
         monkeypatch.setattr(bopt, "make_candidates", lambda *args, made=made, **more: made)
         with_screen, without = fast(case), fast(case, screen=False)
         assert with_screen.chosen == without.chosen, seed
@@ -241,10 +241,11 @@ def test_any_number_of_objectives(d):
 
 def test_unequal_discounts_have_no_g_opt():
     case = a_case(10, discounts=(0.95, 0.6))
-    unequal, equal = fast(case), fast(a_case(10))
+    unequal, equal = fast(case, with_g_opt=True), fast(a_case(10), with_g_opt=True)
     assert not any(c.name.startswith("G-OPT") for c in unequal.candidates)
     assert any(c.name.startswith("G-OPT") for c in equal.candidates)
     assert unequal.candidates
+    assert not any(c.name.startswith("G-OPT") for c in fast(a_case(10)).candidates)
 
 
 def test_noisy_rewards_are_drawn_too():
