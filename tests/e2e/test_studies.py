@@ -28,6 +28,8 @@ def test_what_there_is_and_what_there_is_not(tmp_path):
     assert "gridworld/scaling" in listed
     assert "sepsis/icu-published" in listed
     assert "Did you mean 'gridworld/fixed'" in run("study", "run", "gridworld/fix", code=1, cwd=tmp_path)[1]
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    assert "is a file" in run("study", "figures", tmp_path / "file", code=1)[1]
     assert "not the folder of a study" in run("study", "figures", tmp_path, code=1)[1].replace("\n", " ")
 
 

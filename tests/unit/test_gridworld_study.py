@@ -98,6 +98,8 @@ def test_the_catalogue():
         assert len(make_study(study_id, **given).jobs) == len(study.jobs) // (1 if entry.needs else 2) * entry.full
     with pytest.raises(ParameterError, match="Did you mean 'gridworld/fixed'"):
         find_study("gridworld/fixd")
+    with pytest.raises(ParameterError, match="at least 2 CMDPs"):
+        gridworld_study("gridworld/tuned", cmdps=1)
     with pytest.raises(ParameterError, match="at least 1 CMDP"):
         gridworld_study("gridworld/fixed", cmdps=0)
     with pytest.raises(ParameterError, match="no method 'magic'"):

@@ -154,6 +154,10 @@ def gridworld_study(study_id: str, *, cmdps: int | None = None, seed: int = 0) -
     n = plan.cmdps if cmdps is None else cmdps
     if n < 1:
         raise ParameterError(f"a study needs at least 1 CMDP; got {n}.")
+    if study_id == "gridworld/tuned" and n < 2:
+        raise ParameterError(
+            "the tuned study needs at least 2 CMDPs: parameters are chosen on one and used on the others."
+        )
     return Study(
         id=study_id,
         version=1,

@@ -225,6 +225,8 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
 
 def read_description(folder: str | Path) -> dict[str, Any]:
     """What `study.json` says: ``id``, ``version``, ``jobs`` (each with ``job``, its key, and ``settings``), and more."""
+    if Path(folder).is_file():
+        raise RunError(f"{folder} is a file, not the folder of a study.")
     document = _read_description(Path(folder))
     if document is None:
         raise RunError(f"{folder} is not the folder of a study: it has no study.json.")
