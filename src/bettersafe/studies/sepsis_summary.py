@@ -148,14 +148,14 @@ def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record
     """How far estimates are from the truth where few, some and many patients carry them.
 
     Args:
-        rows: Of the study, on route A; policies for λ = [0, 0] and the clinician's are left out.
+        rows: Of the study, on route A; the clinician's policy, by whatever method it is returned, is left out.
         bands: Edges between the bands of ESS.
 
     Returns:
         For each band that has policies: ``low``, ``high``, ``policies``, and for every estimate its median error (estimate
         − exact, rare treatments as a cost) on both objectives, ``dr_survival`` and so on.
     """
-    policies = [r for r in rows.to_pylist() if r["rare_below"] == RARE_BELOW and r["preference"] != CLINICIAN[0]]
+    policies, _ = _changed(rows)
     edges = [0.0, *bands, math.inf]
     result = []
     for low, high in itertools.pairwise(edges):
@@ -172,16 +172,26 @@ def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record
 def false_comfort(rows: pa.Table) -> tuple[int, int]:
     """Policies that DR and WDR on the test part call no worse than the clinician, and how many of these truly are worse.
 
-    Policies for λ = [0, 0] are left out; worse is by more than `HARM` on some objective.
+    The clinician's own, by whatever method it is returned, is left out; worse is by more than `HARM` on some objective.
+    """
+    records, clinician = _changed(rows)
+    fine = [record for record in records if no_worse(record, clinician[record["repetition"]], part="")]
+    return len(fine), sum(_harmed(record, clinician[record["repetition"]]) == 1.0 for record in fine)
+
+
+def _changed(rows: pa.Table) -> tuple[list[Record], dict[int, Record]]:
+    """Policies of the main study that are not the clinician's (for λ = [0, 0], or fallen back to), and the clinician's by
+    repetition.
     """
     records = [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
     clinician = {record["repetition"]: record for record in records if key(record) == CLINICIAN}
-    fine = [
-        record
-        for record in records
-        if record["preference"] != CLINICIAN[0] and no_worse(record, clinician[record["repetition"]], part="")
-    ]
-    return len(fine), sum(_harmed(record, clinician[record["repetition"]]) == 1.0 for record in fine)
+    values = [f"{what}_{objective}" for what in (*OPE, "model", "true") for objective in ("survival", "rare")]
+
+    def same(record: Record) -> bool:
+        own = clinician[record["repetition"]]
+        return all(math.isclose(record[name], own[name], rel_tol=1e-9, abs_tol=1e-9) for name in values)
+
+    return [r for r in records if r["preference"] != CLINICIAN[0] and not same(r)], clinician
 
 
 def _harmed(record: Record, clinician: Record) -> float:

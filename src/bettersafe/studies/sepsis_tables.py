@@ -278,7 +278,7 @@ def _truth_about_estimates(rows: pa.Table) -> list[str]:
     fine, harmed = false_comfort(rows)
     return [
         "## How far off the estimates are",
-        "Median of estimate − exact value over all policies and seeds, but for the clinician and λ = [0, 0].",
+        "Median of estimate − exact value over all policies and seeds that are not the clinician's own.",
         _markdown(head, body),
         f"DR and WDR on the test part call {fine} of these policies no worse than the clinician on both objectives;"
         f" {harmed} of the {fine} are worse in truth, by more than {HARM:g}.",
