@@ -275,12 +275,13 @@ def improve(
     """
     from bettersafe import printing
     from bettersafe.pipeline import run_task
-    from bettersafe.runs import check_free, save_run
+    from bettersafe.runs import MARK, save_run
+    from bettersafe.saving import check_free
 
     job = _task(locals())
     if output is None:
         raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
-    check_free(output, force=force)
+    check_free(output, mark=MARK, force=force)
     with printing.working("Reading and counting") as progress:
         run = run_task(job, progress=progress)
     save_run(run, output, force=force)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +16,10 @@ import numpy.typing as npt
 
 from bettersafe.errors import DataError, ParameterError, check_discount
 from bettersafe.mdp import Floats, Ints, frozen
+from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from bettersafe.logs.files import PathsLike
@@ -371,12 +371,5 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
         columns[objective.name] = pa.array(0.0 - reward if objective.lower_is_better else reward)
     stored = json.dumps([dataclasses.asdict(objective) for objective in dataset.objectives])
     table = pa.table(columns).replace_schema_metadata({SCHEMA_KEY: SCHEMA, "bettersafe.objectives": stored})
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
+    with whole_file(path) as partial:
         parquet.write_table(table, partial)
-        os.replace(partial, target)
-    except OSError as error:
-        raise DataError(f"can't write {target}: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)

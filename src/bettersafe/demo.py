@@ -21,7 +21,8 @@ from bettersafe.errors import RunError
 from bettersafe.improve import Improvement, linearized, s_opt
 from bettersafe.mdp import MDP, expected_return
 from bettersafe.model import Model, estimate_baseline, estimate_model
-from bettersafe.runs import check_free, file_digest, make_run, save_run
+from bettersafe.runs import MARK, file_digest, make_run, save_run
+from bettersafe.saving import check_free
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +111,7 @@ def check_demo_free(folder: Path, *, force: bool) -> None:
     cohort = folder / "cohort.parquet"
     if cohort.exists() and not force:
         raise RunError(f"{cohort} exists; choose another name, or replace it with --force.")
-    check_free(folder / "run", force=force)
+    check_free(folder / "run", mark=MARK, force=force)
 
 
 def write_demo(demo: Demo, folder: Path, *, force: bool = False) -> None:

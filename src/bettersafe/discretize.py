@@ -16,11 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import tempfile
 import warnings
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -29,12 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.data import DEFAULT_COLUMNS, Columns
-from bettersafe.errors import DataError, ParameterError, RunError, check_choice
+from bettersafe.errors import DataError, ParameterError, check_choice
 from bettersafe.logs.features import read_features
 from bettersafe.logs.tables import open_table
 from bettersafe.mdp import Floats, Ints, frozen
+from bettersafe.saving import whole_file, whole_folder
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
@@ -261,42 +259,6 @@ def check_domain(
                 )
 
 
-@contextmanager
-def new_folder(path: str | os.PathLike[str], *, mark: str, force: bool = False) -> Iterator[Path]:
-    """A folder to write into that takes the name ``path`` when all went well, and goes when not.
-
-    Args:
-        path: The name; it must be free or an empty folder, or with ``force`` a folder that has the file ``mark``.
-        mark: A file that tells a folder of this kind.
-        force: Replace one.
-    """
-    target = Path(path)
-    empty = target.is_dir() and not any(target.iterdir())
-    if target.exists() and not empty:
-        if not (target / mark).is_file():
-            raise RunError(f"{target} exists and has no {mark}: it is something else. Choose another name.")
-        if not force:
-            raise RunError(f"{target} exists; choose another name, or replace it with --force.")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise RunError(f"{target} can't be written: {error.strerror}. Choose another place.") from None
-    try:
-        yield work
-        work.chmod(0o755)  # mkdtemp makes it private
-        if target.exists() and not empty:
-            aside = target.with_name(f".{target.name}.old-{os.getpid()}")
-            target.rename(aside)
-            work.rename(target)
-            shutil.rmtree(aside)
-        else:
-            work.rename(target)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-
-
 # A table of features -> a log
 
 
@@ -377,7 +339,7 @@ def discretize_log(
         )
     if train_share is not None and not 0.0 < train_share < 1.0:
         raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
-    with new_folder(output, mark="discretizer.parquet", force=force) as folder:
+    with whole_folder(output, mark="discretizer.parquet", force=force) as folder:
         say("Reading")
         rules = given.features if given is not None else None if features is None else _rules(features)
         with open_table(data) as table:
@@ -498,11 +460,5 @@ def _k_means(z: Floats, *, k: int, random_state: int, quick: bool, n_init: int) 
 def _write_parquet(table: pa.Table, target: Path) -> None:
     from pyarrow import parquet
 
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
+    with whole_file(target) as partial:
         parquet.write_table(table, partial)
-        os.replace(partial, target)
-    except OSError as error:
-        raise DataError(f"can't write {target}: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)

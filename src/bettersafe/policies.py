@@ -6,7 +6,6 @@ Parquet or CSV. Rows that are left out have probability 0. States and actions ar
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from bettersafe.data import Labels, label_array
 from bettersafe.errors import PolicyError, did_you_mean
 from bettersafe.mdp import check_policy
+from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,15 +62,11 @@ def write_policy(
         }
     )
     target = Path(path)
-    work = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with whole_file(target) as partial:
         if target.suffix.lower() == ".csv":
-            pa_csv.write_csv(table, work)
+            pa_csv.write_csv(table, partial)
         else:
-            pq.write_table(table.replace_schema_metadata({"bettersafe.schema": SCHEMA}), work)
-        work.replace(target)
-    finally:
-        work.unlink(missing_ok=True)
+            pq.write_table(table.replace_schema_metadata({"bettersafe.schema": SCHEMA}), partial)
 
 
 def read_policy(

@@ -14,10 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import platform
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +27,7 @@ from bettersafe.certificate import Certificate, certificate_from_json, certifica
 from bettersafe.data import Labels, Objective, label_array, user_sign
 from bettersafe.errors import BettersafeError, RunError
 from bettersafe.policies import read_saved_policy, write_policy
+from bettersafe.saving import whole_file, whole_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 SCHEMA = "run/1"
+MARK = "run.json"
+"""The file that tells a run directory."""
 EVALUATION_SCHEMA = "evaluation/1"
 OBJECTIVE_FIELDS = ("name", "label", "unit", "discount", "weight", "lower_is_better", "reward_range")
 RETURN_FIELDS = ("baseline_return", "policy_return")
@@ -173,13 +173,7 @@ def make_run(improvement: Improvement, model: Model, objectives: tuple[Objective
 def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     """Write a run directory; refuses to replace one unless ``force``."""
     target = Path(path)
-    check_free(target, force=force)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise RunError(f"{target} can't be written: {error.strerror}. Choose another place.") from None
-    try:
+    with whole_folder(target, mark=MARK, force=force) as work:
         write_policy(
             work / "policy.parquet",
             run.policy,
@@ -207,17 +201,6 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
         _write_json(work / "run.json", document)
         if run.certificate is not None:
             save_certificate(work, run.certificate, run.evaluation)
-        work.chmod(0o755)  # mkdtemp makes it private
-        if (target / "run.json").exists():
-            aside = target.with_name(f".{target.name}.old-{os.getpid()}")
-            target.rename(aside)
-            work.rename(target)
-            shutil.rmtree(aside)
-        else:
-            work.rename(target)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
     return target
 
 
@@ -272,17 +255,11 @@ def write_evaluation(path: str | Path, rows: Sequence[dict[str, Any]]) -> None:
     if target.suffix.lower() not in (".parquet", ".csv"):
         raise RunError(f"estimates are written as .parquet or .csv; got {target.name}.")
     table = pa.Table.from_pylist(list(rows))
-    work = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with whole_file(target) as partial:
         if target.suffix.lower() == ".csv":
-            pa_csv.write_csv(table, work)
+            pa_csv.write_csv(table, partial)
         else:
-            pq.write_table(table.replace_schema_metadata({"bettersafe.schema": EVALUATION_SCHEMA}), work)
-        work.replace(target)
-    except OSError as error:
-        raise RunError(f"{target} can't be written: {error.strerror or error}. Choose another place.") from None
-    finally:
-        work.unlink(missing_ok=True)
+            pq.write_table(table.replace_schema_metadata({"bettersafe.schema": EVALUATION_SCHEMA}), partial)
 
 
 def read_evaluation(path: str | Path) -> tuple[dict[str, Any], ...]:
@@ -298,18 +275,6 @@ def read_evaluation(path: str | Path) -> tuple[dict[str, Any], ...]:
     if schema != EVALUATION_SCHEMA:
         raise RunError(f"{path} has schema {schema!r}; this version of bettersafe reads {EVALUATION_SCHEMA!r}.")
     return tuple(table.to_pylist())
-
-
-def check_free(target: Path, *, force: bool) -> None:
-    """Raise unless a run may be written to ``target``: a new name, an empty folder, or (with ``force``) another run."""
-    if not target.exists():
-        return
-    if not (target / "run.json").is_file():
-        if target.is_dir() and not any(target.iterdir()):
-            return
-        raise RunError(f"{target} exists and is not a run directory; choose another name.")
-    if not force:
-        raise RunError(f"{target} already holds a run; choose another name, or replace it with --force.")
 
 
 def load_run(path: str | Path) -> Run:
@@ -364,13 +329,9 @@ def _read_json(file: Path) -> Any:
 
 
 def _write_json(file: Path, document: dict[str, Any]) -> None:
-    work = file.with_name(f".{file.name}.{os.getpid()}")
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    try:
-        work.write_text(text + "\n", encoding="utf-8")
-        work.replace(file)
-    finally:
-        work.unlink(missing_ok=True)
+    with whole_file(file) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def _document_digest(document: dict[str, Any]) -> str:

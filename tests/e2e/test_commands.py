@@ -320,13 +320,13 @@ def test_a_run_is_not_overwritten_or_trusted_blindly(log, tmp_path):
     folder = tmp_path / "run"
     run("improve", log, "-o", folder, *COLUMNS, *GOALS)
     _, error = run("improve", log, "-o", folder, *COLUMNS, *GOALS, code=1)
-    assert "already holds a run" in error
+    assert "already has a run.json" in error
     run("improve", log, "-o", folder, *COLUMNS, *GOALS, "--force")
     other = tmp_path / "notes"
     other.mkdir()
     (other / "mine.txt").write_text("keep me")
     _, error = run("improve", log, "-o", other, *COLUMNS, *GOALS, "--force", code=1)
-    assert "is not a run directory" in error
+    assert "has no run.json" in error
     assert (other / "mine.txt").read_text() == "keep me"
     assert "has no run.json" in run("show", other, code=1)[1]
 

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from bettersafe.data import Dataset, Objective, read_dataset, split, take_episodes, write_dataset
-from bettersafe.errors import DataError, ParameterError
+from bettersafe.errors import DataError, ParameterError, RunError
 from logs import GAIN, PAIN, assert_same, small_log, write
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_write_refuses_what_would_not_read_back(tmp_path: Path) -> None:
     clash = replace(make([1]), objectives=(Objective(name="state"), PAIN))
     with pytest.raises(DataError, match="can't be called 'state'"):
         write_dataset(clash, tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="can't write"):
+    with pytest.raises(RunError, match="can't be written"):
         write_dataset(make([1]), tmp_path / "nowhere" / "a.parquet")
 
 

@@ -24,10 +24,10 @@ from bettersafe.discretize import (
     explained_share,
     fit_discretizer,
     load_discretizer,
-    new_folder,
     save_discretizer,
 )
 from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.saving import whole_folder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -175,7 +175,7 @@ def test_files_that_are_no_map_are_refused(tmp_path):
 
 
 def test_a_map_that_can_not_be_written_says_so(tmp_path):
-    with pytest.raises(DataError, match="can't write"):
+    with pytest.raises(RunError, match="can't be written"):
         save_discretizer(map_of([[0.0]], "none"), tmp_path / "nowhere" / "map.parquet")
 
 
@@ -246,7 +246,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
     target = tmp_path / "deep" / "out"
 
     def half_done():
-        with new_folder(target, mark="done") as work:
+        with whole_folder(target, mark="done") as work:
             (work / "done").write_text("half", encoding="utf-8")
             raise KeyError
 
@@ -254,15 +254,15 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
         half_done()
     assert not list((tmp_path / "deep").iterdir())
     for text, force in (("one", False), ("two", True)):
-        with new_folder(target, mark="done", force=force) as work:
+        with whole_folder(target, mark="done", force=force) as work:
             (work / "done").write_text(text, encoding="utf-8")
     assert (target / "done").read_text(encoding="utf-8") == "two"
     assert [path.name for path in target.parent.iterdir()] == ["out"]
-    with pytest.raises(RunError, match="replace it with --force"), new_folder(target, mark="done"):
+    with pytest.raises(RunError, match="replace it with --force"), whole_folder(target, mark="done"):
         pass
-    with pytest.raises(RunError, match="it is something else"), new_folder(target, mark="other", force=True):
+    with pytest.raises(RunError, match="it is something else"), whole_folder(target, mark="other", force=True):
         pass
-    with pytest.raises(RunError, match="can't be written"), new_folder(target / "done" / "x", mark="done"):
+    with pytest.raises(RunError, match="can't be written"), whole_folder(target / "done" / "x", mark="done"):
         pass
 
 

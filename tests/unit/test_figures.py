@@ -140,7 +140,7 @@ def test_places_that_can_not_be_written_are_named(tmp_path):
     with pytest.raises(RunError, match="can't be written"):
         write_figures(tmp_path / "study", tmp_path / "file")
     (tmp_path / "out" / "lagrangian.png").mkdir(parents=True)
-    with pytest.raises(RunError, match="can't write"):
+    with pytest.raises(RunError, match="can't be written"):
         write_figures(tmp_path / "study", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["lagrangian.png"]  # nothing half-written
 

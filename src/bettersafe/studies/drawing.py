@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
-import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import RunError
+from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,12 +67,6 @@ def rendered(figure: Figure, kind: str) -> bytes:
 
 def write_whole(target: Path, content: bytes) -> Path:
     """Write under another name, then rename: what has its name is whole."""
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
+    with whole_file(target) as partial:
         partial.write_bytes(content)
-        os.replace(partial, target)
-    except OSError as error:
-        raise RunError(f"can't write {target}: {error.strerror}. Choose another place.") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return target

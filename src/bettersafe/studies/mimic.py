@@ -35,7 +35,6 @@ from bettersafe.discretize import (
     explained_share,
     fit_discretizer,
     load_discretizer,
-    new_folder,
     save_discretizer,
 )
 from bettersafe.envs.icu_sepsis import DISCOUNT, N_ACTIONS, RETURN_OF_DEATH, RETURN_OF_SURVIVAL
@@ -43,6 +42,7 @@ from bettersafe.errors import DataError, ParameterError, RunError, check_choice,
 from bettersafe.logs.files import data_digest
 from bettersafe.logs.tables import Table, open_table
 from bettersafe.runs import file_digest, versions
+from bettersafe.saving import whole_folder
 
 if TYPE_CHECKING:
     import os
@@ -158,7 +158,7 @@ def prepare_mimic(
     if shares.shape != (3,) or not np.all(shares > 0.0) or not np.isclose(shares.sum(), 1.0):
         raise ParameterError(f"split must be three positive shares that sum to 1; got {shares.tolist()}.")
     say = progress or (lambda text: None)
-    with new_folder(out, mark=PREPARED, force=force) as folder:
+    with whole_folder(out, mark=PREPARED, force=force) as folder:
         say("Reading the stays and their blocks")
         stays = _read_cohort(cohort_csv)
         blocks = _read_blocks(table_csv, outcome)

@@ -333,7 +333,10 @@ class _Case:
         return verb(self.model, self.baseline, **common).policy
 
     def _within_support(self, policy: Floats) -> Floats:
-        """As `hcpi.h_opt`: the baseline's row where the proposal would do what clinicians never do."""
+        """The baseline's row where the proposal would do what clinicians never do: no weight could be given to it.
+
+        Less than `hcpi.h_opt` refuses by default: it does not mind what was rarely tried, nor weights on a few patients.
+        """
         outside = np.any((policy > 0.0) & (self.behaviour <= 0.0), axis=1, keepdims=True)
         return np.where(outside, self.baseline, policy)
 
