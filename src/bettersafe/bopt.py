@@ -14,8 +14,8 @@ candidate passes when
 (+1 for the Monte-Carlo error), and of those that pass the one with the best posterior mean of J_λ is returned; else the
 baseline. Nothing is split and nothing is tuned, so λ may be changed after looking: the posterior does not depend on it.
 
-Candidates: S-OPT along ε, mixtures of Adv-Linearized with the baseline, if asked for G-OPT along ε and margins, and any policies
-that are handed in. The promise is Bayesian: as good as its set of priors, which the certificate names.
+Candidates: S-OPT along ε, mixtures of Adv-Linearized with the baseline, G-OPT along ε and margins, and any policies that are
+handed in. The promise is Bayesian: as good as its set of priors, which the certificate names.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class BOpt:
         chosen: Its place among the candidates, or None.
         candidates: All of them, in the order they were made.
         priors: Names of the priors.
-        concentration: Posterior mean of the hierarchical prior's concentration.
+        concentration: Posterior mean of the neutral prior's concentration of where a step leads.
+        end_concentration: The same of whether it ends.
         delta: δ.
         zeta: ζ, shape [d].
         draws: M.
@@ -107,6 +108,7 @@ class BOpt:
     candidates: tuple[Candidate, ...]
     priors: tuple[str, ...]
     concentration: float
+    end_concentration: float
     delta: float
     zeta: Floats
     draws: int
@@ -161,7 +163,7 @@ def b_opt(
     policies: Mapping[str, npt.ArrayLike] | None = None,
     epsilons: Sequence[float] = EPSILONS,
     mixes: Sequence[float] = MIXES,
-    with_g_opt: bool = False,
+    with_g_opt: bool = True,
     screen: bool = True,
     progress: Progress | None = None,
 ) -> BOpt:
@@ -180,12 +182,11 @@ def b_opt(
         pessimism: Pseudo-transitions of the pessimistic priors; 0 leaves them out.
         policies: More candidates by name, each [X, A].
         epsilons: ε of the S-OPT candidates.
-        with_g_opt: Whether G-OPT's policies are candidates too. They sit on the edge of the constraints, and among them the best of
-            several borderline ones was unsafe more often than δ on random worlds with weak baselines (17 of 114 at δ = 0.1,
-            against 10 without them), so they are not by default.
+        with_g_opt: Whether G-OPT's policies are candidates too (not where discounts differ: it has one occupancy for all objectives).
         mixes: The baseline's shares in mixtures with Adv-Linearized.
         screen: Leave candidates out of the draws that the linearised form finds hopeless, and those that have failed too often to
-            pass. It changes how closely the others are looked at, never which is chosen.
+            pass. It changes how closely the others are looked at; a candidate that would pass is left out only if the linearised form
+            misjudges its risk by a factor of `SCREEN`.
         progress: Called after every round of a candidate's policy iteration.
     """
     base = check_policy(
@@ -240,7 +241,7 @@ def make_candidates(
     epsilons: Sequence[float] = EPSILONS,
     mixes: Sequence[float] = MIXES,
     policies: Mapping[str, npt.ArrayLike] | None = None,
-    with_g_opt: bool = False,
+    with_g_opt: bool = True,
     progress: Progress | None = None,
 ) -> list[tuple[str, Floats]]:
     """Candidates by name: those that differ from the baseline and from each other; as in `b_opt`."""
@@ -360,6 +361,7 @@ def judge(
         candidates=tuple(candidates[i] for i in range(len(policies))),
         priors=(middle.name, *(prior.name for prior in darker)),
         concentration=float(middle.weight @ middle.concentration),
+        end_concentration=float(middle.end_weight @ middle.end_concentration),
         delta=delta,
         zeta=loss,
         draws=draws,

@@ -467,7 +467,9 @@ def certify_posterior(
         grade="posterior",
         assumptions=(
             "The logged state is all that matters for what happens next (Markov), and the process does not change.",
-            "What can happen after a decision is among what was seen to happen in that state under some decision.",
+            "What can happen after a decision is among what was seen to happen in that state under some decision, or an end as"
+            " they are elsewhere in the log.",
+            "Episodes start as those of the log do.",
             f"The priors: {'; '.join(result.priors)}.",
             "The baseline is known."
             if baseline_known
@@ -482,6 +484,7 @@ def certify_posterior(
         diagnostics={
             "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(result.objectives)},
             "concentration": result.concentration,
+            "end_concentration": result.end_concentration,
         },
         seed=result.seed,
     )

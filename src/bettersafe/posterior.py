@@ -1,17 +1,24 @@
 """The posterior of the true process given a log, and the probability that a policy is no worse than the baseline in it.
 
-Every pair (x,a) has its own unknown distribution over the outcomes that were seen from x under any action. An outcome is
-where the step led (a state, or the end) together with what it paid; so rewards that go with the outcome need no model of
-their own. With prior α_0 and counts n,
+Every pair (x,a) has its own unknown distribution over the outcomes of its state. An outcome is where the step led (a state,
+or the end) together with what it paid; so rewards that go with the outcome need no model of their own. Outcomes of a state are
+those seen from it under any action, and an end as ends are elsewhere in the log, if it has ends. A step ends or goes on; if on, it
+goes somewhere. With prior α_0 and counts n,
 
-    p(·|x,a) | D ~ Dirichlet( α_0(x,·) + n(x,a,·) ),   independent over pairs
+    (on, ends)(x,a) | D      ~ Dirichlet( α_0(x,·) + n(x,a,·) )       the counts of "on" are those of all that goes on
+    where to, if on (x,a) | D ~ Dirichlet( α_0(x,·) + n(x,a,·) )       independent of it, and both over pairs
 
 Two neutral priors, and a pessimistic one for every objective k:
 
-    "support"        total mass 1, spread evenly over the state's outcomes
-    "hierarchical"   mean: the state's outcomes over all actions; concentration c integrated over, by marginal likelihood
-    pessimistic(k)   the neutral one plus pseudo-transitions (one, if not said otherwise) of every pair to the outcome of its
-                     state that is worst for k, by r_k + γ_k v̂_k^{π_b}
+    "support"        total mass 1, spread evenly over what was seen of the state; both Dirichlets then are one
+    "hierarchical"   means: the state's outcomes over all actions; two concentrations, of ends c' and of where to c, integrated over
+                     by marginal likelihood. How often a state ends is itself drawn to how often all do (`_state_shares`)
+    pessimistic(k)   the neutral one plus pseudo-transitions (one, if not said otherwise) of every pair to the outcome seen of
+                     its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
+
+Ends have a concentration of their own because actions that lead to different places may well be equally likely to end. With one
+for both, a pair that has not ended yet in ten visits is taken for one that hardly ever does; policies made from the log prefer
+such pairs, and everything that is paid per step then looks better than it is, by four standard deviations in some worlds.
 
 A good baseline is itself evidence that what it seldom does is bad; an exchangeable prior ignores that, which is why a policy
 has to convince under the pessimistic priors too (`bopt`).
@@ -45,7 +52,7 @@ from bettersafe.errors import ParameterError, check_choice
 from bettersafe.mdp import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bettersafe.data import Dataset
 
@@ -58,8 +65,8 @@ NEUTRAL: tuple[Neutral, ...] = ("support", "hierarchical")
 MOST_VALUES = 20
 """A reward with at most this many distinct values goes with the outcome; with more it is noisy."""
 
-CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-"""Grid over which the hierarchical prior's concentration is integrated."""
+CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+"""Grid over which the hierarchical prior's concentrations are integrated."""
 
 VALUE_TOL = 1e-9
 """Backward error of values in a draw and at the mean: far below the spread of draws."""
@@ -79,6 +86,9 @@ class Outcomes:
         outcome_ptr: Outcomes of state x are outcome_ptr[x]:outcome_ptr[x+1], shape [X+1].
         outcome_next: Where an outcome leads, −1 for the end, shape [K].
         outcome_reward: What it pays, shape [d, K]; 0 for rewards that are known or noisy.
+        elsewhere: Whether an outcome stands for the ends of the whole log, shape [K]: one of every state acted in, if the log has
+            ends. It pays what they do on average.
+        assumed: Whether it is there for that alone, not seen from its state, shape [K].
         count_ptr: What was seen of pair p is count_ptr[p]:count_ptr[p+1], shape [P+1].
         count_outcome: Outcomes that were seen of a pair, in order, shape [S].
         count: How often, n(x,a,o) > 0, shape [S].
@@ -99,6 +109,8 @@ class Outcomes:
     outcome_ptr: Ints
     outcome_next: Ints
     outcome_reward: Floats
+    elsewhere: Bools
+    assumed: Bools
     count_ptr: Ints
     count_outcome: Ints
     count: Floats
@@ -131,6 +143,22 @@ class Outcomes:
     def outcome_state(self) -> Ints:
         """State of every outcome, shape [K]."""
         return np.repeat(np.arange(self.n_states), np.diff(self.outcome_ptr))
+
+    @cached_property
+    def ends(self) -> Bools:
+        """Whether an outcome is an end, shape [K]."""
+        return np.asarray(self.outcome_next < 0)
+
+    @cached_property
+    def seen(self) -> Floats:
+        """How often an outcome was seen under any action, shape [K]."""
+        return np.bincount(self.count_outcome, self.count, self.outcome_next.size).astype(np.float64)
+
+    @cached_property
+    def visits_on(self) -> Floats:
+        """How often a pair went on, shape [P]."""
+        on = self.count * ~self.ends[self.count_outcome]
+        return np.bincount(self.count_pair, on, self.pair_state.size).astype(np.float64)
 
     @cached_property
     def count_pair(self) -> Ints:
@@ -190,6 +218,20 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     _, some_row, outcome_of_row = np.unique(key, return_index=True, return_inverse=True)
     outcome_state, outcome_next = x[some_row], following[some_row]
     outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
+    ends = outcome_next < 0
+    elsewhere = np.zeros(outcome_next.size, dtype=np.bool_)
+    assumed = np.zeros(outcome_next.size, dtype=np.bool_)
+    if np.any(ends):
+        paid = np.where(tied, reward[following < 0].mean(axis=0), 0.0)
+        elsewhere = ends & np.all(np.abs(outcome_reward - paid[:, None]) <= 1e-12 * np.abs(paid[:, None]), axis=0)
+        missing = np.setdiff1d(outcome_state, outcome_state[elsewhere])
+        order = np.argsort(np.concatenate([outcome_state, missing]), kind="stable")
+        outcome_state = np.concatenate([outcome_state, missing])[order]
+        outcome_next = np.concatenate([outcome_next, np.full(missing.size, -1)])[order]
+        outcome_reward = np.concatenate([outcome_reward, np.tile(paid[:, None], missing.size)], axis=1)[:, order]
+        assumed = order >= elsewhere.size
+        elsewhere = np.concatenate([elsewhere, np.ones(missing.size, dtype=np.bool_)])[order]
+        outcome_of_row = np.argsort(order)[outcome_of_row]
     outcome_ptr = np.searchsorted(outcome_state, np.arange(n_states + 1))
 
     # every action of a state that was acted in is a pair, tried or not
@@ -227,6 +269,8 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         outcome_ptr=outcome_ptr.astype(np.int64),
         outcome_next=outcome_next.astype(np.int64),
         outcome_reward=outcome_reward,
+        elsewhere=elsewhere,
+        assumed=assumed,
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
@@ -243,16 +287,36 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
 
 
 @dataclass(frozen=True, kw_only=True)
+class Block:
+    """One of the two Dirichlets of pairs at one concentration.
+
+    Attributes:
+        probability: Of this concentration.
+        prior: α_0 by outcome, 0 for outcomes of the other one, shape [K].
+        going: α_0 + n of going on, shape [P]; 0 in the one of where to.
+        total: The sum of α_0 + n over all of a pair, shape [P].
+    """
+
+    probability: float
+    prior: Floats
+    going: Floats
+    total: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
 class Posterior:
     """A posterior over the processes that could have made a log.
 
     Attributes:
         outcomes: The log.
         neutral: Its neutral prior.
-        share: Mean of the neutral prior, by outcome, shape [K].
+        share: Mean of the neutral prior, by outcome, shape [K]: of ends among all, of others among those that go on.
+        going: Mean of the prior of going on, shape [X].
         extra: Pseudo-transitions of every pair to an outcome, shape [K]: α_0 = c · share + extra.
-        concentration: The concentrations c, shape [C]; 1 for "support".
+        concentration: The concentrations c of where to, shape [C]; 1 for "support".
         weight: Posterior probability of each, shape [C].
+        end_concentration: The concentrations c' of ends, shape [C']; 1 for "support".
+        end_weight: Posterior probability of each, shape [C'].
         pair_reward: Means of the rewards that don't go with outcomes, shape [d, P].
         pessimistic_for: Objective that a pseudo-transition is bad for, or None.
         pessimism: Pseudo-transitions.
@@ -261,9 +325,12 @@ class Posterior:
     outcomes: Outcomes
     neutral: Neutral
     share: Floats
+    going: Floats
     extra: Floats
     concentration: Floats
     weight: Floats
+    end_concentration: Floats
+    end_weight: Floats
     pair_reward: Floats
     pessimistic_for: int | None = None
     pessimism: float = 0.0
@@ -275,21 +342,47 @@ class Posterior:
             return self.neutral
         return f"{self.neutral}, pessimistic for objective {self.pessimistic_for}"
 
-    def prior(self, i: int) -> Floats:
-        """α_0 of every outcome at concentration i, shape [K]."""
-        return np.asarray(self.concentration[i] * self.share + self.extra)
+    def prior(self, c: float, c_end: float) -> tuple[Floats, Floats]:
+        """α_0 of every outcome [K] and of going on [X] at given concentrations."""
+        o = self.outcomes
+        prior = np.where(o.ends, c_end, c) * self.share + self.extra
+        return prior, c_end * self.going + _by_state(o, self.extra * ~o.ends)
 
     @cached_property
-    def likely(self) -> list[tuple[float, Floats, Floats]]:
-        """Of every concentration worth looking at: its probability, α_0 [K], and the total of α_0 + n of pairs, [P]."""
-        o = self.outcomes
-        found = []
-        kept = np.flatnonzero(self.weight >= LEAST_WEIGHT)
-        for i in kept.tolist():
-            prior = self.prior(i)
-            mass = np.bincount(o.outcome_state, weights=prior, minlength=o.n_states)
-            found.append((float(self.weight[i] / self.weight[kept].sum()), prior, mass[o.pair_state] + o.visits))
+    def end_blocks(self) -> list[Block]:
+        """Whether and how it ends, at every concentration worth looking at."""
+        o, found = self.outcomes, []
+        for i, probability in _worth(self.end_weight):
+            prior, going = self.prior(1.0, float(self.end_concentration[i]))
+            prior = np.where(o.ends, prior, 0.0)
+            on = going[o.pair_state] + o.visits_on
+            mass = _by_state(o, prior)[o.pair_state]
+            total = mass + on + o.visits - o.visits_on
+            found.append(Block(probability=probability, prior=prior, going=on, total=total))
         return found
+
+    @cached_property
+    def on_blocks(self) -> list[Block]:
+        """Where to, at every concentration worth looking at."""
+        o, found = self.outcomes, []
+        for i, probability in _worth(self.weight):
+            prior, _ = self.prior(float(self.concentration[i]), 1.0)
+            prior = np.where(o.ends, 0.0, prior)
+            mass = _by_state(o, prior)[o.pair_state]
+            going = np.zeros(o.pair_state.size)
+            found.append(Block(probability=probability, prior=prior, going=going, total=mass + o.visits_on))
+        return found
+
+    @cached_property
+    def mean_going(self) -> Floats:
+        """Posterior mean of the probability that a pair goes on, shape [P]."""
+        return np.asarray(np.sum([b.probability * b.going / b.total for b in self.end_blocks], axis=0))
+
+
+def _worth(weight: Floats) -> list[tuple[int, float]]:
+    """Places and probabilities of the concentrations that are likely enough to look at."""
+    kept = np.flatnonzero(weight >= LEAST_WEIGHT)
+    return [(i, float(weight[i] / weight[kept].sum())) for i in kept.tolist()]
 
 
 def posterior(
@@ -314,21 +407,25 @@ def posterior(
     check_choice("prior", neutral, NEUTRAL)
     o = outcomes
     if neutral == "support":
-        width = np.diff(o.outcome_ptr)
-        share = 1.0 / width[o.outcome_state]
-        concentration, weight = np.ones(1), np.ones(1)
+        share = ~o.assumed / _by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
+        going = _by_state(o, share * ~o.ends)
+        concentration = weight = end_concentration = end_weight = np.ones(1)
     else:
-        share = _state_shares(o)
-        concentration = np.array(CONCENTRATIONS)
-        weight = _concentration_weights(o, share, concentration)
-        concentration = concentration * scale_concentration
+        grid = np.array(CONCENTRATIONS)
+        share, going = _state_shares(o)
+        weight = _likely(lambda c: _where_to_likelihood(o, share, c), grid)
+        end_weight = _likely(lambda c: _end_likelihood(o, share, going, c), grid)
+        concentration = end_concentration = grid * scale_concentration
     found = Posterior(
         outcomes=o,
         neutral=neutral,
         share=share,
+        going=going,
         extra=np.zeros_like(share),
         concentration=concentration,
         weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
         pair_reward=o.pair_reward,
     )
     if pessimistic_for is None:
@@ -346,36 +443,75 @@ def posterior(
     return replace(found, extra=extra, pair_reward=pair_reward, pessimistic_for=k, pessimism=pessimism)
 
 
-def _state_shares(o: Outcomes) -> Floats:
-    """Share of every outcome in all that was seen of its state, shape [K]."""
-    seen = np.bincount(o.count_outcome, weights=o.count, minlength=o.outcome_next.size)
-    total = np.bincount(o.outcome_state, weights=seen, minlength=o.n_states)
-    return np.asarray(seen / total[o.outcome_state])
+def _state_shares(o: Outcomes) -> tuple[Floats, Floats]:
+    """Means of the hierarchical prior: of outcomes [K], of ends among all and of others among those that go on; of going on [X].
 
+    Where to: as often as it was seen of the state. Ends: with n_x visits, e_x of them ends, and ḡ the share of ends in the whole log,
 
-def _concentration_weights(o: Outcomes, share: Floats, concentration: Floats) -> Floats:
-    """Posterior of the concentration on its grid, from a flat prior, shape [C].
+        m_x = E_c[ (e_x + c ḡ) / (n_x + c) ],   c integrated over by the likelihood of all states' e_x
 
-    Π_p  Γ(c)/Γ(c+n_p) Π_o Γ(c m_o + n_po)/Γ(c m_o)          (Dirichlet–multinomial)
+    spread over the state's ends as they were seen, one more being as ends are elsewhere. A state that has not ended in the log can
+    end all the same, as seldom as the other states make likely.
     """
-    from scipy.special import gammaln
+    total, ended = _by_state(o, o.seen), _by_state(o, o.seen * o.ends)
+    on = total - ended
+    acted = np.diff(o.outcome_ptr) > 0
+    rate = float(ended.sum() / max(total.sum(), 1.0))
+    grid = np.array(CONCENTRATIONS)
+    spread = _likely(lambda c: _beta_binomial(ended[acted], on[acted], c * rate, c * (1.0 - rate)), grid)
+    ends_rate = np.sum([w * (ended + c * rate) / (total + c) for w, c in zip(spread, grid, strict=True)], axis=0)
+    ends_rate = np.where(on > 0, ends_rate, np.where(ended > 0, 1.0, rate))  # nowhere to go on to
+    among_ends = (o.seen + o.elsewhere) / (ended + 1.0)[o.outcome_state]
+    among_on = o.seen / np.maximum(on, 1.0)[o.outcome_state]
+    share = np.where(o.ends, ends_rate[o.outcome_state] * among_ends, among_on)
+    return share, 1.0 - ends_rate
 
-    visits = o.visits[o.visits > 0]
-    mean = share[o.count_outcome]
-    log_likelihood = np.array(
-        [
-            np.sum(gammaln(c) - gammaln(c + visits)) + np.sum(gammaln(c * mean + o.count) - gammaln(c * mean))
-            for c in concentration
-        ]
-    )
-    weight = np.exp(log_likelihood - log_likelihood.max())
+
+def _by_state(o: Outcomes, value: Floats) -> Floats:
+    """Sums over the outcomes [K] of every state, shape [X]."""
+    return np.bincount(o.outcome_state, weights=value, minlength=o.n_states).astype(np.float64)
+
+
+def _likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
+    """Posterior on a grid from a flat prior, shape [C]."""
+    logs = np.array([log_likelihood(float(c)) for c in grid])
+    weight = np.exp(logs - logs.max())
     return np.asarray(weight / weight.sum())
 
 
+def _beta_binomial(yes: Floats, no: Floats, alpha: float, beta: float) -> float:
+    """Σ log P(yes | yes + no) but for what does not depend on α and β; 0 where only one of them can happen."""
+    from scipy.special import betaln
+
+    return float(np.sum(betaln(alpha + yes, beta + no) - betaln(alpha, beta))) if alpha > 0.0 and beta > 0.0 else 0.0
+
+
+def _where_to_likelihood(o: Outcomes, share: Floats, c: float) -> float:
+    """Σ_p log [ Γ(c)/Γ(c+n_p) Π_o Γ(c m_o + n_po)/Γ(c m_o) ] over what goes on (Dirichlet–multinomial)."""
+    from scipy.special import gammaln
+
+    on = ~o.ends[o.count_outcome]
+    mean, count = share[o.count_outcome][on], o.count[on]
+    went = o.visits_on[o.visits_on > 0]
+    return float(np.sum(gammaln(c) - gammaln(c + went)) + np.sum(gammaln(c * mean + count) - gammaln(c * mean)))
+
+
+def _end_likelihood(o: Outcomes, share: Floats, going: Floats, c: float) -> float:
+    """The same of ends, going on being one more outcome."""
+    from scipy.special import gammaln
+
+    ended = o.ends[o.count_outcome]
+    mean, count = share[o.count_outcome][ended], o.count[ended]
+    found = np.sum(gammaln(c) - gammaln(c + o.visits[o.visits > 0]))
+    found += np.sum(gammaln(c * mean + count) - gammaln(c * mean))
+    on, mean_on = o.visits_on[o.visits_on > 0], going[o.pair_state[o.visits_on > 0]]
+    return float(found + np.sum(gammaln(c * mean_on + on) - gammaln(c * mean_on)))
+
+
 def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
-    """Of every state that was acted in, the outcome with the least r_k + γ_k v̂_k."""
+    """Of every state that was acted in, the outcome seen from it with the least r_k + γ_k v̂_k."""
     after = np.where(o.outcome_next >= 0, baseline_v[k][np.maximum(o.outcome_next, 0)], 0.0)
-    order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.outcome_state))
+    order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.assumed, o.outcome_state))
     return np.asarray(order[np.unique(o.outcome_state, return_index=True)[1]])
 
 
@@ -390,29 +526,50 @@ class Draw:
 def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
     """Draw a process from the posterior."""
     o = posterior.outcomes
-    chosen = int(rng.choice(posterior.weight.size, p=posterior.weight))
-    ptr = o.entry_ptr
-    shape = posterior.prior(chosen)[o.entry_outcome] + o.entry_count
+    c = float(rng.choice(posterior.concentration, p=posterior.weight))
+    c_end = float(rng.choice(posterior.end_concentration, p=posterior.end_weight))
+    prior, going = posterior.prior(c, c_end)
+    ends = o.ends[o.entry_outcome]
+    shape = prior[o.entry_outcome] + o.entry_count
     mass = rng.standard_gamma(shape)
-    total = np.add.reduceat(mass, ptr[:-1])
-    empty = np.repeat(total <= 0.0, np.diff(ptr))
-    if np.any(empty):  # gammas of tiny shapes may all underflow: then the mean stands in
-        mass = np.where(empty, shape, mass)
-        total = np.add.reduceat(mass, ptr[:-1])
+    where = _normalised(o, mass * ~ends, shape * ~ends, 0.0, 0.0)
+    on_shape = going[o.pair_state] + o.visits_on
+    on = rng.standard_gamma(on_shape)
+    how = _normalised(o, mass * ends, shape * ends, on, on_shape)
+    onward = 1.0 - np.add.reduceat(how, o.entry_ptr[:-1])
     reward = posterior.pair_reward
     if np.any(o.noisy):
         reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
-    return _process(o, mass / np.repeat(total, np.diff(ptr)), reward)
+    return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward)
+
+
+def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, more_shape: Floats | float) -> Floats:
+    """Gammas of entries and of one thing more per pair, as shares of the sum; shapes stand in where all of them underflow."""
+    ptr = o.entry_ptr
+    total = np.add.reduceat(mass, ptr[:-1]) + more
+    none = total <= 0.0
+    total = np.where(none, np.add.reduceat(shape, ptr[:-1]) + more_shape, total)
+    mass = np.where(np.repeat(none, np.diff(ptr)), shape, mass)
+    return np.asarray(mass / np.repeat(np.where(total > 0.0, total, 1.0), np.diff(ptr)))
 
 
 def mean_process(posterior: Posterior) -> Draw:
     """The mean of the posterior (averaged over concentrations)."""
     o = posterior.outcomes
     outcome, count, width = o.entry_outcome, o.entry_count, np.diff(o.entry_ptr)
+    ends = o.ends[outcome]
     probability = np.zeros(outcome.size)
-    for share, prior, total in posterior.likely:
-        probability += share * (prior[outcome] + count) / np.repeat(total, width)
+    for block in posterior.end_blocks:
+        probability += block.probability * (block.prior[outcome] + count * ends) / np.repeat(block.total, width)
+    for block in posterior.on_blocks:
+        going = np.repeat(posterior.mean_going / _nonzero(block.total), width)
+        probability += block.probability * (block.prior[outcome] + count * ~ends) * going
     return _process(o, probability, posterior.pair_reward)
+
+
+def _nonzero(total: Floats) -> Floats:
+    """Totals to divide by: 1 for those of nothing (pairs of states from which everything ends)."""
+    return np.where(total > 0.0, total, 1.0)
 
 
 def _process(o: Outcomes, probability: Floats, pair_reward: Floats) -> Draw:
@@ -494,8 +651,6 @@ def drawn_gains(
     o = posterior.outcomes
     weight = np.ascontiguousarray(everyone.reshape(everyone.shape[0], -1)[:, o.pair_index])
     mixed = [_mean_mix(posterior, row) for row in weight]
-    cumulative = np.cumsum(posterior.weight)
-    cumulative[-1] = 1.0
     start = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
     for gamma in np.unique(o.discount[asked]):
         places = [i for i, k in enumerate(asked) if o.discount[k] == gamma]
@@ -504,7 +659,8 @@ def drawn_gains(
         kernel.drawn_gains(
             o.state_ptr, o.pair_index, same, o.outcome_ptr, o.outcome_next,
             np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
-            posterior.share, posterior.extra, posterior.concentration, cumulative,
+            posterior.share, posterior.going, posterior.extra, posterior.concentration, _cumulative(posterior.weight),
+            posterior.end_concentration, _cumulative(posterior.end_weight),
             np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
             weight, o.initial, _mean_values(posterior, mixed[0], weight[0], same),
             np.array([_mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start, first,
@@ -512,6 +668,12 @@ def drawn_gains(
         )  # fmt: skip
         gains[:, :, places] = found
     return gains
+
+
+def _cumulative(weight: Floats) -> Floats:
+    total = np.cumsum(weight)
+    total[-1] = 1.0
+    return total
 
 
 def only_played(posterior: Posterior, played: Bools) -> Posterior:
@@ -545,10 +707,14 @@ def _mean_mix(posterior: Posterior, weight: Floats) -> Floats:
     o = posterior.outcomes
     state, pair = o.outcome_state, o.count_pair
     mixed = np.zeros(state.size)
-    for probability, prior, total in posterior.likely:
-        part = probability * weight / total
-        mixed += prior * np.bincount(o.pair_state, weights=part, minlength=o.n_states)[state]
-        mixed += np.bincount(o.count_outcome, weights=part[pair] * o.count, minlength=state.size)
+    ended = o.count * o.ends[o.count_outcome]
+    sides = [(block, weight / block.total, ended) for block in posterior.end_blocks]
+    onward = weight * posterior.mean_going
+    sides += [(block, onward / _nonzero(block.total), o.count - ended) for block in posterior.on_blocks]
+    for block, share, count in sides:
+        part = block.probability * share
+        mixed += block.prior * np.bincount(o.pair_state, weights=part, minlength=o.n_states)[state]
+        mixed += np.bincount(o.count_outcome, weights=part[pair] * count, minlength=state.size)
     return mixed
 
 
@@ -590,9 +756,10 @@ def linearised_gains(
 
         J_k(π) − J_k(π_b) ≈ Σ_{pairs, o} p(o) D_k(o),   D_k(o) = ν^π π (ρ_k(o) + γ V_k^π(o)) − ν^b π_b (ρ_k(o) + γ V_k^b(o))
 
-    and the covariance of Dirichlet rows, (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1), with concentrations averaged over. As
-    p = (α_0 + n)/α, sums over outcomes split into one over what was seen of a pair and one that all pairs of a state share:
-    the cost is that of the log's distinct steps, not of pairs times outcomes.
+    and the covariance of Dirichlet rows, (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1), that of where to times E[(going on)²], that of
+    ends with the mean of where to for going on, both with concentrations averaged over. As p = (α_0 + n)/α, sums over outcomes split
+    into one over what was seen of a pair and one that all pairs of a state share: the cost is that of the log's distinct steps,
+    not of pairs times outcomes.
 
     Args:
         posterior: Around whose mean.
@@ -605,7 +772,6 @@ def linearised_gains(
     o = posterior.outcomes
     flat = policies.reshape(policies.shape[0], baseline.size)
     value_b, after_b, played_b = _mean_sides(posterior, baseline.reshape(-1)[o.pair_index], asked)
-    likely = posterior.likely
     alike = [np.flatnonzero(o.discount[asked] == gamma) for gamma in np.unique(o.discount[asked])]
     mean = np.empty((policies.shape[0], asked.size))
     covariance = np.zeros((policies.shape[0], asked.size, asked.size))
@@ -614,8 +780,7 @@ def linearised_gains(
         mean[c] = (value - value_b) @ o.initial
         # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b: nothing is left of it where a policy is the baseline
         parts = ((played, after - after_b), (played - played_b, after_b))
-        for probability, prior, total in likely:
-            covariance[c] += probability * _dirichlet_covariance(o, parts, prior, total, alike)
+        covariance[c] = _rows_covariance(posterior, parts, alike)
         noise = o.pair_noise[asked] * (played - played_b)
         covariance[c] += np.diag(np.sum(noise**2, axis=1))
     return mean, covariance
@@ -637,24 +802,55 @@ def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple
     return value, after, played
 
 
-def _dirichlet_covariance(
-    o: Outcomes, parts: tuple[tuple[Floats, Floats], ...], prior: Floats, total: Floats, alike: list[Ints]
-) -> Floats:
-    """Covariance [d, d] of Σ p D over independent p ~ Dirichlet(prior + n) of pairs, D = Σ_parts [d, P] · [d, K].
+Parts = tuple[tuple[Floats, Floats], ...]
+
+
+def _rows_covariance(posterior: Posterior, parts: Parts, alike: list[Ints]) -> Floats:
+    """Covariance [d, d] of Σ p D over the independent rows p of pairs, D = Σ_parts [d, P] · [d, K].
 
     Objectives that are ``alike`` (of one discount) have the same visits, the [d, P] of a part.
     """
-    state, pair = o.outcome_state, o.count_pair
-    second = 1.0 / (total * (total + 1.0))
+    o = posterior.outcomes
+    pair, ended = o.count_pair, o.ends[o.count_outcome]
     seen = np.zeros((parts[0][0].shape[0], pair.size))  # D where something was seen
     for u, f in parts:
         seen += u[:, pair] * f[:, o.count_outcome]
-    found = (seen * (o.count * second[pair])) @ seen.T
-    first = np.array([np.bincount(pair, weights=row * o.count, minlength=total.size) for row in seen])
+    found = np.zeros((seen.shape[0], seen.shape[0]))
+    going_squared = np.sum(
+        [b.probability * b.going * (b.going + 1.0) / (b.total * (b.total + 1.0)) for b in posterior.end_blocks], axis=0
+    )
+    onward = np.zeros_like(parts[0][0])  # mean of D where it goes on
+    for block in posterior.on_blocks:
+        total = _nonzero(block.total)
+        first = _first(o, parts, block.prior, seen, o.count * ~ended)
+        onward += block.probability * first / total
+        second = block.probability * going_squared / (total * (total + 1.0))
+        found += _second(o, parts, block.prior, seen, o.count * ~ended, second, alike)
+        found -= (first * (second / total)) @ first.T
+    for block in posterior.end_blocks:
+        first = _first(o, parts, block.prior, seen, o.count * ended) + block.going * onward
+        second = block.probability / (block.total * (block.total + 1.0))
+        found += _second(o, parts, block.prior, seen, o.count * ended, second, alike)
+        found += (onward * (block.going * second)) @ onward.T - (first * (second / block.total)) @ first.T
+    return found
+
+
+def _first(o: Outcomes, parts: Parts, prior: Floats, seen: Floats, count: Floats) -> Floats:
+    """Σ_o (prior + n) D of every pair, shape [d, P]."""
+    n_pairs = o.pair_state.size
+    found = np.array([np.bincount(o.count_pair, weights=row * count, minlength=n_pairs) for row in seen])
     for u, f in parts:
-        shared = np.array([np.bincount(state, weights=prior * row, minlength=o.n_states) for row in f])
-        first += u * shared[:, o.pair_state]
-        for (w, g), rows, columns in product(parts, alike, alike):
-            both = np.bincount(o.pair_state, weights=u[rows[0]] * w[columns[0]] * second, minlength=o.n_states)
-            found[np.ix_(rows, columns)] += (f[rows] * (prior * both[state])) @ g[columns].T
-    return np.asarray(found - (first * (second / total)) @ first.T)
+        shared = np.array([_by_state(o, prior * row) for row in f])
+        found += u * shared[:, o.pair_state]
+    return found
+
+
+def _second(
+    o: Outcomes, parts: Parts, prior: Floats, seen: Floats, count: Floats, scale: Floats, alike: list[Ints]
+) -> Floats:
+    """Σ_pairs scale Σ_o (prior + n) D_k D_l, shape [d, d]."""
+    found = (seen * (count * scale[o.count_pair])) @ seen.T
+    for (u, f), (w, g), rows, columns in product(parts, parts, alike, alike):
+        both = np.bincount(o.pair_state, weights=u[rows[0]] * w[columns[0]] * scale, minlength=o.n_states)
+        found[np.ix_(rows, columns)] += (f[rows] * (prior * both[o.outcome_state])) @ g[columns].T
+    return np.asarray(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from bettersafe.mdp import MDP, expected_return, policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior import (
     CONCENTRATIONS,
+    _process,
     draw_process,
     drawn_gains,
     gather_outcomes,
@@ -47,14 +49,16 @@ LOG = a_log([(0, 0, 1, 0, 5), (0, 0, 1, 0, 5), (0, 1, -1, 7, 5), (0, 1, -1, 3, 5
 
 
 def test_outcomes_by_hand():
-    """From state 0: to state 1 (0, 5), to the end (3, 5) and (7, 5); from state 1: to the end (0, 1)."""
+    """From state 0: to state 1 (0, 5), to the end (3, 5) and (7, 5); from state 1: to the end (0, 1); from both an end as elsewhere."""
     o = gather_outcomes(LOG)
-    assert o.outcome_ptr.tolist() == [0, 3, 4]
+    assert o.outcome_ptr.tolist() == [0, 4, 6]
     assert sorted(zip(o.outcome_next.tolist(), *o.outcome_reward.tolist(), strict=True)) == [
-        (-1, 0.0, 1.0), (-1, 3.0, 5.0), (-1, 7.0, 5.0), (1, 0.0, 5.0),
+        (-1, 0.0, 1.0), (-1, 3.0, 5.0), *2 * [(-1, 10.0 / 3.0, 11.0 / 3.0)], (-1, 7.0, 5.0), (1, 0.0, 5.0),
     ]  # fmt: skip
+    assert o.outcome_reward[0][o.assumed].tolist() == [10.0 / 3.0] * 2
+    assert o.elsewhere.tolist() == o.assumed.tolist()
     assert o.pair_state.tolist() == [0, 0, 1, 1]  # the untried pair (1, 1) is there
-    assert o.entry_ptr.tolist() == [0, 3, 6, 7, 8]
+    assert o.entry_ptr.tolist() == [0, 4, 8, 10, 12]
     assert np.add.reduceat(o.entry_count, o.entry_ptr[:-1]).tolist() == [2, 2, 1, 0]
     assert o.initial.tolist() == [0.8, 0.2]
     assert not o.noisy.any()
@@ -74,7 +78,9 @@ def test_known_and_noisy_rewards():
     noisy = a_log([(0, i % 2, -1, v) for i, v in enumerate(values)], objectives=("a",))
     o = gather_outcomes(noisy)
     assert o.noisy.tolist() == [True]
-    assert o.outcome_next.tolist() == [-1]
+    assert o.outcome_next.tolist() == [-1]  # ends that pay the same are one outcome, here and elsewhere
+    assert o.elsewhere.tolist() == [True]
+    assert not o.assumed.any()
     even, odd = values[::2], values[1::2]
     within = (np.sum((even - even.mean()) ** 2) + np.sum((odd - odd.mean()) ** 2)) / 58
     between = np.var([even.mean(), odd.mean()], ddof=1)
@@ -121,8 +127,98 @@ def test_the_concentration_is_learned():
     same = a_log([(0, int(rng.integers(4)), -1, int(rng.random() < 0.5)) for _ in range(400)], 1, 4, ("a",))
     differ = a_log([(0, a, -1, int(a % 2)) for a in rng.integers(0, 4, 400)], 1, 4, ("a",))
     large, small = (posterior(gather_outcomes(log)) for log in (same, differ))
+    assert large.end_weight @ large.end_concentration > 10 * (small.end_weight @ small.end_concentration)
+    assert large.end_concentration.tolist() == list(CONCENTRATIONS)
+    same = a_log([(0, int(rng.integers(4)), int(rng.integers(2)), 0) for _ in range(400)], 2, 4, ("a",))
+    differ = a_log([(0, a, int(a % 2), 0) for a in rng.integers(0, 4, 400)], 2, 4, ("a",))
+    large, small = (posterior(gather_outcomes(log)) for log in (same, differ))
     assert large.weight @ large.concentration > 10 * (small.weight @ small.concentration)
-    assert large.concentration.tolist() == list(CONCENTRATIONS)
+
+
+def hazard_log(rng, episodes=40, n_states=8, n_actions=3, rate=0.1):
+    """Actions lead to different places, and every step ends with the same probability."""
+    rows, ptr = [], [0]
+    for _ in range(episodes):
+        x = int(rng.integers(n_states))
+        while True:
+            a = int(rng.integers(n_actions))
+            following = -1 if rng.random() < rate else (x + a + 1) % n_states
+            rows.append((x, a, following, 1.0))
+            if following < 0:
+                break
+            x = following
+        ptr.append(len(rows))
+    return replace(
+        a_log(rows, n_states, n_actions, ("a",)), episode_ptr=np.array(ptr), episode_labels=np.arange(episodes)
+    )
+
+
+def test_ends_are_learned_apart_from_where_to():
+    """Where to tells actions apart, ends don't: so a pair that never ended is not taken for one that never does."""
+    log = hazard_log(np.random.default_rng(3))
+    o = gather_outcomes(log)
+    found = posterior(o)
+    assert found.weight @ found.concentration < 1.0
+    assert found.end_weight @ found.end_concentration > 100.0
+    ends = 1.0 - np.asarray(mean_process(found).transition.sum(axis=1))
+    never = (o.visits > 5) & (o.visits == o.visits_on)
+    assert never.any()
+    assert np.all(np.abs(ends - 0.1) < 0.05)
+    # by one Dirichlet for both ("support"), they hardly ever do
+    assert np.all(1.0 - np.asarray(mean_process(posterior(o, "support")).transition.sum(axis=1))[never] < 0.05)
+
+
+def test_states_that_never_ended_can_end():
+    log = hazard_log(np.random.default_rng(4), episodes=4)
+    o = gather_outcomes(log)
+    unended = np.setdiff1d(o.outcome_state, o.outcome_state[~o.assumed & o.ends])
+    assert unended.size
+    assert np.all(np.bincount(o.outcome_state[o.ends], minlength=8)[np.unique(o.outcome_state)] == 1)
+    assert np.all(posterior(o).going < 1.0)
+    lasting = replace(log, terminated=np.zeros_like(log.terminated))  # cut off, not ended: nothing is said of ends
+    assert not gather_outcomes(lasting).ends.any()
+    assert np.all(posterior(gather_outcomes(lasting)).going[np.unique(o.pair_state)] == 1.0)
+
+
+def test_a_state_from_which_all_end_goes_nowhere():
+    log = a_log([(0, 0, 1, 0, 0), (0, 1, 1, 0, 0), (1, 0, -1, 0, 0), (1, 1, -1, 1, 0)])
+    found = posterior(gather_outcomes(log))
+    assert found.going[1] == 0.0
+    assert mean_process(found).transition.toarray()[2:].sum() == 0.0
+    assert draw_process(found, np.random.default_rng(0)).transition.toarray()[2:].sum() == 0.0
+    one = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+    gains = drawn_gains(found, one, np.full((2, 2), 0.5), draws=50, seed=0)
+    mean, covariance = linearised_gains(found, one, np.full((2, 2), 0.5))
+    assert np.all(np.isfinite(gains))
+    assert np.all(np.isfinite(mean))
+    assert np.all(np.isfinite(covariance))
+
+
+def test_the_two_dirichlets_have_their_moments():
+    """P(on) and where to of one pair, drawn by the kernel through returns of one step."""
+    rows = [(0, 0, -1, 1, 0)] * 3 + [(0, 0, 1, 2, 0)] * 4 + [(0, 0, 2, 4, 0)] * 2 + [(0, 1, -1, 0, 0)]
+    rows += [(1, 0, -1, 0, 0), (2, 0, -1, 0, 0)]
+    log = a_log(rows, 3, 2)
+    o = replace(gather_outcomes(log), discount=np.array([0.0, 0.0]), initial=np.array([1.0, 0.0, 0.0]))
+    found = posterior(o)
+    found = replace(found, weight=np.eye(10)[3], end_weight=np.eye(10)[5])  # c = 3, c' = 30
+    policy, baseline = np.array([[[1.0, 0.0]] * 3]), np.array([[0.0, 1.0]] * 3)
+    n = 20_000
+    gains = drawn_gains(found, policy, baseline, draws=n, seed=0)[:, 0, 0]
+    rng = np.random.default_rng(0)
+    own = slice(0, o.outcome_ptr[1])
+    on = ~o.ends[own]
+    expected = []
+    for action, sign in ((0, 1.0), (1, -1.0)):
+        n_on = 6.0 if action == 0 else 0.0
+        counts = o.entry_count[o.entry_ptr[action] : o.entry_ptr[action + 1]]
+        ends = rng.dirichlet(
+            np.append(30 * found.share[own][~on] + counts[~on], 30 * found.going[0] + n_on) + 1e-300, n
+        )
+        where = rng.dirichlet(3 * found.share[own][on] + counts[on], n)
+        reward = o.outcome_reward[0, own]
+        expected.append(sign * (ends[:, :-1] @ reward[~on] + ends[:, -1] * (where @ reward[on])))
+    assert stats.ks_2samp(gains, sum(expected)).pvalue > 1e-6
 
 
 def full_support(n_states=3, n_actions=2):
@@ -148,32 +244,33 @@ def with_counts(o, table):
     )
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_ranks_are_uniform_when_worlds_come_from_the_prior(dark):
+@pytest.mark.parametrize("kind", ["one Dirichlet", "pessimistic", "ends apart"])
+def test_ranks_are_uniform_when_worlds_come_from_the_prior(kind):
     """Simulation-based calibration: the rank of the true gain among 19 draws, over 500 worlds, is uniform (χ², one in a
     million); with every count taken for four it is not."""
     empty = full_support()
+    ptr, ends = empty.entry_ptr, empty.ends[empty.entry_outcome]
     rng = np.random.default_rng(5)
     baseline, policy = rng.dirichlet(np.ones(2), 3), rng.dirichlet(np.ones(2), 3)
+    dark = kind == "pessimistic"
     more = {"pessimistic_for": 0, "baseline_v": np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])} if dark else {}
     prior = posterior(empty, "support", **more)
+    if kind == "ends apart":
+        prior = replace(prior, concentration=np.array([2.0]), end_concentration=np.array([9.0]))
+    shape, going = prior.prior(float(prior.concentration[0]), float(prior.end_concentration[0]))
     ranks = {"right": [], "four times": []}
     for world in range(500):
         own = np.random.default_rng([9, world])
-        truth = draw_process(prior, own)
-        # what the entries' probabilities were is not kept, so draw again with the same generator
-        again = np.random.default_rng([9, world])
-        again.choice(1, p=[1.0])
-        mass = again.standard_gamma(prior.prior(0)[empty.entry_outcome])
-        p = mass / np.repeat(np.add.reduceat(mass, empty.entry_ptr[:-1]), np.diff(empty.entry_ptr))
-        counts = np.concatenate(
-            [own.multinomial(6, p[a:b]) for a, b in zip(empty.entry_ptr[:-1], empty.entry_ptr[1:], strict=True)]
-        ).astype(float)
-        both = np.array([baseline, policy])
-        j, _ = returns_in(truth, empty, both)
+        p = np.zeros(ends.size)
+        for i, pair in enumerate(itertools.pairwise(ptr)):
+            row, end = shape[empty.entry_outcome[slice(*pair)]], ends[slice(*pair)]
+            p_end = own.dirichlet(np.append(np.where(end, row, 0.0), going[empty.pair_state[i]]))
+            p[slice(*pair)] = p_end[:-1] + p_end[-1] * own.dirichlet(np.where(end, 0.0, row))
+        counts = np.concatenate([own.multinomial(6, p[a:b]) for a, b in itertools.pairwise(ptr)]).astype(float)
+        j, _ = returns_in(_process(empty, p, empty.pair_reward), empty, np.array([baseline, policy]))
         true_gain = (j[1] - j[0])[0]
         for name, factor in (("right", 1.0), ("four times", 4.0)):
-            known = posterior(with_counts(empty, factor * counts), "support", **more)
+            known = replace(prior, outcomes=with_counts(empty, factor * counts))
             gains = drawn_gains(known, policy[None], baseline, draws=19, seed=world)[:, 0, 0]
             ranks[name].append(int(np.sum(gains < true_gain)))
 

@@ -278,7 +278,7 @@ def test_sensitivity_names_other_priors():
 
 
 def slow_linearised(o, prior, policy, baseline):
-    """Mean and covariance with one array per pair and outcome, row by row of the Dirichlets."""
+    """Mean and covariance with one array per pair and outcome, row by row of the two Dirichlets."""
     n, d = o.n_states, o.n_objectives
     actions = policy.shape[1]
     counts = np.zeros((n, actions, o.outcome_next.size))
@@ -287,15 +287,30 @@ def slow_linearised(o, prior, policy, baseline):
             counts[o.pair_state[p], o.pair_action[p], o.count_outcome[s]] = o.count[s]
     own = [np.arange(o.outcome_ptr[x], o.outcome_ptr[x + 1]) for x in range(n)]
 
-    def alpha(i, x, a):
-        return prior.concentration[i] * prior.share[own[x]] + prior.extra[own[x]] + counts[x, a][own[x]]
+    def ends_and_on(i, x, a):
+        """α of the ends of a state, 0 for its other outcomes, and last of going on."""
+        ends = o.outcome_next[own[x]] < 0
+        more = prior.extra[own[x]] + counts[x, a][own[x]]
+        shape = np.where(ends, prior.end_concentration[i] * prior.share[own[x]] + more, 0.0)
+        return np.append(shape, prior.end_concentration[i] * prior.going[x] + more[~ends].sum())
 
-    weights = prior.weight
-    p = {
-        (x, a): sum(w * alpha(i, x, a) / alpha(i, x, a).sum() for i, w in enumerate(weights))
-        for x in range(n)
-        for a in range(actions)
-    }
+    def where_to(i, x, a):
+        on = o.outcome_next[own[x]] >= 0
+        return on * (prior.concentration[i] * prior.share[own[x]] + prior.extra[own[x]] + counts[x, a][own[x]])
+
+    def mean_of(shape, weights, x, a):
+        return sum(w * shape(i, x, a) / max(shape(i, x, a).sum(), 1e-300) for i, w in enumerate(weights))
+
+    def moments(shape):
+        """E[p pᵀ] of a Dirichlet."""
+        total = max(shape.sum(), 1e-300)
+        return (np.outer(shape, shape) + np.diag(shape)) / (total * (total + 1.0))
+
+    onward = {(x, a): mean_of(where_to, prior.weight, x, a) for x in range(n) for a in range(actions)}
+    p = {}
+    for (x, a), q in onward.items():
+        first = mean_of(ends_and_on, prior.end_weight, x, a)
+        p[x, a] = first[:-1] + first[-1] * q
     index = {(x, a): j for j, (x, a) in enumerate(zip(o.pair_state.tolist(), o.pair_action.tolist(), strict=True))}
     sides = []
     for table in (policy, baseline):
@@ -317,11 +332,19 @@ def slow_linearised(o, prior, policy, baseline):
             after = np.hstack([v, np.zeros((d, 1))])[:, following]
             rows.append(visits[:, [x]] * table[x, a] * (o.outcome_reward[:, own[x]] + o.discount[:, None] * after))
         gap = rows[0] - rows[1]
-        for i, w in enumerate(weights):
-            shape = alpha(i, x, a)
-            total = shape.sum()
-            q = shape / total
-            covariance += w * gap @ ((np.diag(q) - np.outer(q, q)) / (total + 1)) @ gap.T
+        q = onward[x, a]
+        going_squared = 0.0
+        for i, w in enumerate(prior.end_weight):
+            shape = ends_and_on(i, x, a)
+            second = moments(shape)
+            going_squared += w * second[-1, -1]
+            spread = second - np.outer(shape, shape) / shape.sum() ** 2
+            first = np.column_stack([gap, gap @ q])
+            covariance += w * first @ spread @ first.T
+        for i, w in enumerate(prior.weight):
+            shape = where_to(i, x, a)
+            mean = shape / max(shape.sum(), 1e-300)
+            covariance += w * going_squared * gap @ (moments(shape) - np.outer(mean, mean)) @ gap.T
         noise = o.pair_noise[:, index[x, a]] * (sides[0][2][:, x] * policy[x, a] - sides[1][2][:, x] * baseline[x, a])
         covariance += np.diag(noise**2)
     return (sides[0][1] - sides[1][1]) @ o.initial, covariance

@@ -152,10 +152,10 @@ public:
 
     void run(std::int64_t draw, double* out) {
         const std::uint64_t key = scramble(scramble(in_.seed) ^ static_cast<std::uint64_t>(draw));
-        const double u = Random(scramble(key)).uniform();
-        std::int64_t chosen = 0;
-        while (chosen + 1 < in_.n_concentrations && u > in_.cumulative[chosen]) ++chosen;
-        mix(key, in_.concentration[chosen]);
+        Random own(scramble(key));
+        const double c_on = in_.concentration[pick(own.uniform(), in_.cumulative, in_.n_concentrations)];
+        const double c_end = in_.end_concentration[pick(own.uniform(), in_.end_cumulative, in_.n_end_concentrations)];
+        mix(key, c_on, c_end);
         solve_first();
         for (std::int64_t g = 1; g < in_.n_policies; ++g) gain(g, out + (g - 1) * in_.n_objectives);
     }
@@ -167,14 +167,20 @@ private:
     std::vector<double> reward_;  // [G, d, X] policy 0: of its pairs; others: what theirs are more than that
     std::vector<double> data_, value_, visits_, after_, change_, shape_, mean_;
 
-    void mix(std::uint64_t key, double concentration) {
+    static std::int64_t pick(double u, const double* cumulative, std::int64_t n) {
+        std::int64_t chosen = 0;
+        while (chosen + 1 < n && u > cumulative[chosen]) ++chosen;
+        return chosen;
+    }
+
+    void mix(std::uint64_t key, double c_on, double c_end) {
         std::fill(mixed_.begin(), mixed_.end(), 0.0);
         std::fill(reward_.begin(), reward_.end(), 0.0);
         for (std::int64_t x = 0; x < in_.n_states; ++x) {
             const std::int64_t begin = in_.outcome_ptr[x], width = in_.outcome_ptr[x + 1] - begin;
             for (std::int64_t pair = in_.state_ptr[x]; pair < in_.state_ptr[x + 1]; ++pair) {
                 const std::uint64_t own = scramble(key ^ scramble(static_cast<std::uint64_t>(in_.pair_key[pair]) + 1));
-                draw_row(Random(own), pair, begin, width, concentration);
+                draw_row(Random(own), pair, x, begin, width, c_on, c_end);
                 for (std::int64_t g = 0; g < in_.n_policies; ++g) {
                     const double w = in_.weight[g * in_.n_pairs + pair];
                     if (w == 0.0) continue;
@@ -198,23 +204,45 @@ private:
         }
     }
 
-    // shape_ becomes a draw of p(·|pair)
-    void draw_row(Random random, std::int64_t pair, std::int64_t begin, std::int64_t width, double concentration) {
-        double mass = 0.0, total = 0.0;
-        for (std::int64_t i = 0; i < width; ++i) shape_[i] = concentration * in_.share[begin + i] + in_.extra[begin + i];
+    // shape_ becomes a draw of p(·|pair): whether and how it ends, and where to if not
+    void draw_row(Random random, std::int64_t pair, std::int64_t x, std::int64_t begin, std::int64_t width, double c_on,
+                  double c_end) {
+        const std::int64_t* next = in_.outcome_next + begin;
+        double going = c_end * in_.going[x];
+        for (std::int64_t i = 0; i < width; ++i) {
+            shape_[i] = (next[i] < 0 ? c_end : c_on) * in_.share[begin + i] + in_.extra[begin + i];
+            if (next[i] >= 0) going += in_.extra[begin + i];
+        }
         for (std::int64_t s = in_.count_ptr[pair]; s < in_.count_ptr[pair + 1]; ++s) {
-            shape_[in_.count_outcome[s] - begin] += in_.count[s];
+            const std::int64_t i = in_.count_outcome[s] - begin;
+            shape_[i] += in_.count[s];
+            if (next[i] >= 0) going += in_.count[s];
         }
-        for (std::int64_t i = 0; i < width; ++i) mass += shape_[i];
+        double mass_on = 0.0, mass_end = 0.0;
+        for (std::int64_t i = 0; i < width; ++i) (next[i] < 0 ? mass_end : mass_on) += shape_[i];
         std::copy(shape_.begin(), shape_.begin() + width, mean_.begin());
-        const double cut = mass >= 1.0 ? kNegligible : kUnderflow;
-        for (std::int64_t i = 0; i < width; ++i) total += shape_[i] = random.gamma(shape_[i], cut);
-        if (total <= 0.0) {  // gammas of tiny shapes may all underflow: then the mean stands in
-            std::copy(mean_.begin(), mean_.begin() + width, shape_.begin());
-            total = mass;
+        const double cut_on = mass_on >= 1.0 ? kNegligible : kUnderflow;
+        const double cut_end = mass_end + going >= 1.0 ? kNegligible : kUnderflow;
+        double total_on = 0.0, total_end = 0.0;
+        for (std::int64_t i = 0; i < width; ++i) {
+            shape_[i] = random.gamma(shape_[i], next[i] < 0 ? cut_end : cut_on);
+            (next[i] < 0 ? total_end : total_on) += shape_[i];
         }
-        const double scale = 1.0 / total;
-        for (std::int64_t i = 0; i < width; ++i) shape_[i] *= scale;
+        double on = mass_end > 0.0 ? random.gamma(going, cut_end) : 1.0;
+        // gammas of tiny shapes may all underflow: then the means stand in
+        if (total_on <= 0.0) total_on = stand_in(next, width, mass_on, false);
+        if (total_end + on <= 0.0) {
+            total_end = stand_in(next, width, mass_end, true);
+            on = going;
+        }
+        const double each = 1.0 / (total_end + on), onward = total_on > 0.0 ? on * each / total_on : 0.0;
+        for (std::int64_t i = 0; i < width; ++i) shape_[i] *= next[i] < 0 ? each : onward;
+    }
+    double stand_in(const std::int64_t* next, std::int64_t width, double mass, bool ends) {
+        for (std::int64_t i = 0; i < width; ++i) {
+            if ((next[i] < 0) == ends) shape_[i] = mean_[i];
+        }
+        return mass;
     }
     // (I − γM) v = rhs; where BiCGSTAB stalls, v ← rhs + γMv, which always gets there
     void solve(const std::vector<std::int64_t>& ptr, const std::vector<std::int64_t>& index, std::int64_t n_rhs,

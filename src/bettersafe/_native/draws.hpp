@@ -1,9 +1,10 @@
 // Processes drawn from independent Dirichlets, and what policies gain over a first one in each: `drawn_gains`.
 //
-// The pairs of state x all lead to the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]. In draw m, with a concentration c
-// of its own,
+// The pairs of state x all lead to the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]: ends, and where else it may lead. In
+// draw m, with concentrations c and c' of its own,
 //
-//     p(·|pair) ~ Dirichlet( c share + extra + count(pair) ),     r_k(pair) ~ N( reward_mean, reward_noise² )
+//     (going on, ends)  ~ Dirichlet( c' (going, share) + extra + count(pair) )
+//     where to, if on   ~ Dirichlet( c share + extra + count(pair) ),     r_k(pair) ~ N( reward_mean, reward_noise² )
 //
 // so a policy's process is a mix q_g(o) = Σ_pairs weight_g(pair) p(o|pair) over outcomes, formed state by state without
 // keeping the pairs. With v the value of policy 0 and ν_g the discounted visits of policy g, one linear solve for all objectives,
@@ -19,7 +20,7 @@
 namespace bettersafe {
 
 struct DrawnProcesses {
-    std::int64_t n_states, n_pairs, n_outcomes, n_concentrations, n_policies, n_objectives;
+    std::int64_t n_states, n_pairs, n_outcomes, n_concentrations, n_end_concentrations, n_policies, n_objectives;
     const std::int64_t* state_ptr;       // [X+1] pairs of a state
     const std::int64_t* pair_key;        // [P] what names a pair in the seeds
     const std::int64_t* objective_key;   // [d] what names an objective in the seeds
@@ -30,9 +31,12 @@ struct DrawnProcesses {
     const std::int64_t* count_outcome;   // [S]
     const double* count;                 // [S]
     const double* share;                 // [K]
+    const double* going;                 // [X]
     const double* extra;                 // [K]
-    const double* concentration;         // [C]
+    const double* concentration;         // [C] c
     const double* cumulative;            // [C] of the concentrations' probabilities; the last is 1
+    const double* end_concentration;     // [C'] c'
+    const double* end_cumulative;        // [C']
     const double* reward_mean;           // [d, P]
     const double* reward_noise;          // [d, P]
     const double* weight;                // [G, P]
