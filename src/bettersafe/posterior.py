@@ -65,8 +65,12 @@ NEUTRAL: tuple[Neutral, ...] = ("support", "hierarchical")
 MOST_VALUES = 20
 """A reward with at most this many distinct values goes with the outcome; with more it is noisy."""
 
-CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
-"""Grid over which the hierarchical prior's concentrations are integrated."""
+CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""Grid over which the hierarchical prior's concentration of where to is integrated. It stops where what a state's other actions
+did counts for 300 visits: more would say of an action tried often that it is like the others, whatever was seen of it."""
+
+END_CONCENTRATIONS = (*CONCENTRATIONS, 1000.0, 3000.0)
+"""The same of ends, which may be as likely everywhere."""
 
 VALUE_TOL = 1e-9
 """Backward error of values in a draw and at the mean: far below the spread of draws."""
@@ -411,11 +415,12 @@ def posterior(
         going = _by_state(o, share * ~o.ends)
         concentration = weight = end_concentration = end_weight = np.ones(1)
     else:
-        grid = np.array(CONCENTRATIONS)
+        concentration, end_concentration = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
         share, going = _state_shares(o)
-        weight = _likely(lambda c: _where_to_likelihood(o, share, c), grid)
-        end_weight = _likely(lambda c: _end_likelihood(o, share, going, c), grid)
-        concentration = end_concentration = grid * scale_concentration
+        weight = _likely(lambda c: _where_to_likelihood(o, share, c), concentration)
+        end_weight = _likely(lambda c: _end_likelihood(o, share, going, c), end_concentration)
+        concentration = concentration * scale_concentration
+        end_concentration = end_concentration * scale_concentration
     found = Posterior(
         outcomes=o,
         neutral=neutral,
@@ -457,7 +462,7 @@ def _state_shares(o: Outcomes) -> tuple[Floats, Floats]:
     on = total - ended
     acted = np.diff(o.outcome_ptr) > 0
     rate = float(ended.sum() / max(total.sum(), 1.0))
-    grid = np.array(CONCENTRATIONS)
+    grid = np.array(END_CONCENTRATIONS)
     spread = _likely(lambda c: _beta_binomial(ended[acted], on[acted], c * rate, c * (1.0 - rate)), grid)
     ends_rate = np.sum([w * (ended + c * rate) / (total + c) for w, c in zip(spread, grid, strict=True)], axis=0)
     ends_rate = np.where(on > 0, ends_rate, np.where(ended > 0, 1.0, rate))  # nowhere to go on to

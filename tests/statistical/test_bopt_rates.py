@@ -1,35 +1,41 @@
 """How often B-OPT returns a policy that is worse than the baseline, in worlds that its priors did not make.
 
-Garnets with a weak and with a near-optimal baseline, δ = 0.1. The promise is Bayesian, so a rate under δ is no theorem here; it
-is what the set of priors is for. A right program fails one of these tests once in a million at a true rate of δ.
+Garnets with a weak and with a near-optimal baseline, δ = 0.1, all kinds of candidates. The promise is Bayesian, so a rate under δ
+is no theorem here; it is what the priors are for. Seeds are fixed, so a test gives the same answer every time; the rates
+measured over 250 worlds of each family are in docs/how-to-choose.md.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from bettersafe.bopt import b_opt
 from bettersafe.cmdp import optimal_policy
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.improve import adv_linearized
+from bettersafe.gopt import g_opt
+from bettersafe.improve import adv_linearized, s_opt
 from bettersafe.mdp import expected_return
 from bettersafe.model import estimate_model
-from bettersafe.posterior import gather_outcomes
+from bettersafe.posterior import drawn_gains, gather_outcomes, posterior
 
 DELTA = 0.1
 PREFERENCE = np.array([1.0, 0.0])
 
 
-def gains_in(seed, quality, episodes):
-    """True gains [d] of B-OPT and of its twin that tests nothing, as shares of the baseline's returns."""
+def a_world(seed, quality, episodes):
+    """True process, baseline, log."""
     rng = np.random.default_rng([seed, round(10 * quality), episodes])
     world = garnet(rng)
     truth = true_mdp(world)
     baseline = mixed_policy(rng, optimal_policy(truth, np.ones(2)), quality)
-    data = sample_episodes(world, baseline, episodes, rng)
+    return truth, baseline, sample_episodes(world, baseline, episodes, rng)
+
+
+def gains_in(seed, quality, episodes):
+    """True gains [d] of B-OPT and of its twin that tests nothing, as shares of the baseline's returns."""
+    truth, baseline, data = a_world(seed, quality, episodes)
     model = estimate_model(data)
     before = expected_return(truth, baseline)
     chosen = b_opt(gather_outcomes(data), model, baseline, preference=PREFERENCE, delta=DELTA, draws=100)
@@ -45,29 +51,43 @@ def rates(quality, cases):
     return np.sum(np.any(gains < -1e-9, axis=2), axis=0), gains[:, :, 0].mean(axis=0)
 
 
-def most(n):
-    """Failures of n that a rate of δ exceeds once in a million."""
-    return stats.binom.isf(1e-6, n, DELTA)
-
-
-@pytest.mark.parametrize(("quality", "improves"), [(0.0, 0.08), (0.9, 0.002)])
+@pytest.mark.parametrize(("quality", "improves"), [(0.0, 0.15), (0.9, 0.005)])
 def test_failures_stay_under_delta(quality, improves):
-    cases = [(seed, (20, 100)[seed % 2]) for seed in range(20)]
+    """A method that fails in a quarter of the worlds would be found out with probability 0.95."""
+    cases = [(seed, (20, 100)[seed % 2]) for seed in range(30)]
     failures, gain = rates(quality, cases)
-    assert failures[0] <= most(len(cases))
+    assert failures[0] <= DELTA * len(cases)
     assert gain[0] > improves
     if quality == 0.9:  # where the baseline is good, to test nothing is to fail
-        assert failures[1] > most(len(cases))
+        assert failures[1] > 0.7 * len(cases)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("episodes", [20, 100])
-@pytest.mark.parametrize(("quality", "improves"), [(0.0, 0.12), (0.9, 0.003)])
+@pytest.mark.parametrize(("quality", "improves"), [(0.0, 0.15), (0.9, 0.005)])
 def test_failures_stay_under_delta_in_many_worlds(quality, improves, episodes):
+    """A method that fails in 0.15 of the worlds would be found out with probability 0.97; one that fails in 0.05, 0.001."""
     cases = [(seed, episodes) for seed in range(1000, 1200)]
     failures, gain = rates(quality, cases)
-    assert failures[0] <= most(len(cases))
+    assert failures[0] <= DELTA * len(cases)
     assert gain[0] > improves
     assert failures[1] > failures[0]
-    if quality == 0.9:
-        assert failures[1] > most(len(cases))
+
+
+def test_policies_made_from_the_log_are_not_believed_in():
+    """S-OPT and G-OPT choose pairs that look good in the log; on average over worlds the truth is about where the posterior says.
+
+    With one Dirichlet for ends and for where to, the truth was 4 standard deviations below.
+    """
+    surprises = []
+    for seed in range(16):
+        truth, baseline, data = a_world(seed, 0.0, 100)
+        model = estimate_model(data)
+        made = [make(model, baseline, preference=PREFERENCE, epsilon=1.0).policy for make in (s_opt, g_opt)]
+        drawn = drawn_gains(posterior(gather_outcomes(data)), np.array(made), baseline, draws=100, seed=seed)
+        true = np.array([expected_return(truth, policy) - expected_return(truth, baseline) for policy in made])
+        surprises.append((true - drawn.mean(axis=0)) / drawn.std(axis=0))
+    mean = np.mean(surprises, axis=0)  # [S-OPT and G-OPT, d]
+    assert np.all(mean > -1.2)
+    assert np.all(mean < 1.0)
+    assert np.all(np.std(surprises, axis=0) < 1.6)

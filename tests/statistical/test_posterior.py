@@ -16,7 +16,7 @@ from bettersafe.errors import ParameterError
 from bettersafe.mdp import MDP, expected_return, policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior import (
-    CONCENTRATIONS,
+    END_CONCENTRATIONS,
     _process,
     draw_process,
     drawn_gains,
@@ -128,7 +128,7 @@ def test_the_concentration_is_learned():
     differ = a_log([(0, a, -1, int(a % 2)) for a in rng.integers(0, 4, 400)], 1, 4, ("a",))
     large, small = (posterior(gather_outcomes(log)) for log in (same, differ))
     assert large.end_weight @ large.end_concentration > 10 * (small.end_weight @ small.end_concentration)
-    assert large.end_concentration.tolist() == list(CONCENTRATIONS)
+    assert large.end_concentration.tolist() == list(END_CONCENTRATIONS)
     same = a_log([(0, int(rng.integers(4)), int(rng.integers(2)), 0) for _ in range(400)], 2, 4, ("a",))
     differ = a_log([(0, a, int(a % 2), 0) for a in rng.integers(0, 4, 400)], 2, 4, ("a",))
     large, small = (posterior(gather_outcomes(log)) for log in (same, differ))
@@ -201,7 +201,7 @@ def test_the_two_dirichlets_have_their_moments():
     log = a_log(rows, 3, 2)
     o = replace(gather_outcomes(log), discount=np.array([0.0, 0.0]), initial=np.array([1.0, 0.0, 0.0]))
     found = posterior(o)
-    found = replace(found, weight=np.eye(10)[3], end_weight=np.eye(10)[5])  # c = 3, c' = 30
+    found = replace(found, weight=np.eye(8)[3], end_weight=np.eye(10)[5])  # c = 3, c' = 30
     policy, baseline = np.array([[[1.0, 0.0]] * 3]), np.array([[0.0, 1.0]] * 3)
     n = 20_000
     gains = drawn_gains(found, policy, baseline, draws=n, seed=0)[:, 0, 0]
