@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe import improve
+from bettersafe import gopt, improve
 from bettersafe.errors import ParameterError, check_probability, check_vector
 from bettersafe.gopt import g_opt_path
 from bettersafe.mdp import check_policy, expected_return, frozen, policy_values
@@ -250,10 +250,10 @@ def make_candidates(
         result = improve.s_opt(model, baseline, preference=preference, epsilon=epsilon, progress=progress)
         found.append((f"S-OPT ε = {epsilon:g}", result.policy))
     if with_g_opt and np.all(model.mdp.discount == model.mdp.discount[0]):  # G-OPT has one occupancy for all objectives
-        found += [
-            (f"G-OPT ε = {result.epsilon:g} ({i})", result.policy)
-            for i, result in enumerate(g_opt_path(model, baseline, preference=preference))
-        ]
+        path = g_opt_path(model, baseline, preference=preference)
+        for result, margin in zip(path, len(gopt.EPSILONS) * gopt.MARGINS, strict=True):
+            name = f"G-OPT ε = {result.epsilon:g}" + (f", margin {100 * margin:g} %" if margin else "")
+            found.append((name, result.policy))
     bold = improve.adv_linearized(model, baseline, preference=preference, progress=progress).policy
     found += [
         (

@@ -52,6 +52,10 @@ Ints = npt.NDArray[np.int64]
 Engine = Literal["auto", "lp", "multipliers"]
 ENGINES: tuple[Engine, ...] = ("auto", "lp", "multipliers")
 
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+MARGINS = (0.0, 0.05, 0.15)
+"""Budgets of the path, and margins as shares of the baseline's returns."""
+
 LP_PAIRS = 20_000
 """Where the kernel was not built, "auto" takes "lp" up to this many pairs: one large program beats many small ones."""
 
@@ -115,8 +119,8 @@ def g_opt_path(
     baseline: npt.ArrayLike,
     *,
     preference: npt.ArrayLike,
-    epsilons: Sequence[float] = (0.1, 0.3, 1.0, 3.0, 10.0),
-    margins: Sequence[float] = (0.0, 0.05, 0.15),
+    epsilons: Sequence[float] = EPSILONS,
+    margins: Sequence[float] = MARGINS,
     engine: Engine = "auto",
     max_rounds: int = 1000,
 ) -> list[Improvement]:
