@@ -41,7 +41,7 @@ def _gridworld(study_id: str) -> Entry:
         about=plan.about,
         full=plan.cmdps,
         unit="CMDPs",
-        options=("cmdps",),
+        options=("cmdps", "delta") if plan.has_b_opt else ("cmdps",),
         make=lambda seed, **options: gridworld.gridworld_study(study_id, seed=seed, **options),
     )
 

@@ -58,6 +58,9 @@ SCATTERED = {
     "gridworld/tuned": (
         "linearized", "adv-linearized", "s-opt tuned", "h-opt published tuned", "h-opt sequential tuned",
     ),
+    "gridworld/bopt": (
+        "adv-linearized", "s-opt 0.1", "h-opt sequential dr", "g-opt 1.0", "b-opt",
+    ),
 }  # fmt: skip
 BEST = ("lagrangian 0.01", "s-opt 0.1", "h-opt published dr", "h-opt sequential dr")
 """Panel (a) of the comparison with the Lagrangian."""
@@ -133,12 +136,14 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
 def _draw(rows: pa.Table, study_id: str, note: str) -> dict[str, Figure]:
     if study_id == "gridworld/lagrangian":
         return {"lagrangian": _draw_lagrangian(rows, note)}
-    if study_id == "gridworld/scaling":
+    if len(PLANS[study_id].kinds) > 1:
         return {"scaling": _draw_scaling(rows, note)}
     if study_id == "gridworld/conventions":
         return {"conventions": _draw_conventions(rows, note)}
-    delta = f"δ = {PLANS[study_id].delta:g}"
-    heading = f"Fixed parameters, {delta}"
+    delta = delta_text(rows)
+    heading = (
+        f"B-OPT and G-OPT beside the others, {delta}" if PLANS[study_id].has_b_opt else f"Fixed parameters, {delta}"
+    )
     judged = rows
     if study_id == "gridworld/tuned":
         judged = tuned(rows)
@@ -228,7 +233,8 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
     methods = [method for method in in_order(methods) if any(words(record) == method for record in records)]
     preferences = list(dict.fromkeys(record["preference"] for record in records))
     qualities = sorted({record["quality"] for record in records})
-    shades = {size: 0.25 + 0.75 * n / (len(SIZES) - 1) for n, size in enumerate(SIZES)}
+    sizes = sorted({*SIZES, *(record["episodes"] for record in records)})
+    shades = {size: 0.25 + 0.75 * n / (len(sizes) - 1) for n, size in enumerate(sizes)}
 
     def shade(colour: str, size: int) -> tuple[float, float, float]:
         red, green, blue = (1.0 - shades[size] * (1.0 - part) for part in to_rgb(colour))
@@ -237,7 +243,7 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
     extra: list[Any] = [
         Line2D([], [], color="none", marker="s", markersize=8, markerfacecolor=shade("#303030", size),
                markeredgecolor="#707070", label=f"|D| = {size}")
-        for size in SIZES
+        for size in sizes
     ]  # fmt: skip
     extra.append(Line2D([], [], color="#404040", linewidth=1.0, label="the baseline"))
     extra.append(Patch(color="#DCEDE3", label="safe: no worse than the baseline on either"))

@@ -7,29 +7,34 @@ of the log and every preference λ, each method makes a policy, of which is reco
     failure       for some k, J_k(π) < J_k(π_b) − TOL · range_k
 
 Methods are written as words: ``linearized``, ``adv-linearized``, ``s-opt 0.1`` (ε), ``soft-spibb 0.1``, ``h-opt paper dr``
-(rule and estimator; Student t), ``lagrangian 0.01`` (η). The conventions of the published code that can be told apart are
+(rule and estimator; Student t), ``lagrangian 0.01`` (η), ``g-opt 0.1`` (ε; margin 0), ``b-opt`` (all three kinds of candidates). The conventions of the published code that can be told apart are
 settings, so that each can be switched on and its effect measured; `CONVENTIONS` says which.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bettersafe import improve
+from bettersafe.bopt import DRAWS, b_opt
 from bettersafe.bounds import lower_bound
 from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.errors import ParameterError
+from bettersafe.errors import ParameterError, check_probability
 from bettersafe.evaluate import evaluate_many
 from bettersafe.game import lagrangian, mixture_return
+from bettersafe.gopt import g_opt
 from bettersafe.hcpi import MIXES, choose_candidate
 from bettersafe.mdp import expected_return
 from bettersafe.model import estimate_model
+from bettersafe.posterior import gather_outcomes
 from bettersafe.safety import SafetyTest
 from bettersafe.studies.sweep import Study
 
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from bettersafe.evaluate import Estimator
     from bettersafe.mdp import MDP
     from bettersafe.model import Model
+    from bettersafe.posterior import Outcomes
 
 Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
@@ -47,6 +53,9 @@ QUALITIES = (0.1, 0.4, 0.7, 0.9)
 SIZES = (10, 50, 500, 2000)
 PREFERENCES = ("1,0", "0,1", "1,1")
 SAFETY_SHARE = 0.3
+LEAST_FAILURES = 10
+"""Draws of B-OPT in which a policy of risk δ fails, on average, at least: with fewer the test is coarse, and passes little."""
+
 TOL = 1e-6
 """Losses below this share of a return's range are rounding, not failures."""
 
@@ -95,6 +104,7 @@ class Plan:
         kinds: Kinds of pits; d − 1.
         cmdps: CMDPs of the full study.
         variants: Names of `VARIANTS`.
+        sizes: Sizes |D| of the log.
     """
 
     about: str
@@ -104,6 +114,12 @@ class Plan:
     kinds: tuple[int, ...] = (1,)
     cmdps: int = 100
     variants: tuple[str, ...] = ("as in the reproduction",)
+    sizes: tuple[int, ...] = SIZES
+
+    @property
+    def has_b_opt(self) -> bool:
+        """Whether B-OPT is among the methods: such a study is ours, not the paper's, and takes any δ."""
+        return "b-opt" in self.methods
 
 
 PLANS: dict[str, Plan] = {
@@ -145,12 +161,32 @@ PLANS: dict[str, Plan] = {
         cmdps=10,
         variants=tuple(VARIANTS),
     ),
+    "gridworld/bopt": Plan(
+        about="B-OPT and G-OPT beside the paper's methods, on the logs of Figure 1(a) and with |D| = 200",
+        methods=(
+            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
+            "g-opt 0.1", "g-opt 1.0", "b-opt",
+        ),
+        sizes=(10, 50, 200, 500, 2000),
+    ),
+    "gridworld/bopt-scaling": Plan(
+        about="B-OPT and G-OPT as the number of objectives grows, d = 1 + {1, 4, 16, 64}, on the logs of gridworld/scaling",
+        methods=(
+            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
+            "g-opt 0.1", "g-opt 1.0", "b-opt",
+        ),
+        preferences=("1,0",),
+        kinds=(1, 4, 16, 64),
+        cmdps=10,
+    ),
 }  # fmt: skip
 
 
-def gridworld_study(study_id: str, *, cmdps: int | None = None, seed: int = 0) -> Study:
-    """The study of that id, over ``cmdps`` CMDPs (as many as the paper if left out), all drawn from ``seed``."""
+def gridworld_study(study_id: str, *, cmdps: int | None = None, delta: float | None = None, seed: int = 0) -> Study:
+    """The study of that id, over ``cmdps`` CMDPs (as many as planned if left out), all drawn from ``seed``, at ``delta``."""
     plan = PLANS[study_id]
+    allowed = plan.delta if delta is None else delta
+    check_probability("delta", allowed)
     n = plan.cmdps if cmdps is None else cmdps
     if n < 1:
         raise ParameterError(f"a study needs at least 1 CMDP; got {n}.")
@@ -158,6 +194,8 @@ def gridworld_study(study_id: str, *, cmdps: int | None = None, seed: int = 0) -
         raise ParameterError(
             "the tuned study needs at least 2 CMDPs: parameters are chosen on one and used on the others."
         )
+    # What only these plans vary is a setting of theirs alone: experiments of the others are still known by the same keys.
+    more: dict[str, Any] = {"draws": draws_for(allowed), "sizes": list(plan.sizes)} if plan.has_b_opt else {}
     return Study(
         id=study_id,
         version=1,
@@ -167,10 +205,11 @@ def gridworld_study(study_id: str, *, cmdps: int | None = None, seed: int = 0) -
                 "quality": quality,
                 "kinds": kinds,
                 "variant": variant,
-                "delta": plan.delta,
+                "delta": allowed,
                 "seed": seed,
                 "preferences": list(plan.preferences),
                 "methods": list(plan.methods),
+                **more,
             }
             for cmdp in range(n)
             for variant in plan.variants
@@ -179,6 +218,11 @@ def gridworld_study(study_id: str, *, cmdps: int | None = None, seed: int = 0) -
         ),
         work="bettersafe.studies.gridworld:experiment",
     )
+
+
+def draws_for(delta: float) -> int:
+    """Draws of B-OPT under every prior at this δ."""
+    return max(DRAWS, math.ceil(LEAST_FAILURES / delta))
 
 
 def experiment(settings: dict[str, Any]) -> list[Row]:
@@ -195,7 +239,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
         rewards = np.concatenate([(-1.0 + arrival * 1000.0 * truth.discount[0])[None], rewards[1:]])
     before = expected_return(truth, baseline)
     rows = []
-    for size in SIZES:
+    for size in settings.get("sizes", SIZES):
         # Data depend on CMDP, baseline and size alone: every method, preference and convention sees the same log.
         rng = np.random.default_rng([seed, cmdp, kinds, round(10 * quality), size])
         data = sample_episodes(gridworld.world, baseline, size, rng, horizon=HORIZON)
@@ -206,8 +250,11 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
             before=before,
             model=_estimate(data, settings["delta"], conventions, rewards, baseline),
             train_model=_estimate(train, settings["delta"], conventions, rewards, baseline),
+            data=data,
             safety=safety,
             delta=settings["delta"],
+            draws=settings.get("draws", DRAWS),
+            draws_seed=int(rng.integers(2**32)),
             max_rounds=conventions["max_rounds"],
             ties=conventions["ties"],
         )
@@ -274,10 +321,20 @@ class _Case:
     before: Floats
     model: Model
     train_model: Model
+    data: Dataset
     safety: Dataset
     delta: float
+    draws: int
+    draws_seed: int  # one for every log, or the errors of all draws would be alike
     max_rounds: int
     ties: str = "baseline"
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """The log as the posterior needs it. What a step pays goes with where it led, so nothing need be known: of the table of
+        expected rewards, the goal's would give away the probabilities of reaching it.
+        """
+        return gather_outcomes(self.data)
 
     def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
         """True returns [d] of the policies that the methods make for ``preference``."""
@@ -318,6 +375,19 @@ class _Case:
             return self.settled(improve.linearized(self.model, self.baseline, **common).policy, self.model)
         if name == "adv-linearized":
             return self.settled(improve.adv_linearized(self.model, self.baseline, **common).policy, self.model)
+        if name == "g-opt":
+            return g_opt(self.model, self.baseline, preference=preference, epsilon=float(words[0])).policy
+        if name == "b-opt":
+            return b_opt(
+                self.outcomes,
+                self.model,
+                self.baseline,
+                preference=preference,
+                delta=self.delta,
+                draws=self.draws,
+                seed=self.draws_seed,
+                with_g_opt=True,
+            ).improvement.policy
         within_budget = {"s-opt": improve.s_opt, "soft-spibb": improve.soft_spibb}
         if name not in within_budget:
             raise ParameterError(f"the study knows no method {name!r}.")

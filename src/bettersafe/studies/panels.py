@@ -89,9 +89,10 @@ def draw_lines(axes: Axes, records: Sequence[Record], methods: Sequence[str], na
             color=style.colour, marker=style.marker, linestyle=style.line, markersize=size, linewidth=1.4,
             elinewidth=1.0, capsize=2.0, markeredgecolor="white", markeredgewidth=0.5,
         )  # fmt: skip
+    sizes = sorted({*SIZES, *(record["episodes"] for record in records)})
     axes.set_xscale("log")
-    axes.set_xlim(SIZES[0] / 1.35, SIZES[-1] * 1.35)
-    axes.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+    axes.set_xlim(sizes[0] / 1.35, sizes[-1] * 1.35)
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
     if name == "improvement":
         axes.axhline(0.0, color="#707070", linewidth=0.8, zorder=1)

@@ -1,7 +1,7 @@
 """How a method is called and drawn: one name, colour and marker in every table and figure.
 
-Hues are those of Okabe and Ito, which people with any kind of colour vision can tell apart; within a family the shade
-darkens with the parameter, and markers differ.
+Hues are those of Okabe and Ito, which people with any kind of colour vision can tell apart; B-OPT has a red and G-OPT greys that
+stay apart from them. Within a family the shade darkens with the parameter, and markers differ.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ STYLES: dict[str, Style] = {
     "lagrangian 0.01": Style("#F29A5C", "d", "-."),
     "lagrangian 0.1": Style("#D55E00", "P", "-."),
     "lagrangian 1.0": Style("#7A3500", "p", "-."),
+    "g-opt 0.1": Style("#8A8A8A", "d", "-."),
+    "g-opt 1.0": Style("#000000", "P", "-."),
+    "b-opt": Style("#CC0000", "*"),
 }
 """By method in words, in the order of legends."""
 
@@ -50,8 +53,13 @@ def plain_name(words: str) -> str:
         rule, _, estimator = parameter.partition(" ")
         detail = {"dr": "", "tuned": ", tuned"}.get(estimator, f", {estimator.upper()}")
         return f"H-OPT ({RULES.get(rule, rule)}{detail})"
-    symbols = {"s-opt": ("S-OPT", "ε"), "soft-spibb": ("Soft-SPIBB", "ε"), "lagrangian": ("Lagrangian", "η")}
+    symbols = {
+        "s-opt": ("S-OPT", "ε"),
+        "soft-spibb": ("Soft-SPIBB", "ε"),
+        "lagrangian": ("Lagrangian", "η"),
+        "g-opt": ("G-OPT", "ε"),
+    }
     if method not in symbols:
-        return {"linearized": "Linearized", "adv-linearized": "Adv-Linearized"}.get(method, words)
+        return {"linearized": "Linearized", "adv-linearized": "Adv-Linearized", "b-opt": "B-OPT"}.get(method, words)
     name, symbol = symbols[method]
     return f"{name} {symbol} tuned" if parameter == "tuned" else f"{name} {symbol} = {parameter}"

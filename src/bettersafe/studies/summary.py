@@ -4,6 +4,14 @@ A row is one policy: on one CMDP, with one baseline, log, preference and method.
 taken within each CMDP first, m_c, and over the C CMDPs then, with the standard error of those means:
 
     mean = Σ_c m_c / C        se = √( Σ_c (m_c − mean)² / (C − 1) ) / √C
+
+An interval for a rate of failure f is that of Clopper and Pearson for f·n failures in n, with n the experiments that N alike ones
+are worth (Korn and Graubard 1998): as many independent ones would have the same standard error,
+
+    n = f (1 − f) / se² · ( t_{N−1} / t_{C−1} )²,      C ≤ n ≤ N
+
+with the quantiles t for se being itself estimated from C. Where it can't be said (f of 0 or 1, one CMDP), n = C: as if all rows of
+a CMDP were one.
 """
 
 from __future__ import annotations
@@ -71,6 +79,40 @@ def summarise(rows: pa.Table, by: Sequence[str] = (*METHOD, "episodes")) -> pa.T
 SUMMARY_COLUMNS = (
     "improvement", "improvement_se", "median", "failure", "failure_se", "experiments", "cmdps",
 )  # fmt: skip
+
+
+def with_intervals(summary: pa.Table, *, level: float = 0.95) -> pa.Table:
+    """A summary with intervals for its rates of failure, as told at the top.
+
+    Args:
+        summary: Of `summarise`.
+        level: Of the two-sided intervals.
+
+    Returns:
+        The summary and the columns ``failure_low``, ``failure_high`` and ``failure_n`` (n).
+    """
+    from scipy import stats
+
+    rate, error, experiments, cmdps = (
+        summary[name].to_numpy().astype(np.float64) for name in ("failure", "failure_se", "experiments", "cmdps")
+    )
+    tail = (1.0 - level) / 2.0
+    known = (rate > 0.0) & (rate < 1.0) & (error > 0.0)
+    n = cmdps.copy()
+    scale = (stats.t.isf(tail, experiments[known] - 1.0) / stats.t.isf(tail, cmdps[known] - 1.0)) ** 2
+    n[known] = scale * (rate * (1.0 - rate))[known] / error[known] ** 2
+    n = np.clip(n, cmdps, experiments)
+    failed = rate * n
+    low, high = np.zeros(n.size), np.ones(n.size)
+    some, others = (
+        rate > 0.0,
+        rate < 1.0,
+    )  # where nothing failed an interval begins at 0, where everything did it ends at 1
+    low[some] = stats.beta.ppf(tail, failed[some], n[some] - failed[some] + 1.0)
+    high[others] = stats.beta.isf(tail, failed[others] + 1.0, n[others] - failed[others])
+    for name, values in (("failure_low", low), ("failure_high", high), ("failure_n", n)):
+        summary = summary.append_column(name, pa.array(values))
+    return summary
 
 
 def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:

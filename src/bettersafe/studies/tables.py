@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from bettersafe.errors import check_choice
 from bettersafe.studies.gridworld import PLANS, TOL, VARIANTS
-from bettersafe.studies.published import PUBLISHED, SIZES
+from bettersafe.studies.published import PUBLISHED
 from bettersafe.studies.styles import STYLES, plain_name
-from bettersafe.studies.summary import CELL, METHOD, changes, summarise, tuned
+from bettersafe.studies.summary import CELL, METHOD, changes, summarise, tuned, with_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,17 +43,20 @@ def study_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
     cmdps = summary["cmdps"][0].as_py()
     where = f"{cmdps} CMDPs, all but the one that parameters were tuned on" if judged is not rows else f"{cmdps} CMDPs"
     page.append(f"{where}; {SE_NOTE}; the median is over the CMDPs' means. {FAILURE_NOTE}")
-    if study_id == "gridworld/scaling":
+    sizes = PLANS[study_id].sizes
+    if len(PLANS[study_id].kinds) > 1:
         for kinds in pc.unique(rows["kinds"]).to_pylist():
             page.append(f"## d = {1 + kinds}")
-            page += _comparison(summary.filter(pc.equal(summary["kinds"], kinds)), {}, level=3)
+            page += _comparison(summary.filter(pc.equal(summary["kinds"], kinds)), {}, sizes, level=3)
     elif study_id == "gridworld/conventions":
-        page += _comparison(summary.filter(pc.equal(summary["variant"], REPRODUCTION)), {}, level=2)
-        page += _changes(rows)
+        page += _comparison(summary.filter(pc.equal(summary["variant"], REPRODUCTION)), {}, sizes, level=2)
+        page += _changes(rows, sizes)
     else:
-        page += _comparison(summary, PUBLISHED[study_id], level=2)
+        page += _comparison(summary, PUBLISHED.get(study_id, {}), sizes, level=2)
     if judged is not rows:
-        page += _choices(judged)
+        page += _choices(judged, sizes)
+    if PLANS[study_id].has_b_opt:
+        page += _against(rows, sizes)
     return "\n\n".join(page) + "\n"
 
 
@@ -73,7 +76,7 @@ def summary_table(rows: pa.Table, study_id: str) -> pa.Table:
     for name in ("preference", "quality"):
         pooled = pooled.set_column(pooled.column_names.index(name), name, pa.array(["all"] * rows.num_rows))
     by = ("variant", "kinds", "preference", "quality", *METHOD, "episodes")
-    return pa.concat_tables([summarise(pooled, by), summarise(rows, by)])
+    return with_intervals(pa.concat_tables([summarise(pooled, by), summarise(rows, by)]))
 
 
 def words(record: Record) -> str:
@@ -87,7 +90,9 @@ def in_order(methods: Iterable[str]) -> list[str]:
     return sorted(dict.fromkeys(methods), key=lambda name: known.index(name) if name in STYLES else len(known))
 
 
-def _comparison(summary: pa.Table, published: dict[str, tuple[tuple[float, float], ...]], *, level: int) -> list[str]:
+def _comparison(
+    summary: pa.Table, published: dict[str, tuple[tuple[float, float], ...]], sizes: Sequence[int], *, level: int
+) -> list[str]:
     """Improvement, its median and failure, each with a column per size for ours and one for the published value."""
     records = {(words(record), record["episodes"]): record for record in summary.to_pylist()}
     methods = in_order(name for name, _ in records)
@@ -100,12 +105,12 @@ def _comparison(summary: pa.Table, published: dict[str, tuple[tuple[float, float
     for title, ours, theirs in parts:
         beside = bool(published) and theirs is not None
         head = ["method"]
-        for size in SIZES:
+        for size in sizes:
             head += [f"\\|D\\| = {size}", "published"] if beside else [f"\\|D\\| = {size}"]
         body = []
         for method in methods:
             line = [plain_name(method)]
-            for n, size in enumerate(SIZES):
+            for n, size in enumerate(sizes):
                 record = records.get((method, size))
                 line.append(NONE if record is None else ours(record))
                 if beside and theirs is not None:
@@ -115,7 +120,7 @@ def _comparison(summary: pa.Table, published: dict[str, tuple[tuple[float, float
     return lines
 
 
-def _changes(rows: pa.Table) -> list[str]:
+def _changes(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
     """What each variant changes, at each size: improvement, and failure rate."""
     records = {
         (record["variant"], words(record), record["episodes"]): record
@@ -128,9 +133,9 @@ def _changes(rows: pa.Table) -> list[str]:
     for variant in dict.fromkeys(name for name, _, _ in records):
         body = []
         for method in in_order(name for _, name, _ in records):
-            found = [records.get((variant, method, size)) for size in SIZES]
+            found = [records.get((variant, method, size)) for size in sizes]
             body.append([plain_name(method), *(NONE if record is None else _change(record) for record in found)])
-        lines += [f"### {variant}", _markdown(["method", *(f"\\|D\\| = {size}" for size in SIZES)], body)]
+        lines += [f"### {variant}", _markdown(["method", *(f"\\|D\\| = {size}" for size in sizes)], body)]
     return lines
 
 
@@ -139,7 +144,7 @@ def _change(record: Record) -> str:
     return f"{improvement} / {_with_se(record['failure'], record['failure_se'], 3, sign='+')}"
 
 
-def _choices(judged: pa.Table) -> list[str]:
+def _choices(judged: pa.Table, sizes: Sequence[int]) -> list[str]:
     """The parameters that were chosen on the first CMDP."""
     chosen: dict[tuple[str, str, float], dict[int, str]] = {}
     columns = [judged[name].to_pylist() for name in (*METHOD, *CELL[2:], "chosen")]
@@ -147,12 +152,97 @@ def _choices(judged: pa.Table) -> list[str]:
         if choice:
             case = (f"{method} {parameter}", preference, quality)
             chosen.setdefault(case, {})[episodes] = choice.rpartition(" ")[2]  # of H-OPT, the estimator
-    head = ["method", "λ", "ρ", *(f"\\|D\\| = {size}" for size in SIZES)]
+    head = ["method", "λ", "ρ", *(f"\\|D\\| = {size}" for size in sizes)]
     body = [
-        [plain_name(method), f"({preference})", f"{quality:g}", *(choice.get(size, NONE) for size in SIZES)]
+        [plain_name(method), f"({preference})", f"{quality:g}", *(choice.get(size, NONE) for size in sizes)]
         for (method, preference, quality), choice in sorted(chosen.items())
     ]
     return ["## Parameters chosen on the first CMDP", _markdown(head, body)]
+
+
+def _against(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
+    """B-OPT against the others: failures with their intervals and improvements, for each quality and number of objectives."""
+    delta, everywhere = rows["delta"][0].as_py(), "all"
+    pages = [
+        "## B-OPT against the others",
+        f"δ = {delta:g}. Failure rate [95 % interval of Clopper and Pearson] (n). The experiments of one CMDP share its world, so"
+        " they count for fewer than they are: n is how many independent ones have the same standard error, not below the number of"
+        " CMDPs (which it is where nothing failed) and not above that of experiments.",
+    ]
+    kinds = sorted(pc.unique(rows["kinds"]).to_pylist())
+    qualities = sorted(pc.unique(rows["quality"]).to_pylist())
+    by_quality = {everywhere: rows} | {f"{q:g}": rows.filter(pc.equal(rows["quality"], q)) for q in qualities}
+    for kind in kinds:
+        for quality, some in by_quality.items():
+            here = some.filter(pc.equal(some["kinds"], kind))
+            found = [with_intervals(summarise(here, by)) for by in ((*METHOD, "episodes"), METHOD)]
+            records = {(words(r), r.get("episodes")): r for part in found for r in part.to_pylist()}
+            title = f"{f'd = {1 + kind}, ' if len(kinds) > 1 else ''}{'all ρ' if quality == everywhere else f'ρ = {quality}'}"
+            first = records[next(iter(records))]
+            pages += [
+                f"### {title}",
+                f"{first['cmdps']} CMDPs, {first['experiments']} experiments for each |D|.",
+                *_by_size(records, sizes, "failure rate", _with_interval),
+                *_by_size(records, sizes, "improvement", lambda r: _with_se(r["improvement"], r["improvement_se"], 1)),
+            ]
+    if len(kinds) > 1:
+        pages += _relative(rows, kinds, sizes)
+    return pages
+
+
+def _by_size(
+    records: dict[tuple[str, int | None], Record], sizes: Sequence[int], what: str, cell: Callable[[Record], str]
+) -> list[str]:
+    """A line for each method, a column for each size and one for all of them."""
+    columns: list[int | None] = [*sizes, None]
+    body = [
+        [plain_name(method), *(cell(records[method, size]) if (method, size) in records else NONE for size in columns)]
+        for method in in_order(name for name, _ in records)
+    ]
+    return [_markdown([what, *(f"\\|D\\| = {size}" for size in sizes), "all \\|D\\|"], body)]
+
+
+def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> list[str]:
+    """Improvement with many objectives as a share of that with the fewest, r = m_d/m_2; CMDPs of different d are independent:
+
+    se(r) = |r| √( (se_d/m_d)² + (se_2/m_2)² )
+    """
+    few = kinds[0]
+    lines = [
+        f"## Improvement relative to d = {1 + few}",
+        f"Mean improvement at d = {1 + few}, and that of larger d as a share of it, ± one standard error; {NONE} where the"
+        f" improvement at d = {1 + few} is not above 0 by two of its standard errors.",
+    ]
+    for size in (*sizes, None):
+        here = rows if size is None else rows.filter(pc.equal(rows["episodes"], size))
+        if here.num_rows == 0:
+            continue
+        records = {(words(r), r["kinds"]): r for r in summarise(here, (*METHOD, "kinds")).to_pylist()}
+        body = []
+        for method in in_order(name for name, _ in records):
+            first = records.get((method, few))
+            line = [plain_name(method)]
+            line.append(NONE if first is None else _with_se(first["improvement"], first["improvement_se"], 1))
+            for kind in kinds[1:]:
+                other = records.get((method, kind))
+                line.append(NONE if first is None or other is None else _share(other, first))
+            body.append(line)
+        title = "all \\|D\\|" if size is None else f"\\|D\\| = {size}"
+        lines += [f"### {title}", _markdown(["method", *(f"d = {1 + kind}" for kind in kinds)], body)]
+    return lines
+
+
+def _share(record: Record, whole: Record) -> str:
+    """The improvement of one as a share of the other's."""
+    part, unit = record["improvement"], whole["improvement"]
+    errors = (record["improvement_se"], whole["improvement_se"])
+    if unit <= (0.0 if math.isnan(errors[1]) else 2.0 * errors[1]):
+        return NONE
+    return _with_se(part / unit, math.hypot(errors[0], part / unit * errors[1]) / unit, 2)
+
+
+def _with_interval(record: Record) -> str:
+    return f"{record['failure']:.3f} [{record['failure_low']:.3f}, {record['failure_high']:.3f}] ({record['failure_n']:.0f})"
 
 
 def _with_se(value: float, error: float, digits: int, *, sign: str = "") -> str:
