@@ -586,9 +586,14 @@ def study_run(
         int | None,
         typer.Option(metavar="N", min=1, help="Gridworlds: how many random CMDPs; 3 is a smoke run. (default: all)"),
     ] = None,
+    worlds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Garnets: how many random worlds. (default: 250)")
+    ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(metavar="D", help="gridworld/bopt, gridworld/bopt-scaling: allowed risk. (default: 0.1)"),
+        typer.Option(
+            metavar="D", help="gridworld/bopt, gridworld/bopt-scaling, garnet/bopt: allowed risk. (default: 0.1)"
+        ),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Sepsis: how many cohorts or splits. (default: 10)")
@@ -632,7 +637,7 @@ def study_run(
     from bettersafe.studies.sweep import run_sweep
 
     study = make_study(
-        study_id, seed=seed, cmdps=cmdps, delta=delta, seeds=seeds, patients=patients, cohort=cohort, baseline=baseline,
+        study_id, seed=seed, cmdps=cmdps, worlds=worlds, delta=delta, seeds=seeds, patients=patients, cohort=cohort, baseline=baseline,
         unseen=unseen, preset=preset, data=None if data is None else str(data),
     )  # fmt: skip
     folder = output or Path("study-" + study_id.replace("/", "-"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import ParameterError, did_you_mean
-from bettersafe.studies import gridworld, sepsis
+from bettersafe.studies import garnet, gridworld, sepsis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +58,13 @@ def _icu(study_id: str) -> Entry:
 
 CATALOGUE: Mapping[str, Entry] = {
     **{study_id: _gridworld(study_id) for study_id in gridworld.PLANS},
+    garnet.STUDY: Entry(
+        about=garnet.ABOUT,
+        full=garnet.WORLDS,
+        unit="worlds",
+        options=("worlds", "delta"),
+        make=lambda seed, **options: garnet.garnet_study(seed=seed, **options),
+    ),
     **{study_id: _icu(study_id) for study_id in sepsis.SETTINGS},
     "sepsis/mimic": Entry(
         about=sepsis.ABOUT["sepsis/mimic"],

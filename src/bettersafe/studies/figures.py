@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bettersafe.errors import ParameterError, RunError, check_choice
+from bettersafe.studies import garnet
 from bettersafe.studies.drawing import matplotlib_look, rendered, settled, write_whole
 from bettersafe.studies.gridworld import PLANS, VARIANTS
 from bettersafe.studies.panels import (
@@ -99,18 +100,25 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
     if study_id in PLANS:
         rows, total = finished_cmdps(read_rows(folder, partial=True), document["jobs"])
         done, unit = pc.count_distinct(rows["cmdp"]).as_py(), "CMDPs"
+    elif study_id == garnet.STUDY:
+        rows, total = finished_cmdps(read_rows(folder, partial=True), document["jobs"])
+        done, unit = pc.count_distinct(rows["cmdp"]).as_py(), "worlds"
     elif study_id in ABOUT:
         rows, total = read_rows(folder, partial=True), len(document["jobs"])
         done, unit = pc.count_distinct(rows["repetition"]).as_py(), "seeds"
     else:
         raise ParameterError(
-            f"no figures are known for the study {study_id!r}; those known: {', '.join((*PLANS, *ABOUT))}."
+            f"no figures are known for the study {study_id!r}; those known: {', '.join((*PLANS, garnet.STUDY, *ABOUT))}."
         )
     note = f"unfinished sweep: {done} of {total} {unit}" if done < total else ""
     sentence = f"This is an {note}." if note else ""
     if study_id in PLANS:
         figures = draw_study(rows, study_id, note=note)
         page, summary = study_tables(rows, study_id, note=sentence), summary_table(rows, study_id)
+    elif study_id == garnet.STUDY:
+        with matplotlib_look():
+            figures = settled(garnet.draw_garnet(rows, note=note))
+        page, summary = garnet.garnet_tables(rows, note=sentence), garnet.garnet_summary(rows)
     else:
         figures = draw_sepsis(rows, study_id, note=note)
         page, summary = sepsis_tables(rows, study_id, ABOUT[study_id], note=sentence), sepsis_summary_table(rows)

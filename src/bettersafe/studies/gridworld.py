@@ -244,7 +244,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
         rng = np.random.default_rng([seed, cmdp, kinds, round(10 * quality), size])
         data = sample_episodes(gridworld.world, baseline, size, rng, horizon=HORIZON)
         train, safety = split(data, (1.0 - SAFETY_SHARE, SAFETY_SHARE), rng)
-        case = _Case(
+        case = Case(
             truth=truth,
             baseline=baseline,
             before=before,
@@ -313,7 +313,7 @@ def _result(method: str, preference: Floats, before: Floats, after: Floats) -> R
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Case:
+class Case:
     """One log: what the methods are given, and the truth that they are not."""
 
     truth: MDP

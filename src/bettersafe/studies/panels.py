@@ -75,8 +75,16 @@ def new_figure(frame: Frame, *, with_lines: bool = True, extra: Sequence[Any] = 
     return figure
 
 
-def draw_lines(axes: Axes, records: Sequence[Record], methods: Sequence[str], name: str, *, size: float = 5.5) -> None:
-    """A line per method against |D|, each moved a little aside so that bars can be told apart."""
+def draw_lines(
+    axes: Axes,
+    records: Sequence[Record],
+    methods: Sequence[str],
+    name: str,
+    *,
+    size: float = 5.5,
+    sizes: Sequence[int] = SIZES,
+) -> None:
+    """A line per method against |D| (``sizes`` and any others there are), each moved a little aside so that bars can be told apart."""
     for n, method in enumerate(methods):
         found = sorted((r for r in records if words(r) == method), key=lambda r: r["episodes"])
         if not found:
@@ -89,10 +97,10 @@ def draw_lines(axes: Axes, records: Sequence[Record], methods: Sequence[str], na
             color=style.colour, marker=style.marker, linestyle=style.line, markersize=size, linewidth=1.4,
             elinewidth=1.0, capsize=2.0, markeredgecolor="white", markeredgewidth=0.5,
         )  # fmt: skip
-    sizes = sorted({*SIZES, *(record["episodes"] for record in records)})
+    ticks = sorted({*sizes, *(record["episodes"] for record in records)})
     axes.set_xscale("log")
-    axes.set_xlim(sizes[0] / 1.35, sizes[-1] * 1.35)
-    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.set_xlim(ticks[0] / 1.35, ticks[-1] * 1.35)
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
     if name == "improvement":
         axes.axhline(0.0, color="#707070", linewidth=0.8, zorder=1)

@@ -97,9 +97,9 @@ def _comparison(
     records = {(words(record), record["episodes"]): record for record in summary.to_pylist()}
     methods = in_order(name for name, _ in records)
     parts: list[tuple[str, Callable[[Record], str], Callable[[tuple[float, float]], str] | None]] = [
-        ("Mean improvement", lambda r: _with_se(r["improvement"], r["improvement_se"], 1), lambda p: f"{p[0]:g}"),
+        ("Mean improvement", lambda r: with_se(r["improvement"], r["improvement_se"], 1), lambda p: f"{p[0]:g}"),
         ("Median improvement", lambda r: f"{r['median']:.1f}", None),
-        ("Failure rate", lambda r: _with_se(r["failure"], r["failure_se"], 3), lambda p: f"{p[1]:.3f}"),
+        ("Failure rate", lambda r: with_se(r["failure"], r["failure_se"], 3), lambda p: f"{p[1]:.3f}"),
     ]
     lines = []
     for title, ours, theirs in parts:
@@ -140,8 +140,8 @@ def _changes(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
 
 
 def _change(record: Record) -> str:
-    improvement = _with_se(record["improvement"], record["improvement_se"], 1, sign="+")
-    return f"{improvement} / {_with_se(record['failure'], record['failure_se'], 3, sign='+')}"
+    improvement = with_se(record["improvement"], record["improvement_se"], 1, sign="+")
+    return f"{improvement} / {with_se(record['failure'], record['failure_se'], 3, sign='+')}"
 
 
 def _choices(judged: pa.Table, sizes: Sequence[int]) -> list[str]:
@@ -182,15 +182,15 @@ def _against(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
             pages += [
                 f"### {title}",
                 f"{first['cmdps']} CMDPs, {first['experiments']} experiments for each |D|.",
-                *_by_size(records, sizes, "failure rate", _with_interval),
-                *_by_size(records, sizes, "improvement", lambda r: _with_se(r["improvement"], r["improvement_se"], 1)),
+                *by_size(records, sizes, "failure rate", with_interval),
+                *by_size(records, sizes, "improvement", lambda r: with_se(r["improvement"], r["improvement_se"], 1)),
             ]
     if len(kinds) > 1:
         pages += _relative(rows, kinds, sizes)
     return pages
 
 
-def _by_size(
+def by_size(
     records: dict[tuple[str, int | None], Record], sizes: Sequence[int], what: str, cell: Callable[[Record], str]
 ) -> list[str]:
     """A line for each method, a column for each size and one for all of them."""
@@ -222,7 +222,7 @@ def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> lis
         for method in in_order(name for name, _ in records):
             first = records.get((method, few))
             line = [plain_name(method)]
-            line.append(NONE if first is None else _with_se(first["improvement"], first["improvement_se"], 1))
+            line.append(NONE if first is None else with_se(first["improvement"], first["improvement_se"], 1))
             for kind in kinds[1:]:
                 other = records.get((method, kind))
                 line.append(NONE if first is None or other is None else _share(other, first))
@@ -238,14 +238,16 @@ def _share(record: Record, whole: Record) -> str:
     errors = (record["improvement_se"], whole["improvement_se"])
     if unit <= (0.0 if math.isnan(errors[1]) else 2.0 * errors[1]):
         return NONE
-    return _with_se(part / unit, math.hypot(errors[0], part / unit * errors[1]) / unit, 2)
+    return with_se(part / unit, math.hypot(errors[0], part / unit * errors[1]) / unit, 2)
 
 
-def _with_interval(record: Record) -> str:
+def with_interval(record: Record) -> str:
+    """A rate of failure, its interval and the number that it is of."""
     return f"{record['failure']:.3f} [{record['failure_low']:.3f}, {record['failure_high']:.3f}] ({record['failure_n']:.0f})"
 
 
-def _with_se(value: float, error: float, digits: int, *, sign: str = "") -> str:
+def with_se(value: float, error: float, digits: int, *, sign: str = "") -> str:
+    """A value ± its standard error; with the plus sign too if asked."""
     if sign and round(value, digits) == 0:  # of a change, with its sign: none has none
         if round(error, digits) == 0:
             return "0"

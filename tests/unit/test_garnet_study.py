@@ -1,0 +1,61 @@
+"""The study in random worlds: its experiments, tables and figure."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from bettersafe.errors import ParameterError
+from bettersafe.studies.catalogue import make_study
+from bettersafe.studies.figures import write_figures
+from bettersafe.studies.garnet import METHODS, QUALITIES, SIZES, experiment, garnet_study, garnet_tables
+from bettersafe.studies.sweep import read_rows, run_sweep
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("garnet") / "study"
+    run_sweep(make_study("garnet/bopt", worlds=1), place, workers=1)
+    return place
+
+
+def test_experiments_and_tables(folder):
+    rows = read_rows(folder)
+    assert rows.num_rows == len(QUALITIES) * len(SIZES) * len(METHODS)
+    assert set(rows["quality"].to_pylist()) == set(QUALITIES)
+    names = {path.name for path in write_figures(folder)}
+    assert names == {"garnet.png", "garnet.svg", "table.md", "summary.csv"}
+    page = (folder / "figures" / "table.md").read_text(encoding="utf-8")
+    assert "B-OPT" in page
+    assert "1 world for each baseline, δ = 0.1" in page
+    assert page.count("| B-OPT |") == 4  # failures and improvements, for two baselines
+
+
+def test_a_world_is_the_same_whichever_others_are_asked_for():
+    one, two = garnet_study(worlds=1, delta=0.2), garnet_study(worlds=2, delta=0.2)
+    assert set(one.keys) < set(two.keys)
+    job = {**one.jobs[0], "draws": 20}
+    assert experiment(job) == experiment(job)
+    assert experiment(job) != experiment({**job, "cmdp": 5})
+
+
+def test_failures_and_improvements_are_counted_against_the_baseline():
+    rows = [
+        {"cmdp": n, "quality": 0.0, "delta": 0.1, "episodes": 20, "method": "b-opt", "parameter": "",
+         "improvement": 10.0 * n, "failure": n == 3}
+        for n in range(4)
+    ]  # fmt: skip
+    page = garnet_tables(pa.Table.from_pylist(rows), note="This is small.")
+    assert "0.250 [0.006, 0.806] (4)" in page
+    assert "15.0 ± 6.5" in page
+    assert "This is small." in page
+    assert "near-optimal" not in page.split("\n\n", 2)[2]
+
+
+def test_wrong_options():
+    with pytest.raises(ParameterError, match="at least 1 world"):
+        garnet_study(worlds=0)
+    with pytest.raises(ParameterError, match="delta"):
+        garnet_study(delta=1.5)
+    with pytest.raises(ParameterError, match="--cmdps does not belong"):
+        make_study("garnet/bopt", cmdps=3)
