@@ -100,7 +100,7 @@ def gridworld_rows(settings):
     """Rows as the gridworld study's, of policies that nobody made."""
     rng = random.Random(f"{settings['cmdp']} {settings['quality']} {settings['kinds']} {settings['variant']}")
     rows = []
-    for episodes in (10, 50, 500, 2000):
+    for episodes in settings.get("sizes", (10, 50, 500, 2000)):
         for preference in settings["preferences"]:
             for method in settings["methods"]:
                 name, _, parameter = method.partition(" ")

@@ -25,6 +25,8 @@ NAMES = {
     "gridworld/lagrangian": {"lagrangian"},
     "gridworld/scaling": {"scaling"},
     "gridworld/conventions": {"conventions"},
+    "gridworld/bopt": {"mean", "grid", "objectives"},
+    "gridworld/bopt-scaling": {"scaling"},
 }
 
 
@@ -72,6 +74,17 @@ def test_lines_are_the_means_in_the_methods_colours():
             assert height == pytest.approx(sum(of_it) / len(of_it))  # every CMDP has as many rows
     (allowed,) = (one for one in rate.get_lines() if one.get_linestyle() == ":")
     assert set(allowed.get_ydata()) == {0.1}
+
+
+def test_a_study_at_another_delta_says_so():
+    rows = small_rows("gridworld/bopt")
+    rows = rows.set_column(rows.column_names.index("delta"), "delta", pa.array([0.01] * rows.num_rows))
+    figure = draw_study(rows, "gridworld/bopt")["mean"]
+    assert "B-OPT and G-OPT beside the others, δ = 0.01" in " ".join(texts(figure))
+    gain, rate = figure.axes
+    assert [label.get_text() for label in gain.get_xticklabels()] == ["10", "50", "200", "500", "2,000"]
+    (allowed,) = (one for one in rate.get_lines() if one.get_linestyle() == ":")
+    assert set(allowed.get_ydata()) == {0.01}
 
 
 def test_losses_that_would_flatten_the_others_are_cut_and_said():

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bettersafe.bopt import b_opt
 from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
+from bettersafe.gopt import g_opt
 from bettersafe.hcpi import h_opt
 from bettersafe.mdp import expected_return
 from bettersafe.model import estimate_model
+from bettersafe.posterior import gather_outcomes
 from bettersafe.studies import gridworld
 from bettersafe.studies.catalogue import CATALOGUE, find_study, make_study
 from bettersafe.studies.gridworld import PLANS, VARIANTS, experiment, gridworld_study
@@ -50,6 +53,53 @@ def test_h_opt_is_the_librarys(small):
             assert rows[50, text, rule]["improvement"] == pytest.approx(np.array(preference) @ gain, abs=1e-6)
             accepted += found.accepted
     assert accepted
+
+
+def test_b_opt_and_g_opt_are_the_librarys():
+    more = {"methods": ["g-opt 0.1", "b-opt"], "sizes": [50], "preferences": ["1,0", "0,1"], "draws": 60, "delta": 0.05}
+    rows = {(r["method"], r["preference"]): r for r in experiment(job("gridworld/bopt", **more))}
+    assert {r["episodes"] for r in rows.values()} == {50}
+    drawn, optimum, _ = feasible_gridworld(np.random.default_rng([0, 0, 1]))
+    truth, baseline = true_mdp(drawn.world), quality_baseline(optimum.policy, 0.4)
+    rng = np.random.default_rng([0, 0, 1, 4, 50])  # the log of the paper's studies
+    data = sample_episodes(drawn.world, baseline, 50, rng, horizon=HORIZON)
+    split(data, (0.7, 0.3), rng)
+    seed = int(rng.integers(2**32))
+    model = estimate_model(data, delta=0.05, rewards=known_rewards(drawn), error_objectives=1)
+    gains = {}
+    for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0])):
+        known = {"preference": preference, "delta": 0.05, "draws": 60, "seed": seed}
+        policies = {
+            "g-opt": g_opt(model, baseline, preference=preference, epsilon=0.1).policy,
+            "b-opt": b_opt(gather_outcomes(data), model, baseline, with_g_opt=True, **known).improvement.policy,
+        }
+        for method, policy in policies.items():
+            gain = np.array(preference) @ (expected_return(truth, policy) - expected_return(truth, baseline))
+            gains[method, text] = rows[method, text]["improvement"]
+            assert gains[method, text] == pytest.approx(gain, abs=1e-6)
+    assert gains["b-opt", "1,0"] > gains["g-opt", "1,0"] > 0.0
+
+
+def test_only_studies_of_b_opt_take_a_delta():
+    for study_id, plan in PLANS.items():
+        asked = {"cmdps": 2, "delta": 0.01}
+        if not study_id.startswith("gridworld/bopt"):
+            with pytest.raises(ParameterError, match=r"--delta does not belong .* takes --cmdps\. Leave it out"):
+                make_study(study_id, **asked)
+            continue
+        jobs = make_study(study_id, **asked).jobs
+        assert {(one["delta"], one["draws"], tuple(one["sizes"])) for one in jobs} == {(0.01, 1000, plan.sizes)}
+        assert {(one["delta"], one["draws"]) for one in make_study(study_id, cmdps=2).jobs} == {(0.1, 200)}
+    with pytest.raises(ParameterError, match="delta must be a probability"):
+        make_study("gridworld/bopt", delta=0.0)
+
+
+def test_experiments_of_the_papers_studies_are_known_by_the_keys_that_they_had():
+    # a sweep that was begun before there was B-OPT goes on
+    keys = {
+        study_id: gridworld_study(study_id, cmdps=2).keys[0] for study_id in ("gridworld/fixed", "gridworld/scaling")
+    }
+    assert keys == {"gridworld/fixed": "3ac594c00a40f3ff", "gridworld/scaling": "a632c5f7ed3000fd"}
 
 
 def test_rows_say_what_happened(small):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import special, stats
 
 import toys
 from bettersafe.errors import ParameterError, RunError
@@ -14,7 +16,7 @@ from bettersafe.studies.gridworld import PLANS, QUALITIES, gridworld_study
 from bettersafe.studies.published import PUBLISHED
 from bettersafe.studies.published import SIZES as PUBLISHED_SIZES
 from bettersafe.studies.styles import STYLES, plain_name
-from bettersafe.studies.summary import changes, finished_cmdps, summarise, tuned
+from bettersafe.studies.summary import changes, finished_cmdps, summarise, tuned, with_intervals
 from bettersafe.studies.tables import study_tables, summary_table
 
 
@@ -97,6 +99,48 @@ def test_groups_are_kept_apart_and_in_order():
 def test_what_is_not_of_a_study_is_refused(rows, what):
     with pytest.raises(ParameterError, match=what):
         summarise(rows)
+
+
+# ---- intervals for rates of failure
+
+
+def rates(*failures, of):
+    """Rows of CMDPs in which so many experiments failed, of so many."""
+    return table(*(row(c, 1, n < failed) for c, failed in enumerate(failures) for n in range(of)))
+
+
+def interval(rows):
+    (found,) = with_intervals(summarise(rows)).to_pylist()
+    return found["failure_low"], found["failure_high"], found["failure_n"]
+
+
+@pytest.mark.parametrize(
+    ("failures", "of", "k", "n"),
+    [
+        ((1, 0) * 10, 2, 10, 40),  # spread more evenly than by chance: as many as there are experiments
+        ((2, 0, 0, 0) * 3, 2, 3, 12),  # all or nothing: as many as there are CMDPs
+        ((0,) * 30, 12, 0, 30),  # nothing failed: nobody knows how alike they are
+        ((3,) * 5, 3, 5, 5),
+        ((1,), 4, None, 1),  # one CMDP
+    ],
+)
+def test_intervals_are_those_of_clopper_and_pearson(failures, of, k, n):
+    low, high, worth = interval(rates(*failures, of=of))
+    assert worth == n
+    if k is not None:
+        exact = stats.binomtest(k, n).proportion_ci(0.95, method="exact")
+        assert (low, high) == pytest.approx((exact.low, exact.high))
+
+
+def test_alike_experiments_count_for_fewer_than_they_are():
+    # rates 1/2, 1/4, 0 … of 8 CMDPs: mean 3/32, Σ(m − f)² = 5/16 − 8 (3/32)² = 31/128, se² = 31/128/7/8
+    f, squared_error = 3 / 32, 31 / 128 / 7 / 8
+    n = f * (1 - f) / squared_error * (2.03951 / 2.36462) ** 2  # t tables: 31 and 7 degrees of freedom
+    low, high, worth = interval(rates(2, 1, 0, 0, 0, 0, 0, 0, of=4))
+    assert 8 < worth < 32
+    assert worth == pytest.approx(n, rel=1e-4)
+    assert special.betainc(f * worth, worth - f * worth + 1, low) == pytest.approx(0.025)
+    assert special.betaincc(f * worth + 1, worth - f * worth, high) == pytest.approx(0.025)
 
 
 # ---- tuning
@@ -250,6 +294,39 @@ def test_tables_without_published_values():
         study_tables(table(row(0, 1)), "gridworld/fxed")
 
 
+def test_b_opt_stands_against_the_others_with_intervals():
+    rows = [
+        row(c, 10 + 4 * c, c == 0 and size == 50, episodes=size, quality=quality, method=method, parameter=parameter)
+        for c in (0, 1)
+        for size in (10, 50)
+        for quality in (0.1, 0.9)
+        for method, parameter in (("b-opt", ""), ("g-opt", "0.1"))
+    ]
+    page = study_tables(table(*rows), "gridworld/bopt").partition("## B-OPT against the others")[2]
+    assert "δ = 0.1." in page
+    parts = page.split("### ")[1:]
+    assert [part.splitlines()[0] for part in parts] == ["all ρ", "ρ = 0.1", "ρ = 0.9"]
+    assert [part.splitlines()[2] for part in parts] == [f"2 CMDPs, {n} experiments for each |D|." for n in (4, 2, 2)]
+    for part in parts:
+        failure, improvement = (line.strip("| ").split(" | ") for line in part.splitlines() if "| B-OPT |" in line)
+        # of 2 CMDPs: none failed at 10, one at 50, and of all sizes one of them in half of its experiments
+        assert failure[1:] == ["0.000 [0.000, 0.842] (2)", "0.500 [0.013, 0.987] (2)", *["–"] * 3, failure[6]]
+        assert failure[6].startswith("0.250 [0.000, ")
+        assert improvement[1:] == ["12.0 ± 2.0", "12.0 ± 2.0", *["–"] * 3, "12.0 ± 2.0"]
+
+
+def test_improvement_with_many_objectives_is_a_share_of_that_with_few():
+    rows = table(
+        row(0, 10), row(1, 14), row(0, 5, kinds=16), row(1, 7, kinds=16), row(0, -1, kinds=64), row(1, -1, kinds=64),
+        *(row(c, gain, kinds=kinds, method="b-opt", parameter="") for kinds in (1, 16) for c, gain in ((0, -1), (1, 5))),
+    )  # fmt: skip
+    page = study_tables(rows, "gridworld/bopt-scaling").partition("## Improvement relative to d = 2")[2]
+    assert page.count("| method | d = 2 | d = 17 | d = 65 |") == 2  # |D| = 10 and all
+    # 6/12 with error √(1² + (2/2)²)/12, and −1/12 with √(0² + (2/12)²)/12; B-OPT's 2 ± 3 is no measure for anything
+    assert page.count("| S-OPT ε = 0.1 | 12.0 ± 2.0 | 0.50 ± 0.12 | −0.08 ± 0.01 |") == 2
+    assert page.count("| B-OPT | 2.0 ± 3.0 | – | – |") == 2
+
+
 def test_a_change_of_nothing_is_said_shortly():
     rows = table(*(row(c, 10 * c, variant=v) for c in (0, 1) for v in ("as in the reproduction", "up to 100 rounds")))
     assert "| S-OPT ε = 0.1 | 0 / 0 | – | – | – |" in study_tables(rows, "gridworld/conventions")
@@ -293,6 +370,8 @@ def test_methods_have_plain_names_and_looks_of_their_own():
         "h-opt sequential cwpdis": "H-OPT (valid rule, CWPDIS)",
         "h-opt published tuned": "H-OPT (published code, tuned)",
         "lagrangian 0.01": "Lagrangian η = 0.01",
+        "g-opt 1.0": "G-OPT ε = 1.0",
+        "b-opt": "B-OPT",
     }
     assert {words: plain_name(words) for words in names} == names
     for plan in PLANS.values():
@@ -301,3 +380,34 @@ def test_methods_have_plain_names_and_looks_of_their_own():
         assert plan is PLANS["gridworld/tuned"] or len(drawn) == len(plan.methods)
     with pytest.raises(AttributeError):
         replace(STYLES["linearized"]).colour = "red"
+
+
+SIGHT = {
+    "normal": np.eye(3),
+    # what is left of linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
+    "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deuteranopia": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "tritanopia": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
+}
+
+
+def seen(colour, sight):
+    """CIELAB of a colour as it is seen."""
+    part = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255.0
+    linear = np.clip(
+        np.array(sight) @ np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4), 0.0, 1.0
+    )
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
+    f = xyz / np.array([0.9505, 1.0, 1.089])
+    f = np.where(f > 0.008856, np.cbrt(f), 7.787 * f + 16.0 / 116.0)
+    return np.array([116.0 * f[1] - 16.0, 500.0 * (f[0] - f[1]), 200.0 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_b_opt_and_g_opt_are_told_apart_by_everybody(sight):
+    for plan in PLANS.values():
+        if plan.has_b_opt:
+            looks = {method: seen(STYLES[method].colour, SIGHT[sight]) for method in plan.methods}
+            for ours in ("b-opt", "g-opt 0.1", "g-opt 1.0"):
+                nearest = min(np.linalg.norm(looks[ours] - look) for method, look in looks.items() if method != ours)
+                assert nearest > 15.0  # 2.3 is just noticeable

@@ -294,7 +294,7 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
             for n, record in enumerate(here):
                 style = STYLES[words(record)]
                 axes.plot(
-                    x[n], y[n], style.marker, markersize=7, color=shade(style.colour, record["episodes"]),
+                    x[n], y[n], style.marker, markersize=7 * min(style.scale, 1.3), color=shade(style.colour, record["episodes"]),
                     markeredgecolor=style.colour, markeredgewidth=0.8, zorder=3, clip_on=False,
                 )  # fmt: skip
     return figure

@@ -47,7 +47,7 @@ def new_figure(frame: Frame, *, with_lines: bool = True, extra: Sequence[Any] = 
         for method in family:
             style = STYLES[method]
             handles.append(
-                Line2D([], [], color=style.colour, marker=style.marker, markersize=6, linewidth=1.5,
+                Line2D([], [], color=style.colour, marker=style.marker, markersize=6 * style.scale, linewidth=1.5,
                        linestyle=style.line if with_lines else "none", label=plain_name(method))
             )  # fmt: skip
         handles += [Line2D([], [], color="none", label=" ")] * (rows - len(family))
@@ -94,7 +94,7 @@ def draw_lines(
         axes.errorbar(
             [aside * r["episodes"] for r in found], [r[name] for r in found],
             yerr=np.concatenate([bar(r[f"{name}_se"]) for r in found], axis=1),
-            color=style.colour, marker=style.marker, linestyle=style.line, markersize=size, linewidth=1.4,
+            color=style.colour, marker=style.marker, linestyle=style.line, markersize=size * style.scale, linewidth=1.4,
             elinewidth=1.0, capsize=2.0, markeredgecolor="white", markeredgewidth=0.5,
         )  # fmt: skip
     ticks = sorted({*sizes, *(record["episodes"] for record in records)})

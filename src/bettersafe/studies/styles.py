@@ -14,11 +14,12 @@ RULES = {"published": "published code", "paper": "paper's rule", "sequential": "
 
 @dataclass(frozen=True)
 class Style:
-    """Colour, marker and line of a method, in Matplotlib's words."""
+    """Colour, marker and line of a method, in Matplotlib's words; a thin marker is drawn larger."""
 
     colour: str
     marker: str
     line: Literal["-", "--", "-."] = "-"
+    scale: float = 1.0
 
 
 STYLES: dict[str, Style] = {
@@ -41,7 +42,7 @@ STYLES: dict[str, Style] = {
     "lagrangian 1.0": Style("#7A3500", "p", "-."),
     "g-opt 0.1": Style("#8A8A8A", "d", "-."),
     "g-opt 1.0": Style("#000000", "P", "-."),
-    "b-opt": Style("#CC0000", "*"),
+    "b-opt": Style("#CC0000", "*", scale=1.8),
 }
 """By method in words, in the order of legends."""
 
