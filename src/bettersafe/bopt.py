@@ -64,12 +64,12 @@ class Candidate:
         interval: Its central interval at level 1 − δ, shape [2, d].
         p_safe: P(no objective loses more than ζ | D) under the neutral prior.
         p_objective: The same of each objective alone, shape [d].
-        p_pessimistic: P(objective k does not lose | D) under the prior that is pessimistic for k, shape [d]; NaN where it had
-            failed before that was asked.
+        p_pessimistic: P(objective k does not lose | D) under the prior that is pessimistic for k, shape [d]; NaN where that was not
+            asked: it had failed before, or a better one had passed.
         error: Monte-Carlo standard error of ``p_safe``.
         draws: Processes that it was judged in: M; fewer where it could not pass any more (its numbers are then of those, and a
             little too dark); 0 where the linearised form found it hopeless, and its numbers are of that.
-        passed: Whether it passes.
+        passed: Whether it was found to pass.
     """
 
     name: str
@@ -184,8 +184,8 @@ def b_opt(
         epsilons: ε of the S-OPT candidates.
         with_g_opt: Whether G-OPT's policies are candidates too (not where discounts differ: it has one occupancy for all objectives).
         mixes: The baseline's shares in mixtures with Adv-Linearized.
-        screen: Leave candidates out of the draws that the linearised form finds hopeless, and those that have failed too often to
-            pass. It changes how closely the others are looked at; a candidate that would pass is left out only if the linearised form
+        screen: Leave candidates out of the draws that the linearised form finds hopeless, those that have failed too often to pass,
+            and of the pessimistic priors those that are not better than one that passes. It changes how closely the others are looked at; a candidate that would pass is left out only if the linearised form
             misjudges its risk by a factor of `SCREEN`.
         progress: Called after every round of a candidate's policy iteration.
     """
@@ -207,7 +207,7 @@ def b_opt(
         "model": model, "delta": delta, "zeta": zeta, "draws": draws, "seed": seed, "neutral": neutral, "pessimism": pessimism,
     }  # fmt: skip
     names, tables = [name for name, _ in made], [policy for _, policy in made]
-    judged = judge(tables, outcomes, base, screen=screen, names=names, **asked)
+    judged = judge(tables, outcomes, base, screen=screen, best_by=weights if screen else None, names=names, **asked)
     if judged.candidates and not any(candidate.passed for candidate in judged.candidates):
         # what stands in the way is the answer then, and deserves all draws
         nearest = next(i for i, candidate in enumerate(judged.candidates) if candidate is judged.deciding)
@@ -285,9 +285,14 @@ def judge(
     pessimism: float = 1.0,
     scale_concentration: float = 1.0,
     screen: bool = False,
+    best_by: Floats | None = None,
     names: Sequence[str] | None = None,
 ) -> BOpt:
-    """What the posterior says of given policies; `BOpt` with nothing chosen. The arguments are those of `b_opt`."""
+    """What the posterior says of given policies; `BOpt` with nothing chosen. The arguments are those of `b_opt`.
+
+    With ``best_by`` (weights [d] of gains) all that is asked is which policy is the best of those that pass: the pessimistic priors
+    are asked about one policy after the other, the best by posterior mean first, until one passes.
+    """
     check_probability("delta", delta)
     if draws < 1 or delta * (draws + 1) < 1.0:
         raise ParameterError(
@@ -331,13 +336,22 @@ def judge(
                 gains[i] = np.concatenate([gains[i], drawn[:, place]])
         if screen:
             going = [i for i in going if np.count_nonzero(np.any(gains[i] < -loss, axis=1)) <= allowed]
-    for k, prior in enumerate(darker):
-        if going:
-            drawn = drawn_gains(prior, tables[going], baseline, draws=draws, seed=seed, stream=k + 1, objectives=[k])
-            for place, i in enumerate(going):
-                dark[i][k] = np.mean(drawn[:, place, 0] >= -loss[k])
-        if screen:
-            going = [i for i in going if draws * np.nansum(1.0 - dark[i]) <= allowed]
+    ranked = [going]
+    if best_by is not None:
+        ranked = [[i] for i in sorted(going, key=lambda i: -float(best_by @ gains[i].mean(axis=0)))]
+    for group in ranked:
+        going = group
+        for k, prior in enumerate(darker):
+            if going:
+                drawn = drawn_gains(
+                    prior, tables[going], baseline, draws=draws, seed=seed, stream=k + 1, objectives=[k]
+                )
+                for place, i in enumerate(going):
+                    dark[i][k] = np.mean(drawn[:, place, 0] >= -loss[k])
+            if screen:
+                going = [i for i in going if draws * np.nansum(1.0 - dark[i]) <= allowed]
+        if any(draws * np.sum(1.0 - dark[i]) <= allowed for i in going):
+            break
     for i in closely:
         ok = gains[i] >= -loss  # [draws, d]
         p_safe = float(np.mean(np.all(ok, axis=1)))
@@ -420,9 +434,11 @@ def sensitivity(
 
 
 def _looks(draws: int, screen: bool) -> list[tuple[int, int]]:
-    """First draw and number of draws of every look at the candidates that are still in."""
-    early = min(FIRST_LOOK, draws) if screen else draws
-    return [(0, early), (early, draws - early)] if early < draws else [(0, draws)]
+    """First draw and number of draws of every look at the candidates that are still in; each up to four times as many as before."""
+    ends = [draws]
+    while screen and ends[0] > FIRST_LOOK:
+        ends.insert(0, max(FIRST_LOOK, ends[0] // 4))
+    return [(first, end - first) for first, end in zip([0, *ends], ends, strict=False)]
 
 
 def _linearised(

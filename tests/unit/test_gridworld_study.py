@@ -88,7 +88,7 @@ def test_only_studies_of_b_opt_take_a_delta():
                 make_study(study_id, **asked)
             continue
         jobs = make_study(study_id, **asked).jobs
-        assert {(one["delta"], one["draws"], tuple(one["sizes"])) for one in jobs} == {(0.01, 1000, plan.sizes)}
+        assert {(one["delta"], one["draws"], tuple(one["sizes"])) for one in jobs} == {(0.01, 200, plan.sizes)}
         assert {(one["delta"], one["draws"]) for one in make_study(study_id, cmdps=2).jobs} == {(0.1, 200)}
     with pytest.raises(ParameterError, match="delta must be a probability"):
         make_study("gridworld/bopt", delta=0.0)

@@ -53,7 +53,7 @@ QUALITIES = (0.1, 0.4, 0.7, 0.9)
 SIZES = (10, 50, 500, 2000)
 PREFERENCES = ("1,0", "0,1", "1,1")
 SAFETY_SHARE = 0.3
-LEAST_FAILURES = 10
+LEAST_FAILURES = 2
 """Draws of B-OPT in which a policy of risk δ fails, on average, at least: with fewer the test is coarse, and passes little."""
 
 TOL = 1e-6
