@@ -205,7 +205,7 @@ def improve(
         str | None,
         _goal(
             "METHOD",
-            "s-opt (budget, and protection of every objective in every state), auto or b-opt (the best of many candidates that the posterior trusts), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only) or linearized (neither). (default: s-opt)",
+            "b-opt (the best of many candidates that the posterior trusts), s-opt (budget, and protection of every objective in every state), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only), linearized (neither), or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
         ),
     ] = None,
     epsilon: Annotated[
@@ -266,12 +266,13 @@ def improve(
     force: Annotated[bool, typer.Option("--force", help="Replace the run that is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Improve on the baseline along your preference, losing on no objective in the estimated model.
+    """Improve on the baseline along your preference, losing on no objective.
 
     Example: [bold]bettersafe improve visits.csv -o RUN --objective survival --objective pain=0 --lower-is-better pain[/bold]
 
-    Weight 0 protects an objective without pursuing it. With [bold]--hold-out 0.3[/bold] (or h-opt) the policy is tested on
-    episodes that it was not made from. Exit code 3 means: keep the baseline.
+    Weight 0 protects an objective without pursuing it. Many policies are made from the log, and of those that lose on no
+    objective with probability 1 - delta, given the log, the best is taken. With [bold]--hold-out 0.3[/bold] (or h-opt) the policy is
+    tested on episodes that it was not made from instead. Exit code 3 means: keep the baseline.
     """
     from bettersafe import printing
     from bettersafe.pipeline import run_task

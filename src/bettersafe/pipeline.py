@@ -135,7 +135,7 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
     if task.share > 0.0:
         return _run_held_out(task, progress)
-    if task.method == "b-opt":
+    if task.resolved_method == "b-opt":
         return _run_posterior(task, progress)
     counts = task_counts(task)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
@@ -180,7 +180,7 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate: Certificate | None = None
     status: dict[str, Any] = {}
-    if task.method == "h-opt":
+    if task.resolved_method == "h-opt":
         preference = np.array([objective.weight for objective in counts.objectives])
         found = h_opt(
             train,
@@ -362,18 +362,18 @@ def _improve(
     progress: improve.Progress | None,
 ) -> improve.Improvement:
     preference = np.array([objective.weight for objective in objectives])
-    if task.method in ("s-opt", "soft-spibb"):
-        within_budget = improve.s_opt if task.method == "s-opt" else improve.soft_spibb
+    if task.resolved_method in ("s-opt", "soft-spibb"):
+        within_budget = improve.s_opt if task.resolved_method == "s-opt" else improve.soft_spibb
         return within_budget(
-            model, baseline, preference=preference, epsilon=task.epsilon, engine=task.engine, progress=progress
+            model, baseline, preference=preference, epsilon=task.budget, engine=task.engine, progress=progress
         )
-    if task.method == "g-opt":
+    if task.resolved_method == "g-opt":
         # who wants HiGHS alone gets the one large program, who wants the kernel the many small ones
         how: dict[lp.Engine, gopt.Engine] = {"auto": "auto", "native": "multipliers", "highs": "lp"}
         return gopt.g_opt(
-            model, baseline, preference=preference, epsilon=task.epsilon, engine=how[task.engine], progress=progress
+            model, baseline, preference=preference, epsilon=task.budget, engine=how[task.engine], progress=progress
         )
-    verb = improve.adv_linearized if task.method == "adv-linearized" else improve.linearized
+    verb = improve.adv_linearized if task.resolved_method == "adv-linearized" else improve.linearized
     return verb(model, baseline, preference=preference, engine=task.engine, progress=progress)
 
 
@@ -392,9 +392,8 @@ def _run(
     rows: list[dict[str, Any]] | None = None,
     status: dict[str, Any] | None = None,
 ) -> Run:
-    settings = dataclasses.asdict(task)
-    if not np.isfinite(task.epsilon):
-        settings["epsilon"] = "inf"
+    settings = {**dataclasses.asdict(task), "method": task.resolved_method}
+    settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
     data = {
         "path": task.data,
         "sha256": data_digest(task.data),

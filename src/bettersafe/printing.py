@@ -147,8 +147,9 @@ def print_run(run: Run, changes: int) -> None:
             word,
         )
     console.print(table)
+    budget = f" epsilon {info['epsilon']}," if info["method"] in ("s-opt", "g-opt", "soft-spibb") else ""
     console.print(
-        f"{info['method']}, epsilon {info['epsilon']}, delta {info['delta']}, error function {info['error_kind']}; baseline"
+        f"{info['method']},{budget} delta {info['delta']}, error function {info['error_kind']}; baseline"
         f" {info['baseline_source']}; {_count(info['rounds'], 'round')}, optimality gap {float(info['gap']):.1e}, engine {info['engine']}.",
         style="dim",
         highlight=False,

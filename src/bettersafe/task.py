@@ -1,10 +1,8 @@
 """A task: where the data is, what is wanted, and how careful to be. A TOML file or command-line options say the same.
 
 data = "visits.parquet"            # file or glob, relative to the task file
-method = "s-opt"                   # s-opt | auto (b-opt) | g-opt | h-opt | soft-spibb | adv-linearized | linearized
-epsilon = 0.1
+method = "auto"                    # auto | b-opt | s-opt | g-opt | h-opt | soft-spibb | adv-linearized | linearized
 delta = 0.1
-hold_out = 0.3                     # share of episodes that the policy is tested on
 baseline = "estimate"              # or a policy file; left out: the logged column if there is one, else estimate
 
 [columns]                          # only those whose names differ
@@ -30,7 +28,7 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bettersafe import improve, lp
 from bettersafe.bounds import BOUNDS, Bound
@@ -40,6 +38,9 @@ from bettersafe.evaluate import ESTIMATORS, Estimator
 from bettersafe.hcpi import SELECTIONS, Selection
 from bettersafe.model import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
 from bettersafe.safety import COMPARISONS, LEVELS, Comparison, Levels
+
+BUDGET = 0.1
+"""ε, if not said otherwise."""
 
 H_OPT_SHARE = 0.3
 """Share of episodes that H-OPT tests on, if not said otherwise: the published one."""
@@ -72,8 +73,9 @@ class Task:
         columns: Which column is which.
         derived: Objectives made from the counts.
         baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
-        method: "s-opt", "b-opt" (also called "auto"), "g-opt", "h-opt", "soft-spibb", "adv-linearized" or "linearized".
-        epsilon: Budget of S-OPT, G-OPT and Soft-SPIBB.
+        method: "b-opt", "s-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized", or "auto": B-OPT, unless a budget,
+            thresholds or a part to hold out are given, which are S-OPT's.
+        epsilon: Budget of S-OPT, G-OPT and Soft-SPIBB; None is `BUDGET`.
         delta: Risk: in the error function, and of accepting a policy that is worse on some objective.
         error_kind: "q" or "l1".
         support: For "l1": the most successors a pair can have, if known.
@@ -96,8 +98,8 @@ class Task:
     columns: Columns = dataclasses.field(default_factory=Columns)
     derived: tuple[Rare, ...] = ()
     baseline: str = ""
-    method: improve.Method = "s-opt"
-    epsilon: float = 0.1
+    method: improve.Method | Literal["auto"] = "auto"
+    epsilon: float | None = None
     delta: float = 0.1
     error_kind: ErrorKind = "q"
     support: int | None = None
@@ -115,8 +117,6 @@ class Task:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if str(self.method) == "auto":
-            object.__setattr__(self, "method", "b-opt")
         check_choice("method", self.method, ("auto", *improve.METHODS))
         check_choice("estimator", self.estimator, [e for e in ESTIMATORS if e != "model"])
         check_choice("bound", self.bound, BOUNDS)
@@ -136,13 +136,25 @@ class Task:
             )
         if self.method == "b-opt" and self.hold_out:
             raise ParameterError("b-opt uses all the data: hold nothing out, or test its policy later with `certify`.")
-        check_epsilon(self.epsilon)
+        check_epsilon(self.budget)
         check_probability("delta", self.delta)
         check_choice("error_kind", self.error_kind, ERROR_KINDS)
         check_choice("unseen", self.unseen, UNSEEN_RULES)
         check_choice("engine", self.engine, lp.ENGINES)
         if self.support is not None and self.error_kind != "l1":
             raise ParameterError('support is a setting of the error function "l1" alone.')
+
+    @property
+    def resolved_method(self) -> improve.Method:
+        """The method, "auto" resolved."""
+        if self.method != "auto":
+            return self.method
+        return "s-opt" if self.epsilon is not None or self.threshold or self.hold_out else "b-opt"
+
+    @property
+    def budget(self) -> float:
+        """ε, or what it is if not said."""
+        return BUDGET if self.epsilon is None else self.epsilon
 
     @property
     def share(self) -> float:

@@ -132,14 +132,14 @@ def test_the_same_input_gives_the_same_bytes(log, tmp_path):
 def test_engines_and_methods(log, tmp_path):
     returns = {}
     for name, options in {
-        "native": ("--engine", "native"),
-        "highs": ("--engine", "highs"),
+        "native": ("--method", "s-opt", "--engine", "native"),
+        "highs": ("--method", "s-opt", "--engine", "highs"),
         "global": ("--method", "g-opt", "--engine", "native"),
         "program": ("--method", "g-opt", "--engine", "highs"),
         "soft": ("--method", "soft-spibb"),
         "adv": ("--method", "adv-linearized"),
         "lin": ("--method", "linearized"),
-        "l1": ("--error-kind", "l1", "--support", 2),
+        "l1": ("--method", "s-opt", "--error-kind", "l1", "--support", 2),
     }.items():
         document = json.loads(run("improve", log, "-o", tmp_path / name, *COLUMNS, *GOALS, *options, "--json")[0])
         returns[name] = document["objectives"][0]["policy_return"]

@@ -213,6 +213,6 @@ def test_derived_objectives_and_thresholds(files):
     assert asked.certificate.verdict.startswith("No solution found")
     with pytest.raises(ParameterError, match="no such objective"):
         run_task(dataclasses.replace(task, zeta={"gian": 1.0}))
-    auto = run_task(dataclasses.replace(task, method="auto", draws=40))
+    auto = run_task(dataclasses.replace(task, method="auto", epsilon=None, draws=40))
     assert auto.certificate.evidence == "posterior"
     assert auto.info["method"] == "b-opt"
