@@ -14,7 +14,7 @@ import synthetic_mimic
 from bettersafe.discretize import assign_states
 from bettersafe.envs.icu_sepsis import icu_sepsis
 from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.studies.mimic import FEATURES, TABLE_COLUMNS, action_labels, load_mimic, prepare_mimic
+from bettersafe.studies.mimic import FEATURES, TABLE_COLUMNS, action_labels, draw_parts, load_mimic, prepare_mimic
 
 SMALL = {"k": 6, "quick": True}
 # The published list of 52, and which of them are left out.
@@ -163,9 +163,7 @@ def test_the_split_is_by_stay_and_rounds_as_published(cohort):
 
 
 def test_sizes_of_the_papers_split():
-    from bettersafe.studies.mimic import _split
-
-    chosen = _split(20_954, np.array([0.7, 0.1, 0.2]), np.random.default_rng(0))
+    chosen = draw_parts(20_954, np.array([0.7, 0.1, 0.2]), np.random.default_rng(0))
     assert [int(part.sum()) for part in chosen.values()] == [14_667, 2_095, 4_192]
     assert np.all(sum(part.astype(int) for part in chosen.values()) == 1)
 

@@ -11,7 +11,7 @@ import pytest
 
 import synthetic_mimic
 from bettersafe.errors import ParameterError
-from bettersafe.studies import drawing, figures
+from bettersafe.studies import drawing, figures, sepsis
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
 from bettersafe.studies.mimic import prepare_mimic
@@ -259,6 +259,16 @@ def test_route_a_in_small(tmp_path):
     for column in ("true_survival", "true_rare", "dr_survival", "wdr_rare"):
         assert still[column] == pytest.approx(clinician[column], abs=1e-8)
     assert clinician["true_survival"] == pytest.approx(51.98, abs=3.0)  # the simulator's clinicians
+
+
+@pytest.mark.parametrize("study_id", ["sepsis/icu", "sepsis/icu-published"])
+def test_route_a_splits_a_cohort_of_the_papers_size_as_published(monkeypatch, study_id):
+    found = {}
+    monkeypatch.setattr(sepsis, "compare", lambda train, valid, test, **_: found.update(parts=(train, valid, test)) or [])
+    icu_experiment(sepsis_study(study_id, seeds=1).jobs[0])
+    assert [part.n_episodes for part in found["parts"]] == [14_667, 2_095, 4_192]
+    patients = np.concatenate([part.episode_labels for part in found["parts"]])
+    assert np.unique(patients).size == 20_954
 
 
 def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatch):

@@ -174,7 +174,7 @@ def prepare_mimic(
         iv, iv_cuts = _dose_bins(blocks.iv[order], CLINICAL_CUTS if iv_bins == "clinical" else None, "input_4hourly")
 
         episodes, starts = np.unique(stay, return_index=True)
-        chosen = _split(episodes.size, shares, np.random.default_rng(seed))
+        chosen = draw_parts(episodes.size, shares, np.random.default_rng(seed))
         ptr = np.append(starts, stay.size)
         rows = {name: np.repeat(part, np.diff(ptr)) for name, part in chosen.items()}
         training = features[rows["train"]]
@@ -396,8 +396,11 @@ def _dose_bins(dose: Floats, cuts: tuple[float, ...] | None, name: str) -> tuple
     return np.where(given, 1 + np.searchsorted(cuts, dose, side="right"), 0).astype(np.int64), list(cuts)
 
 
-def _split(n: int, shares: Floats, rng: np.random.Generator) -> dict[str, Any]:
-    """Which of n stays are in each part, bool [n]; the first parts are rounded down, the last takes the rest."""
+def draw_parts(n: int, shares: Floats, rng: np.random.Generator) -> dict[str, Any]:
+    """Which of n stays are in each part, bool [n]; the first parts are rounded down, the last takes the rest.
+
+    Of the paper's 20,954 stays 14,667 train, 2,095 validate and 4,192 test.
+    """
     sizes = np.floor(shares[:-1] * n + 1e-9).astype(np.int64)  # 0.29 · 100 is a hair less than 29
     parts = np.split(rng.permutation(n), np.cumsum(sizes))
     for name, part in zip(PARTS, parts, strict=True):

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from bettersafe import improve
 from bettersafe.bounds import lower_bound
 from bettersafe.counts import Counts, count, with_rare, with_rare_rows
-from bettersafe.data import Dataset, split, take_episodes
+from bettersafe.data import Dataset, take_episodes
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_choice
@@ -38,7 +38,7 @@ from bettersafe.hcpi import MIXES, choose_candidate
 from bettersafe.mdp import MDP, expected_return
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.safety import SafetyTest
-from bettersafe.studies.mimic import load_mimic
+from bettersafe.studies.mimic import draw_parts, load_mimic
 from bettersafe.studies.sweep import Study
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def sepsis_study(
         raise ParameterError(f"a cohort needs at least {FEWEST} patients for three parts; got {patients}.")
     return Study(
         id=study_id,
-        version=1,
+        version=2,  # from 2 on parts are rounded as published: 14,667 / 2,095 / 4,192
         jobs=tuple({"repetition": i, "seed": seed, "patients": patients, **settings} for i in range(n)),
         work="bettersafe.studies.sepsis:icu_experiment",
     )
@@ -138,7 +138,9 @@ def icu_experiment(settings: dict[str, Any]) -> list[Row]:
     drawn = [seed, 0] if settings["cohort"] == "fixed" else [seed, 1, repetition]
     world, clinicians = icu_sepsis(), clinician_policy()
     cohort = sample_episodes(world, clinicians, settings["patients"], np.random.default_rng(drawn))
-    parts = split(replace(cohort, baseline_prob=None), SHARES, np.random.default_rng([seed, 2, repetition]))
+    chosen = draw_parts(cohort.n_episodes, np.array(SHARES), np.random.default_rng([seed, 2, repetition]))
+    logged = replace(cohort, baseline_prob=None)
+    parts = (take_episodes(logged, np.flatnonzero(part)) for part in chosen.values())
     known = clinicians if settings["baseline"] == "known" else None
     mdp = true_mdp(world)
 
