@@ -14,7 +14,7 @@ from bettersafe.errors import ParameterError
 from bettersafe.studies import drawing, figures, sepsis
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
-from bettersafe.studies.mimic import prepare_mimic
+from bettersafe.studies.mimic import prepare_splits
 from bettersafe.studies.published_sepsis import VALUES
 from bettersafe.studies.sepsis import DELTAS, EPSILONS, PREFERENCES, icu_experiment, mimic_study, sepsis_study
 from bettersafe.studies.sepsis_figures import draw_sepsis
@@ -23,6 +23,7 @@ from bettersafe.studies.sepsis_summary import (
     by_key,
     errors_by_ess,
     false_comfort,
+    key,
     knows_truth,
     summarise_sepsis,
     with_chosen,
@@ -226,12 +227,12 @@ def test_options_belong_to_their_studies():
     for study_id, options, match in (
         ("sepsis/icu", {"cmdps": 3}, "--cmdps does not belong to the study sepsis/icu, which takes --seeds"),
         ("gridworld/fixed", {"patients": 9}, "--patients does not belong .* takes --cmdps. Leave it out"),
-        ("sepsis/mimic", {}, "needs --data, the folder that 'bettersafe sepsis prepare' wrote"),
-        ("sepsis/mimic", {"data": ".", "cohort": "fixed"}, "--cohort does not belong"),
+        ("sepsis/mimic", {}, "needs --data, a folder that 'bettersafe sepsis prepare' wrote"),
+        ("sepsis/mimic", {"data": ["."], "cohort": "fixed"}, "--cohort does not belong"),
         ("sepsis/icu", {"unseen": "deth"}, "unseen must be one of death, end, baseline.*'death'"),
         ("sepsis/icu", {"patients": 5}, "at least 100 patients"),
         ("sepsis/icu", {"seeds": 0}, "at least 1 seed"),
-        ("sepsis/mimic", {"data": ".", "seeds": 2}, "one split"),
+        ("sepsis/mimic", {"data": ["."], "seed": 2}, "draws nothing; .* `sepsis prepare --seed 2`"),
     ):
         with pytest.raises(ParameterError, match=match):
             make_study(study_id, **options)
@@ -264,7 +265,9 @@ def test_route_a_in_small(tmp_path):
 @pytest.mark.parametrize("study_id", ["sepsis/icu", "sepsis/icu-published"])
 def test_route_a_splits_a_cohort_of_the_papers_size_as_published(monkeypatch, study_id):
     found = {}
-    monkeypatch.setattr(sepsis, "compare", lambda train, valid, test, **_: found.update(parts=(train, valid, test)) or [])
+    monkeypatch.setattr(
+        sepsis, "compare", lambda train, valid, test, **_: found.update(parts=(train, valid, test)) or []
+    )
     icu_experiment(sepsis_study(study_id, seeds=1).jobs[0])
     assert [part.n_episodes for part in found["parts"]] == [14_667, 2_095, 4_192]
     patients = np.concatenate([part.episode_labels for part in found["parts"]])
@@ -292,15 +295,30 @@ def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatc
 
 def test_route_b_in_small(tmp_path):
     stays, blocks = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(300, seed=3))
-    prepare_mimic(stays, blocks, tmp_path / "prepared", k=12, quick=True)
-    run_sweep(mimic_study(str(tmp_path / "prepared")), tmp_path / "study", workers=1)
+    prepare_splits(stays, blocks, tmp_path / "prepared", splits=2, seed=5, k=12, quick=True)
+    study = mimic_study([tmp_path / "prepared"])
+    assert [(job["repetition"], job["seed"]) for job in study.jobs] == [(0, 5), (1, 6)]
+    run_sweep(study, tmp_path / "study", workers=1)
     written = {path.name for path in write_figures(tmp_path / "study")}
     assert written == {"doses.png", "doses.svg", "table.md", "summary.csv"}
     page = (tmp_path / "study" / "figures" / "table.md").read_text(encoding="utf-8")
     assert "worse in truth" not in page
-    records = by_key(summarise_sepsis(read_rows(tmp_path / "study")))
+    assert "2 seeds; ±" in page
+    rows = read_rows(tmp_path / "study")
+    values = [r["dr_survival"] for r in rows.to_pylist() if key(r) == CLINICIAN and r["rare_below"] == 10]
+    assert len(set(values)) == 2
+    assert cells(page, "Table 1", ["–", "Clinician (π_b)"])[2] == (
+        f"{sum(values) / 2:.2f} ± {abs(values[0] - values[1]) / math.sqrt(2):.2f}"
+    )
+    records = by_key(summarise_sepsis(rows))
     doses = sum(value for name, value in records[CLINICIAN].items() if name.startswith("dose") and name[-1].isdigit())
     assert doses == pytest.approx(1.0)
+    assert mimic_study([tmp_path / "prepared"], seeds=1).jobs == study.jobs[:1]
+    with pytest.raises(ParameterError, match="seeds must be from 1 to 2, the number of prepared splits; got 3"):
+        mimic_study([tmp_path / "prepared"], seeds=3)
+    prepare_splits(stays, blocks, tmp_path / "prepared", splits=1, seed=5, k=11, quick=True, force=True)
+    anew = mimic_study([tmp_path / "prepared" / "split-00"])
+    assert anew.keys[0] not in study.keys  # what was prepared anew is not taken for what was done
 
 
 # λ, method, parameter: true survival, true rare-treatment return, DR of survival, of an independent prototype on 6 cohorts
