@@ -141,6 +141,27 @@ def test_errors_are_told_by_effective_sample_size():
     assert (some["low"], some["policies"], some["dr_survival"], some["dr_rare"]) == (100, 1, 5, -2)
 
 
+def test_sizes_and_gains_of_errors_are_told_too():
+    """Two seeds whose clinicians are misjudged by +3 and −1; the policies' errors by hand."""
+    rows, errors, gains = [], [], []
+    for seed, (own, found) in enumerate(((3.0, (-8.0, 2.0, 6.0)), (-1.0, (1.0, -3.0)))):
+        rows.append(row(CLINICIAN, seed=seed, ess=5000.0, dr_survival=50.0 + own))
+        for n, error in enumerate(found):
+            exact = {"survival": 60.0 + n, "dr_survival": 60.0 + n + error}
+            rows.append(row(("1,0", "s-opt", f"{n}"), seed=seed, ess=7.0, **exact))
+            errors.append(error)
+            gains.append(error - own)
+    [line] = errors_by_ess(pa.Table.from_pylist(rows))
+    assert sorted(errors) == [-8.0, -3.0, 1.0, 2.0, 6.0]
+    assert (line["dr_survival"], line["dr_survival_size"]) == (1.0, 3.0)
+    assert (line["dr_survival_from"], line["dr_survival_to"]) == pytest.approx(
+        (-6.0, 4.4)
+    )  # 0.4 of the way between two
+    assert sorted(gains) == [-11.0, -2.0, -1.0, 2.0, 3.0]
+    assert (line["dr_survival_gain"], line["dr_survival_gain_size"]) == (-1.0, 2.0)
+    assert line["wdr_survival_gain_size"] == line["dr_rare_size"] == 0.0
+
+
 def test_false_comfort_counts_what_estimates_pass_and_truth_does_not():
     rows = [
         row(CLINICIAN),
@@ -184,7 +205,13 @@ def test_tables_mark_what_is_worse_and_have_the_paper_beside_ours():
     line = cells(page, "How usual", ["[0, 1]", "S-OPT, ε chosen"])
     assert line[2:] == ["12.5 ± 0.0", "56.1", "25.0% ± 0.0%", "23.4%"]
     line = cells(page, "Pairs seen fewer than 100", ["[1, 0]", "Linearized, rare pairs removed from the data"])
-    assert line[2:4] == ["11.00 ± 0.00 ▼", "11.26"]
+    assert line[2:] == [
+        "11.00 ± 0.00 ▼", "11.26", "11.00 ± 0.00 ▼", "11.00 ± 0.00 ▼", "10.00 ± 0.00", "10.00 ± 0.00", "100 ± 0", "2 of 2",
+    ]  # fmt: skip
+    assert cells(page, "How far off", ["0 to 100", "DR"])[2:] == [
+        "6", "+50.00", "50.00", "+50.00 to +50.00", "+50.00", "50.00",
+    ]  # fmt: skip
+    assert cells(page, "How far off", ["100 to 1000", "model"], table=1)[3] == "+0.00"
 
 
 def test_without_a_truth_none_is_shown():
