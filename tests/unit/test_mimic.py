@@ -348,6 +348,10 @@ def cell(name, value, row=4):
             "it lacks Weight_kg, GCS, HR, SysBP, MeanBP, DiaBP and 34 more and it has weight_kg, gcs, hr, sysbp, meanbp, diabp"
             " and 34 more besides. 'weight_kg' may be 'Weight_kg', .* 'diabp' may be 'DiaBP' and 33 more. Rename",
         ),
+        (
+            lambda b: {(k if k in ("icustayid", "age") else f"x{i}"): v for i, (k, v) in enumerate(b.items())},
+            "it lacks bloc, charttime, gender, elixhauser, re_admission, died_in_hosp and 51 more and it has x0, x2, .* and 51",
+        ),
         (lambda b: {"icustayid": b["icustayid"], **b}, "column 1 must be 'bloc' and is 'icustayid'"),
     ],
 )

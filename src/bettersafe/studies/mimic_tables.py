@@ -145,25 +145,23 @@ def read_blocks(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike
 
 
 def _check_order(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[str]) -> None:
-    """Raise if the one file has the columns of the other."""
-    looks = []
+    """Raise if a file has the columns of the other one, at least half of them."""
+    kinds = []
     for path in (cohort_csv, table_csv):
         with open_table(path) as table:
-            shares = [
-                len(set(table.names) & set(columns)) / len(columns) for columns in (COHORT_COLUMNS, TABLE_COLUMNS)
-            ]
-        looks.append(shares[0] - shares[1])  # above 0: like the stays; below: like the blocks
-    stays_first = "Name the file of stays (sepsis_mimiciii.csv) first, that of blocks (MIMICtable.csv) second."
+            found = set(table.names)
+        shares = [len(found & set(columns)) / len(columns) for columns in (COHORT_COLUMNS, TABLE_COLUMNS)]
+        kinds.append(("stays", "blocks")[int(np.argmax(shares))] if max(shares) >= 0.5 else "")
+    remedy = "Name the file of stays (sepsis_mimiciii.csv) first, that of blocks (MIMICtable.csv) second."
     first, second = Path(cohort_csv).name, Path(table_csv).name
-    if looks[0] < 0.0 < looks[1]:
+    if kinds == ["blocks", "stays"]:
         raise DataError(
-            f"these look swapped: {first} has the columns of the four-hour blocks, {second} those of the stays."
-            f" {stays_first}"
+            f"these look swapped: {first} has the columns of the four-hour blocks, {second} those of the stays. {remedy}"
         )
-    if looks[0] < 0.0:
-        raise DataError(f"{first} has the columns of the four-hour blocks, not those of the stays. {stays_first}")
-    if looks[1] > 0.0:
-        raise DataError(f"{second} has the columns of the stays, not those of the four-hour blocks. {stays_first}")
+    if kinds[0] == "blocks":
+        raise DataError(f"{first} has the columns of the four-hour blocks, not those of the stays. {remedy}")
+    if kinds[1] == "stays":
+        raise DataError(f"{second} has the columns of the stays, not those of the four-hour blocks. {remedy}")
 
 
 def _read_stays(path: str | os.PathLike[str]) -> Ints:
