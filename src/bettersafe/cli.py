@@ -618,7 +618,11 @@ def study_run(
         str | None, typer.Option(metavar="NAME", help="Sepsis: estimates as ours, or as in the published code.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="sepsis/mimic: what 'bettersafe sepsis prepare' wrote.")
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="sepsis/mimic: what 'bettersafe sepsis prepare' wrote, one split or a folder of them; may be repeated.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the CMDPs or cohorts, and the logs.")] = 0,
     engine: Annotated[str, typer.Option(metavar="ENGINE", help="local (this machine's cores) or ray.")] = "local",
@@ -638,8 +642,8 @@ def study_run(
     from bettersafe.studies.sweep import run_sweep
 
     study = make_study(
-        study_id, seed=seed, cmdps=cmdps, worlds=worlds, delta=delta, seeds=seeds, patients=patients, cohort=cohort, baseline=baseline,
-        unseen=unseen, preset=preset, data=None if data is None else str(data),
+        study_id, seed=seed, cmdps=cmdps, worlds=worlds, delta=delta, seeds=seeds, patients=patients, cohort=cohort,
+        baseline=baseline, unseen=unseen, preset=preset, data=data or None,
     )  # fmt: skip
     folder = output or Path("study-" + study_id.replace("/", "-"))
     with printing.counting(f"{study_id}: experiments") as progress:
@@ -656,9 +660,10 @@ def study_run(
             }
         )
     else:
-        had = f" ({result.skipped} were there already)" if result.skipped else ""
+        were = "was" if result.skipped == 1 else "were"
+        had = f" ({result.skipped} {were} there already)" if result.skipped else ""
         typer.echo(
-            f"{result.done} experiments in {result.seconds:.1f} s{had}. Rows are in {result.rows}; figures and tables with:"
+            f"{printing.count_of(result.done, 'experiment')} in {result.seconds:.1f} s{had}. Rows are in {result.rows}; figures and tables with:"
             f" bettersafe study figures {folder}"
         )
 
@@ -795,36 +800,40 @@ def sepsis_prepare(
     quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
     starts: Annotated[int, typer.Option(metavar="N", min=1, help="Starts of the full k-means.")] = 10,
     seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the split by stay.")] = 0,
+    splits: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Write N splits, DIR/split-00 and so on, with seeds from S; 10 for the paper's tables. Stopped, it goes on.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check the two tables of the published MIMIC-III cohort, and write them as logs with states.
 
-    Example: [bold]bettersafe sepsis prepare sepsis_mimiciii.csv MIMICtable.csv -o DIR[/bold]
+    Example: [bold]bettersafe sepsis prepare sepsis_mimiciii.csv MIMICtable.csv --splits 10 -o DIR[/bold]
     """
     from bettersafe import printing
-    from bettersafe.studies.mimic import prepare_mimic
+    from bettersafe.studies.mimic import prepare_mimic, prepare_splits
 
     if output is None:
         raise typer.BadParameter("say where to write the logs, e.g. -o DIR", param_hint="--output / -o")
+    options: dict[str, Any] = {
+        "k": k, "iv_bins": iv_bins, "outcome": outcome, "seed": seed, "quick": quick, "n_init": starts, "force": force,
+    }  # fmt: skip
     with printing.working("Reading") as progress:
-        document = prepare_mimic(
-            cohort,
-            table,
-            output,
-            k=k,
-            iv_bins=iv_bins,  # type: ignore[arg-type]
-            outcome=outcome,  # type: ignore[arg-type]
-            seed=seed,
-            quick=quick,
-            n_init=starts,
-            force=force,
-            progress=progress,
-        )
+        if splits is None:
+            document = prepare_mimic(cohort, table, output, progress=progress, **options)
+        else:
+            documents = prepare_splits(cohort, table, output, splits=splits, progress=progress, **options)
     if as_json:
-        printing.print_json(document)
-    else:
+        printing.print_json(document if splits is None else documents)
+    elif splits is None:
         printing.print_prepared(document, output)
+    else:
+        printing.print_splits(documents, output)
 
 
 @app.callback(invoke_without_command=True)

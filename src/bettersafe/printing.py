@@ -105,7 +105,8 @@ def _table(title: str | None = None) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 
 
-def _count(n: int, what: str) -> str:
+def count_of(n: int, what: str) -> str:
+    """``1 stay``, ``2 stays``."""
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
@@ -150,7 +151,7 @@ def print_run(run: Run, changes: int) -> None:
     budget = f" epsilon {info['epsilon']}," if info["method"] in ("s-opt", "g-opt", "soft-spibb") else ""
     console.print(
         f"{info['method']},{budget} delta {info['delta']}, error function {info['error_kind']}; baseline"
-        f" {info['baseline_source']}; {_count(info['rounds'], 'round')}, optimality gap {float(info['gap']):.1e}, engine {info['engine']}.",
+        f" {info['baseline_source']}; {count_of(info['rounds'], 'round')}, optimality gap {float(info['gap']):.1e}, engine {info['engine']}.",
         style="dim",
         highlight=False,
     )
@@ -271,7 +272,7 @@ def print_certificate(certificate: Certificate, objectives: tuple[Objective, ...
     if certificate.evidence in ("held-out", "safety-test"):
         tested = certificate.data.get("tested_on", {})
         console.print(
-            f"Tested on {_count(int(tested.get('episodes', 0)), 'episode')} that the policy was not made from; estimator"
+            f"Tested on {count_of(int(tested.get('episodes', 0)), 'episode')} that the policy was not made from; estimator"
             f" {settings.get('estimator')}, bound {settings.get('bound')}. {GRADES[certificate.grade].capitalize()}.",
             highlight=False,
         )
@@ -525,7 +526,7 @@ def print_discretization(result: Discretization, output: Path) -> None:
     for rule in rules:
         by_rule.setdefault(rule.transform, []).append(rule.name)
     console.print(
-        f"[bold]{result.discretizer.n_states:,} states from {_count(len(rules), 'feature')}[/]", highlight=False
+        f"[bold]{result.discretizer.n_states:,} states from {count_of(len(rules), 'feature')}[/]", highlight=False
     )
     for transform, names in by_rule.items():
         console.print(f"  {transform}: {escape(', '.join(names))}", highlight=False)
@@ -538,6 +539,40 @@ def print_discretization(result: Discretization, output: Path) -> None:
 def print_prepared(document: dict[str, Any], output: Path) -> None:
     """A prepared cohort: sizes, cuts, and what is odd."""
     console = _console()
+    _print_cohort(console, document)
+    rows = [
+        (f"{name}.parquet", part["rows"], part["stays"], part["states"], part["explained"])
+        for name, part in document["parts"].items()
+    ]
+    _print_parts(console, rows, "stays", output)
+    _print_notes(console, document["notes"])
+
+
+def print_splits(documents: Sequence[dict[str, Any]], output: Path) -> None:
+    """Prepared splits of one cohort: what they share, and a line for each."""
+    from bettersafe.studies.mimic import split_name
+
+    console = _console()
+    _print_cohort(console, documents[0])
+    table = _table()
+    table.add_column("split")
+    for column in ("seed", "stays: train", "valid", "test", "variance kept: train", "test"):
+        table.add_column(column, justify="right")
+    for i, document in enumerate(documents):
+        parts = document["parts"]
+        sizes = [f"{part['stays']:,}" for part in parts.values()]
+        kept = [_share(parts[part]["explained"]) for part in ("train", "test")]
+        table.add_row(split_name(i), str(document["settings"]["seed"]), *sizes, *kept)
+    console.print(table)
+    console.print(
+        f"Saved to {escape(str(output))}. The study: bettersafe study run sepsis/mimic --data {escape(str(output))}",
+        style="dim",
+        highlight=False,
+    )
+    _print_notes(console, documents[0]["notes"])
+
+
+def _print_cohort(console: Console, document: dict[str, Any]) -> None:
     counts = document["counts"]
     console.print()
     console.print(
@@ -550,13 +585,15 @@ def print_prepared(document: dict[str, Any], output: Path) -> None:
         cuts = ", ".join(f"{cut:.4g}" for cut in document["cuts"][name])
         bins = ", ".join(f"{count:,}" for count in document["bins"][name])
         console.print(f"{title}: cut at {cuts} {unit}; rows with none and in bins 1 to 4: {bins}", highlight=False)
-    rows = [
-        (f"{name}.parquet", part["rows"], part["stays"], part["states"], part["explained"])
-        for name, part in document["parts"].items()
-    ]
-    _print_parts(console, rows, "stays", output)
-    for note in document["notes"]:
+
+
+def _print_notes(console: Console, notes: Sequence[str]) -> None:
+    for note in notes:
         console.print(f"Note: {escape(note)}", style="dim", highlight=False)
+
+
+def _share(explained: float | None) -> str:
+    return "–" if explained is None or math.isnan(explained) else f"{100 * explained:.3g} %"
 
 
 def _print_parts(
@@ -567,8 +604,7 @@ def _print_parts(
     for column in ("rows", episodes, "states", "variance kept"):
         table.add_column(column, justify="right")
     for name, n_rows, n_episodes, states, explained in rows:
-        kept = "–" if explained is None or math.isnan(explained) else f"{100 * explained:.3g} %"
-        table.add_row(name, f"{n_rows:,}", f"{n_episodes:,}", f"{states:,}", kept)
+        table.add_row(name, f"{n_rows:,}", f"{n_episodes:,}", f"{states:,}", _share(explained))
     console.print(table)
     console.print(
         f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state: what the log"

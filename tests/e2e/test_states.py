@@ -94,5 +94,7 @@ def test_sepsis_prepare_then_improve(tmp_path):
     assert (found["episodes"], found["states"]) == (210, 12)
     run("improve", out / "train.parquet", "--objective", "survival", "--rare-below", 10, "-o", tmp_path / "run")
     _, error = run("sepsis", "prepare", files[0], files[0], "-o", tmp_path / "other", code=1)
-    assert "must have the 59 columns" in error
+    assert "has the columns of the stays, not those of the four-hour blocks" in " ".join(error.split())
+    _, error = run("sepsis", "prepare", *files[::-1], "-o", tmp_path / "other", code=1)
+    assert "these look swapped" in error
     run("sepsis", "prepare", *files, code=2)

@@ -6,6 +6,7 @@ import json
 
 from test_commands import run
 
+import synthetic_mimic
 from bettersafe.studies.sweep import read_rows
 
 
@@ -37,3 +38,26 @@ def test_an_option_of_another_study_is_refused(tmp_path):
     _, complaint = run("study", "run", "sepsis/icu", "--cmdps", 3, "-o", tmp_path / "study", code=1)
     assert "--cmdps does not belong to the study sepsis/icu" in " ".join(complaint.split())
     assert not (tmp_path / "study").exists()
+
+
+def test_prepared_splits_make_one_table(tmp_path):
+    files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(100))
+    splits, folder = tmp_path / "splits", tmp_path / "study"
+    text, _ = run("sepsis", "prepare", *files, "--k", 4, "--quick", "--splits", 2, "-o", splits)
+    assert "split-01" in text
+    assert "study run sepsis/mimic --data" in " ".join(text.split())
+    one = ("--data", splits / "split-00")
+    text, _ = run("study", "run", "sepsis/mimic", *one, "--workers", 1, "-o", folder)
+    assert text.startswith("1 experiment in ")
+    text, _ = run("study", "run", "sepsis/mimic", "--data", splits, "--workers", 1, "-o", folder)
+    assert text.startswith("1 experiment in ")
+    assert "(1 was there already)" in text
+    assert set(read_rows(folder)["repetition"].to_pylist()) == {0, 1}
+    for given, complaint in (
+        (("--data", tmp_path), "is not a prepared cohort: it has no prepare.json"),
+        ((*one, *one), "is there twice"),
+    ):
+        _, error = run("study", "run", "sepsis/mimic", *given, "-o", tmp_path / "refused", code=1)
+        assert complaint in " ".join(error.split())
+        assert "Traceback" not in error
+        assert not (tmp_path / "refused").exists()

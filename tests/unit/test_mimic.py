@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,8 @@ import synthetic_mimic
 from bettersafe.discretize import assign_states
 from bettersafe.envs.icu_sepsis import icu_sepsis
 from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.studies.mimic import FEATURES, TABLE_COLUMNS, action_labels, load_mimic, prepare_mimic
+from bettersafe.studies.mimic import action_labels, draw_parts, find_splits, load_mimic, prepare_mimic, prepare_splits
+from bettersafe.studies.mimic_tables import FEATURES, TABLE_COLUMNS
 
 SMALL = {"k": 6, "quick": True}
 # The published list of 52, and which of them are left out.
@@ -163,9 +165,7 @@ def test_the_split_is_by_stay_and_rounds_as_published(cohort):
 
 
 def test_sizes_of_the_papers_split():
-    from bettersafe.studies.mimic import _split
-
-    chosen = _split(20_954, np.array([0.7, 0.1, 0.2]), np.random.default_rng(0))
+    chosen = draw_parts(20_954, np.array([0.7, 0.1, 0.2]), np.random.default_rng(0))
     assert [int(part.sum()) for part in chosen.values()] == [14_667, 2_095, 4_192]
     assert np.all(sum(part.astype(int) for part in chosen.values()) == 1)
 
@@ -320,19 +320,62 @@ def cell(name, value, row=4):
         (cell("output_total", -7), "'output_total' must be above .* got -7 in MIMICtable.csv, line 6"),
         (lambda b: b | {"age": b["age"] / 365.25}, "age must be in days, so thousands; its median"),
         (lambda b: b | {"Temp_C": 1.8 * b["Temp_C"] + 32}, "Temp_C must be in degrees Celsius"),
-        (lambda b: b | {"FiO2_1": 100 * b["FiO2_1"]}, "FiO2_1 must be in a fraction"),
+        (lambda b: b | {"FiO2_1": 100 * b["FiO2_1"]}, "FiO2_1 must be a fraction from 0.21 to 1; its median"),
+        (lambda b: b | {"Weight_kg": b["Weight_kg"] / 0.4536}, "Weight_kg must be in kilograms; its median"),
+        (lambda b: b | {"SpO2": b["SpO2"] / 100}, "SpO2 must be in per cent; its median"),
+        (
+            cell("age", 63.2),
+            "age must be in days.* in every row; got 63.2 in column 'age' of MIMICtable.csv, line 6; rows like it: 1",
+        ),
+        (cell("age", 560_000), "age must be .* got 560000 in column 'age' of MIMICtable.csv, line 6"),
+        (cell("Weight_kg", 82_000), "Weight_kg must be in kilograms .0 to 300.* got 82000 .* line 6"),
+        (cell("SpO2", 0.97), "SpO2 must be in per cent .* got 0.97 in column 'SpO2' of MIMICtable.csv, line 6"),
+        (cell("Temp_C", 98.6), "Temp_C must be in degrees Celsius .at most 70. .* got 98.6 .* line 6"),
+        (cell("FiO2_1", 40), "FiO2_1 must be a fraction .* got 40 in column 'FiO2_1' of MIMICtable.csv, line 6"),
+        (
+            lambda b: b | {"age": np.where(np.arange(b["age"].size) % 7 == 4, b["age"] / 365.25, b["age"])},
+            r"age must be in days.* in every row; got .* line 6; rows like it: \d\d\. Convert",
+        ),
         (lambda b: {k: v[:0] for k, v in b.items()}, "MIMICtable.csv has no rows"),
         (lambda b: {k: v for k, v in b.items() if k != "HR"}, "it lacks HR. Rename"),
         (lambda b: b | {"Extra": b["HR"]}, "the 59 columns .* it has Extra besides"),
         (
             lambda b: {("Hr" if k == "HR" else k): v for k, v in b.items()},
-            "it lacks HR and it has Hr besides. .*",
+            "it lacks HR and it has Hr besides. 'Hr' may be 'HR'. Rename",
+        ),
+        (
+            lambda b: {("Extra" if k == "SOFA" else k.lower()): v for k, v in b.items()},
+            "it lacks Weight_kg, GCS, HR, SysBP, MeanBP, DiaBP and 34 more and it has weight_kg, gcs, hr, sysbp, meanbp, diabp"
+            " and 34 more besides. 'weight_kg' may be 'Weight_kg', .* 'diabp' may be 'DiaBP' and 33 more. Rename",
+        ),
+        (
+            lambda b: {(k if k in ("icustayid", "age") else f"x{i}"): v for i, (k, v) in enumerate(b.items())},
+            "it lacks bloc, charttime, gender, elixhauser, re_admission, died_in_hosp and 51 more and it has x0, x2, .* and 51",
         ),
         (lambda b: {"icustayid": b["icustayid"], **b}, "column 1 must be 'bloc' and is 'icustayid'"),
     ],
 )
 def test_bad_tables_are_refused(tmp_path, change, match):
     refused(tmp_path, match, table=change)
+
+
+def test_files_in_the_wrong_order_are_told_apart(tmp_path):
+    listed, blocks = tables(20)
+    stays, table = synthetic_mimic.write(tmp_path, listed, blocks)
+    for files, match in (
+        (
+            (table, stays),
+            "^these look swapped: MIMICtable.csv has the columns of the four-hour blocks, sepsis_mimiciii.csv",
+        ),
+        ((stays, stays), "^sepsis_mimiciii.csv has the columns of the stays, not those of the four-hour blocks. Name"),
+        ((table, table), "^MIMICtable.csv has the columns of the four-hour blocks, not those of the stays. Name"),
+    ):
+        with pytest.raises(DataError, match=match) as caught:
+            prepare_mimic(*files, tmp_path / "out", **SMALL)
+        assert len(str(caught.value)) < 250
+    swapped = synthetic_mimic.write(tmp_path, blocks, listed)  # names as they should be, contents not
+    with pytest.raises(DataError, match=r"^these look swapped: sepsis_mimiciii.csv has the columns of the four-hour"):
+        prepare_mimic(*swapped, tmp_path / "out", **SMALL)
 
 
 def test_rows_that_contradict_each_other_are_refused(tmp_path):
@@ -380,3 +423,100 @@ def test_what_was_prepared_is_checked_on_loading(tmp_path):
         (out / "prepare.json").write_text(text, encoding="utf-8")
         with pytest.raises(RunError, match=match):
             load_mimic(out)
+    (out / "prepare.json").write_text('{"schema": "mimic/1", "parts": {}}', encoding="utf-8")
+    with pytest.raises(RunError, match=r"prepare.json is not complete"):
+        load_mimic(out)
+
+
+# ---- several splits
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """The two files, and two splits of them."""
+    files = synthetic_mimic.write(tmp_path, *tables(40))
+    documents = prepare_splits(*files, tmp_path / "two", splits=2, seed=3, **SMALL)
+    return files, tmp_path / "two", documents
+
+
+def stays_of(folder, part="train"):
+    return set(parquet.read_table(folder / f"{part}.parquet")["episode"].to_pylist())
+
+
+def test_splits_are_what_single_preparations_with_their_seeds_give(tmp_path, pair):
+    files, two, documents = pair
+    assert [document["settings"]["seed"] for document in documents] == [3, 4]
+    assert sorted(path.name for path in two.iterdir()) == ["split-00", "split-01"]
+    assert stays_of(two / "split-00") != stays_of(two / "split-01")
+    prepare_mimic(*files, tmp_path / "alone", seed=4, **SMALL)
+    for name in ("train", "valid", "test", "discretizer"):
+        assert (tmp_path / f"alone/{name}.parquet").read_bytes() == (two / f"split-01/{name}.parquet").read_bytes()
+    for place, info in find_splits([two]):
+        assert info == load_mimic(place).info == json.loads((place / "prepare.json").read_text(encoding="utf-8"))
+
+
+def test_splits_that_are_there_are_kept_and_others_not_overwritten(pair):
+    files, two, documents = pair
+    more = prepare_splits(*files, two, splits=3, seed=3, **SMALL)
+    assert more[:2] == documents
+    assert more[2]["settings"]["seed"] == 5
+    before = (two / "split-00/prepare.json").stat().st_mtime_ns
+    with pytest.raises(RunError, match=r"split-00 already has a prepare.json; .* --force"):
+        prepare_splits(*files, two, splits=3, seed=3, **(SMALL | {"k": 5}))
+    assert (two / "split-00/prepare.json").stat().st_mtime_ns == before
+    forced = prepare_splits(*files, two, splits=1, seed=3, force=True, **(SMALL | {"k": 5}))
+    assert forced[0]["settings"]["k"] == 5
+    with pytest.raises(RunError, match="split-00 is a single prepared split"):
+        prepare_splits(*files, two / "split-00", **SMALL)
+    with pytest.raises(ParameterError, match="splits must be 1 or more"):
+        prepare_splits(*files, two, splits=0, **SMALL)
+
+
+def test_folders_of_splits_are_opened_in_order(tmp_path, pair):
+    _, two, _ = pair
+    found = [place.name for place, _ in find_splits([two / "split-01", two / "split-00"])]
+    assert found == ["split-01", "split-00"]
+    (two / "split-00").rename(tmp_path / "third")
+    assert [info["settings"]["seed"] for _, info in find_splits([two, tmp_path / "third"])] == [4, 3]
+    (tmp_path / "third").rename(two / "split-00")
+    (two / "split-01").rename(two / "split-100")
+    (two / "split-00").rename(two / "split-11")
+    assert [place.name for place, _ in find_splits([two])] == ["split-11", "split-100"]
+
+
+def test_splits_that_are_not_of_one_study_are_refused(tmp_path, pair):
+    _, two, _ = pair
+    with pytest.raises(ParameterError, match=r"split-01 is there twice"):
+        find_splits([two, two / ".." / "two" / "split-01"])
+    shutil.copytree(two / "split-00", tmp_path / "again")
+    with pytest.raises(ParameterError, match=r"again and .*split-00 are the same split, that of seed 3"):
+        find_splits([two, tmp_path / "again"])
+    file = shutil.copytree(two / "split-01", tmp_path / "other") / "prepare.json"
+    info = json.loads(file.read_text(encoding="utf-8"))
+    info["settings"]["seed"] = 7
+    for field, value, match in (
+        ("k", 5, "k is 5 in .*other and 6 in .*split-00"),
+        ("iv_bins", "quartile", "iv_bins is quartile in .*other and clinical in"),
+        ("outcome", "mortality_90d", "outcome is mortality_90d in"),
+        ("split", [0.6, 0.2, 0.2], r"split is \[0.6, 0.2, 0.2\] in"),
+        ("quick", False, "quick is False in"),
+        ("n_init", 3, "n_init is 3 in"),
+    ):
+        changed = info | {"settings": info["settings"] | {field: value}}
+        file.write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(ParameterError, match=match):
+            find_splits([two, tmp_path / "other"])
+    for field in ("cohort", "table"):
+        changed = info | {"inputs": info["inputs"] | {field: {"name": "x.csv", "sha256": "ab" * 32}}}
+        file.write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(ParameterError, match=f"the {field} file's sha256 is abababababab in .*other and .* in"):
+            find_splits([two, tmp_path / "other"])
+    file.write_text(json.dumps(info), encoding="utf-8")
+    assert len(find_splits([two, tmp_path / "other"])) == 3
+    (tmp_path / "empty").mkdir()
+    for folder, match in (
+        ("nowhere", "nowhere is not a prepared cohort: there is no such folder. Make one with"),
+        ("empty", "empty is not a prepared cohort: it has no prepare.json. Make one with"),
+    ):
+        with pytest.raises(RunError, match=match):
+            find_splits([two, tmp_path / folder])

@@ -11,10 +11,10 @@ import pytest
 
 import synthetic_mimic
 from bettersafe.errors import ParameterError
-from bettersafe.studies import drawing, figures
+from bettersafe.studies import drawing, figures, sepsis
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
-from bettersafe.studies.mimic import prepare_mimic
+from bettersafe.studies.mimic import prepare_splits
 from bettersafe.studies.published_sepsis import VALUES
 from bettersafe.studies.sepsis import DELTAS, EPSILONS, PREFERENCES, icu_experiment, mimic_study, sepsis_study
 from bettersafe.studies.sepsis_figures import draw_sepsis
@@ -23,6 +23,7 @@ from bettersafe.studies.sepsis_summary import (
     by_key,
     errors_by_ess,
     false_comfort,
+    key,
     knows_truth,
     summarise_sepsis,
     with_chosen,
@@ -140,6 +141,27 @@ def test_errors_are_told_by_effective_sample_size():
     assert (some["low"], some["policies"], some["dr_survival"], some["dr_rare"]) == (100, 1, 5, -2)
 
 
+def test_sizes_and_gains_of_errors_are_told_too():
+    """Two seeds whose clinicians are misjudged by +3 and −1; the policies' errors by hand."""
+    rows, errors, gains = [], [], []
+    for seed, (own, found) in enumerate(((3.0, (-8.0, 2.0, 6.0)), (-1.0, (1.0, -3.0)))):
+        rows.append(row(CLINICIAN, seed=seed, ess=5000.0, dr_survival=50.0 + own))
+        for n, error in enumerate(found):
+            exact = {"survival": 60.0 + n, "dr_survival": 60.0 + n + error}
+            rows.append(row(("1,0", "s-opt", f"{n}"), seed=seed, ess=7.0, **exact))
+            errors.append(error)
+            gains.append(error - own)
+    [line] = errors_by_ess(pa.Table.from_pylist(rows))
+    assert sorted(errors) == [-8.0, -3.0, 1.0, 2.0, 6.0]
+    assert (line["dr_survival"], line["dr_survival_size"]) == (1.0, 3.0)
+    assert (line["dr_survival_from"], line["dr_survival_to"]) == pytest.approx(
+        (-6.0, 4.4)
+    )  # 0.4 of the way between two
+    assert sorted(gains) == [-11.0, -2.0, -1.0, 2.0, 3.0]
+    assert (line["dr_survival_gain"], line["dr_survival_gain_size"]) == (-1.0, 2.0)
+    assert line["wdr_survival_gain_size"] == line["dr_rare_size"] == 0.0
+
+
 def test_false_comfort_counts_what_estimates_pass_and_truth_does_not():
     rows = [
         row(CLINICIAN),
@@ -183,7 +205,13 @@ def test_tables_mark_what_is_worse_and_have_the_paper_beside_ours():
     line = cells(page, "How usual", ["[0, 1]", "S-OPT, ε chosen"])
     assert line[2:] == ["12.5 ± 0.0", "56.1", "25.0% ± 0.0%", "23.4%"]
     line = cells(page, "Pairs seen fewer than 100", ["[1, 0]", "Linearized, rare pairs removed from the data"])
-    assert line[2:4] == ["11.00 ± 0.00 ▼", "11.26"]
+    assert line[2:] == [
+        "11.00 ± 0.00 ▼", "11.26", "11.00 ± 0.00 ▼", "11.00 ± 0.00 ▼", "10.00 ± 0.00", "10.00 ± 0.00", "100 ± 0", "2 of 2",
+    ]  # fmt: skip
+    assert cells(page, "How far off", ["0 to 100", "DR"])[2:] == [
+        "6", "+50.00", "50.00", "+50.00 to +50.00", "+50.00", "50.00",
+    ]  # fmt: skip
+    assert cells(page, "How far off", ["100 to 1000", "model"], table=1)[3] == "+0.00"
 
 
 def test_without_a_truth_none_is_shown():
@@ -226,12 +254,12 @@ def test_options_belong_to_their_studies():
     for study_id, options, match in (
         ("sepsis/icu", {"cmdps": 3}, "--cmdps does not belong to the study sepsis/icu, which takes --seeds"),
         ("gridworld/fixed", {"patients": 9}, "--patients does not belong .* takes --cmdps. Leave it out"),
-        ("sepsis/mimic", {}, "needs --data, the folder that 'bettersafe sepsis prepare' wrote"),
-        ("sepsis/mimic", {"data": ".", "cohort": "fixed"}, "--cohort does not belong"),
+        ("sepsis/mimic", {}, "needs --data, a folder that 'bettersafe sepsis prepare' wrote"),
+        ("sepsis/mimic", {"data": ["."], "cohort": "fixed"}, "--cohort does not belong"),
         ("sepsis/icu", {"unseen": "deth"}, "unseen must be one of death, end, baseline.*'death'"),
         ("sepsis/icu", {"patients": 5}, "at least 100 patients"),
         ("sepsis/icu", {"seeds": 0}, "at least 1 seed"),
-        ("sepsis/mimic", {"data": ".", "seeds": 2}, "one split"),
+        ("sepsis/mimic", {"data": ["."], "seed": 2}, "draws nothing; .* `sepsis prepare --seed 2`"),
     ):
         with pytest.raises(ParameterError, match=match):
             make_study(study_id, **options)
@@ -261,6 +289,18 @@ def test_route_a_in_small(tmp_path):
     assert clinician["true_survival"] == pytest.approx(51.98, abs=3.0)  # the simulator's clinicians
 
 
+@pytest.mark.parametrize("study_id", ["sepsis/icu", "sepsis/icu-published"])
+def test_route_a_splits_a_cohort_of_the_papers_size_as_published(monkeypatch, study_id):
+    found = {}
+    monkeypatch.setattr(
+        sepsis, "compare", lambda train, valid, test, **_: found.update(parts=(train, valid, test)) or []
+    )
+    icu_experiment(sepsis_study(study_id, seeds=1).jobs[0])
+    assert [part.n_episodes for part in found["parts"]] == [14_667, 2_095, 4_192]
+    patients = np.concatenate([part.episode_labels for part in found["parts"]])
+    assert np.unique(patients).size == 20_954
+
+
 def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(figures, "draw_sepsis", lambda rows, study_id, note: said.append((study_id, note)) or {})
@@ -282,15 +322,30 @@ def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatc
 
 def test_route_b_in_small(tmp_path):
     stays, blocks = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(300, seed=3))
-    prepare_mimic(stays, blocks, tmp_path / "prepared", k=12, quick=True)
-    run_sweep(mimic_study(str(tmp_path / "prepared")), tmp_path / "study", workers=1)
+    prepare_splits(stays, blocks, tmp_path / "prepared", splits=2, seed=5, k=12, quick=True)
+    study = mimic_study([tmp_path / "prepared"])
+    assert [(job["repetition"], job["seed"]) for job in study.jobs] == [(0, 5), (1, 6)]
+    run_sweep(study, tmp_path / "study", workers=1)
     written = {path.name for path in write_figures(tmp_path / "study")}
     assert written == {"doses.png", "doses.svg", "table.md", "summary.csv"}
     page = (tmp_path / "study" / "figures" / "table.md").read_text(encoding="utf-8")
     assert "worse in truth" not in page
-    records = by_key(summarise_sepsis(read_rows(tmp_path / "study")))
+    assert "2 seeds; ±" in page
+    rows = read_rows(tmp_path / "study")
+    values = [r["dr_survival"] for r in rows.to_pylist() if key(r) == CLINICIAN and r["rare_below"] == 10]
+    assert len(set(values)) == 2
+    assert cells(page, "Table 1", ["–", "Clinician (π_b)"])[2] == (
+        f"{sum(values) / 2:.2f} ± {abs(values[0] - values[1]) / math.sqrt(2):.2f}"
+    )
+    records = by_key(summarise_sepsis(rows))
     doses = sum(value for name, value in records[CLINICIAN].items() if name.startswith("dose") and name[-1].isdigit())
     assert doses == pytest.approx(1.0)
+    assert mimic_study([tmp_path / "prepared"], seeds=1).jobs == study.jobs[:1]
+    with pytest.raises(ParameterError, match="seeds must be from 1 to 2, the number of prepared splits; got 3"):
+        mimic_study([tmp_path / "prepared"], seeds=3)
+    prepare_splits(stays, blocks, tmp_path / "prepared", splits=1, seed=5, k=11, quick=True, force=True)
+    anew = mimic_study([tmp_path / "prepared" / "split-00"])
+    assert anew.keys[0] not in study.keys  # what was prepared anew is not taken for what was done
 
 
 # λ, method, parameter: true survival, true rare-treatment return, DR of survival, of an independent prototype on 6 cohorts

@@ -68,10 +68,10 @@ CATALOGUE: Mapping[str, Entry] = {
     **{study_id: _icu(study_id) for study_id in sepsis.SETTINGS},
     "sepsis/mimic": Entry(
         about=sepsis.ABOUT["sepsis/mimic"],
-        full=1,
-        unit="split",
+        full=sepsis.SEEDS,
+        unit="splits",
         options=("seeds", "data", "preset", "unseen"),
-        needs={"data": "the folder that 'bettersafe sepsis prepare' wrote"},
+        needs={"data": "a folder that 'bettersafe sepsis prepare' wrote"},
         make=lambda seed, data, **options: sepsis.mimic_study(data, seed=seed, **options),
     ),
 }

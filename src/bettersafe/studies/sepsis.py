@@ -20,7 +20,6 @@ Route A draws cohorts from the embedded ICU-Sepsis benchmark; route B reads what
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy.typing as npt
 from bettersafe import improve
 from bettersafe.bounds import lower_bound
 from bettersafe.counts import Counts, count, with_rare, with_rare_rows
-from bettersafe.data import Dataset, split, take_episodes
+from bettersafe.data import Dataset, take_episodes
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_choice
@@ -37,12 +36,14 @@ from bettersafe.evaluate import Evaluation, evaluate_many
 from bettersafe.hcpi import MIXES, choose_candidate
 from bettersafe.mdp import MDP, expected_return
 from bettersafe.model import estimate_baseline, estimate_model
+from bettersafe.runs import file_digest
 from bettersafe.safety import SafetyTest
-from bettersafe.studies.mimic import load_mimic
+from bettersafe.studies.mimic import PREPARED, draw_parts, find_splits, load_mimic
 from bettersafe.studies.sweep import Study
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import os
+    from collections.abc import Callable, Sequence
 
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
@@ -105,21 +106,45 @@ def sepsis_study(
         raise ParameterError(f"a cohort needs at least {FEWEST} patients for three parts; got {patients}.")
     return Study(
         id=study_id,
-        version=1,
+        version=2,  # from 2 on parts are rounded as published: 14,667 / 2,095 / 4,192
         jobs=tuple({"repetition": i, "seed": seed, "patients": patients, **settings} for i in range(n)),
         work="bettersafe.studies.sepsis:icu_experiment",
     )
 
 
-def mimic_study(folder: str, *, seeds: int | None = None, seed: int = 0, **options: Any) -> Study:
-    """Route B on what `sepsis prepare` left in ``folder``; without a truth, and with one split: the prepared one."""
-    if seeds not in (None, 1):
-        raise ParameterError("what was prepared is one split, so one repetition; prepare with other seeds for more.")
+def mimic_study(
+    folders: Sequence[str | os.PathLike[str]], *, seeds: int | None = None, seed: int = 0, **options: Any
+) -> Study:
+    """Route B on the splits that `sepsis prepare` left in ``folders``, an experiment for each; without a truth.
+
+    Args:
+        folders: Prepared splits, or folders that hold some; all of one cohort, prepared alike.
+        seeds: Use so many of them, the first; all if left out.
+        seed: 0: the splits were drawn when they were prepared.
+        options: Those of `DEFAULTS`.
+    """
     settings = _settings(options)
+    if seed != 0:
+        raise ParameterError(f"sepsis/mimic draws nothing; its splits are drawn by `sepsis prepare --seed {seed}`.")
+    splits = find_splits(folders)
+    if seeds is not None and not 1 <= seeds <= len(splits):
+        raise ParameterError(
+            f"seeds must be from 1 to {len(splits)}, the number of prepared splits; got {seeds}. Prepare more with"
+            " `bettersafe sepsis prepare --splits N`."
+        )
     return Study(
         id="sepsis/mimic",
         version=1,
-        jobs=({"repetition": 0, "seed": seed, "folder": str(Path(folder).resolve()), **settings},),
+        jobs=tuple(
+            {
+                "repetition": i,
+                "seed": info["settings"]["seed"],
+                "folder": str(place.resolve()),
+                "prepared": file_digest(place / PREPARED)[:16],  # what is prepared anew is another experiment
+                **settings,
+            }
+            for i, (place, info) in enumerate(splits[:seeds])
+        ),
         work="bettersafe.studies.sepsis:mimic_experiment",
     )
 
@@ -138,7 +163,9 @@ def icu_experiment(settings: dict[str, Any]) -> list[Row]:
     drawn = [seed, 0] if settings["cohort"] == "fixed" else [seed, 1, repetition]
     world, clinicians = icu_sepsis(), clinician_policy()
     cohort = sample_episodes(world, clinicians, settings["patients"], np.random.default_rng(drawn))
-    parts = split(replace(cohort, baseline_prob=None), SHARES, np.random.default_rng([seed, 2, repetition]))
+    chosen = draw_parts(cohort.n_episodes, np.array(SHARES), np.random.default_rng([seed, 2, repetition]))
+    logged = replace(cohort, baseline_prob=None)
+    parts = (take_episodes(logged, np.flatnonzero(part)) for part in chosen.values())
     known = clinicians if settings["baseline"] == "known" else None
     mdp = true_mdp(world)
 

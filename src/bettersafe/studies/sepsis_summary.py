@@ -147,15 +147,19 @@ def knows_truth(summary: pa.Table) -> bool:
 def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record]:
     """How far estimates are from the truth where few, some and many patients carry them.
 
+        error = estimate − exact        gain = (estimate − the clinician's estimate) − (exact − the clinician's exact)
+
     Args:
         rows: Of the study, on route A; the clinician's policy, by whatever method it is returned, is left out.
         bands: Edges between the bands of ESS.
 
     Returns:
-        For each band that has policies: ``low``, ``high``, ``policies``, and for every estimate its median error (estimate
-        − exact, rare treatments as a cost) on both objectives, ``dr_survival`` and so on.
+        For each band that has policies: ``low``, ``high``, ``policies``, and for every estimate on both objectives (rare
+        treatments as a cost): ``dr_survival`` and so on, the median error; with ``_size`` behind it the median of its
+        absolute value, with ``_from`` and ``_to`` its 10 % and 90 % quantiles, with ``_gain`` and ``_gain_size`` the
+        medians of the gain's error and of its absolute value.
     """
-    policies, _ = _changed(rows)
+    policies, clinician = _changed(rows)
     edges = [0.0, *bands, math.inf]
     result = []
     for low, high in itertools.pairwise(edges):
@@ -163,8 +167,13 @@ def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record
         if here:
             line: Record = {"low": low, "high": high, "policies": len(here)}
             for what, objective in itertools.product((*OPE, "model"), ("survival", "rare")):
-                errors = [record[f"{what}_{objective}"] - record[f"true_{objective}"] for record in here]
-                line[f"{what}_{objective}"] = float(np.median(errors))
+                name, exact = f"{what}_{objective}", f"true_{objective}"
+                own = [clinician[record["repetition"]] for record in here]
+                error = np.array([record[name] - record[exact] for record in here])
+                gain = error - [record[name] - record[exact] for record in own]
+                line[name], line[f"{name}_size"] = float(np.median(error)), float(np.median(np.abs(error)))
+                line[f"{name}_from"], line[f"{name}_to"] = np.quantile(error, (0.1, 0.9)).tolist()
+                line[f"{name}_gain"], line[f"{name}_gain_size"] = float(np.median(gain)), float(np.median(np.abs(gain)))
             result.append(line)
     return result
 

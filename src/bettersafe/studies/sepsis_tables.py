@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -239,14 +240,18 @@ def _frequency(records: Mapping[Key, Record]) -> str:
 
 
 def _removed(records: Mapping[Key, Record], *, true: bool) -> str:
-    head = ["λ", "policy", "survival, DR", "paper", "survival, WDR", *(["survival, exact"] if true else []), "ESS"]
+    shown = ["dr_survival", "wdr_survival", "true_survival", "dr_rare", "true_rare"]
+    columns = [column for column in shown if true or not column.startswith("true")]
+    names = {"dr": "DR", "wdr": "WDR", "true": "exact"}
+    head = [f"{column.split('_')[1]}, {names[column.split('_')[0]]}" for column in columns]
+    head = ["λ", "policy", head[0], "paper", *head[1:], "ESS", *(["worse in truth"] if true else [])]
     body = []
     for policy, record in records.items():
         there = REMOVED.get(policy)
-        columns = ["dr_survival", "wdr_survival", *(["true_survival"] if true else [])]
         cells = [_marked(record, records[CLINICIAN], column) for column in columns]
         cells.insert(1, NONE if there is None else f"{there:.2f}")
-        body.append([preference_name(policy), policy_name(policy), *cells, with_sd(record, "ess", 0)])
+        cells += [with_sd(record, "ess", 0), *([_of_seeds(record)] if true else [])]
+        body.append([preference_name(policy), policy_name(policy), *cells])
     return _markdown(head, body, words=2)
 
 
@@ -267,22 +272,42 @@ def _paper(policy: Key, column: str) -> str:
 
 def _truth_about_estimates(rows: pa.Table) -> list[str]:
     """How far off estimates are, by ESS, and what believing them costs."""
-    body = []
-    for band in errors_by_ess(rows):
-        low, high = f"{band['low']:g}", f"{band['high']:g}"
-        errors = [f"{band[f'{what}_{k}']:+.2f}".replace("-", "−") for k in OBJECTIVES for what in (*OPE, "model")]
-        body.append(
-            [f"{low} or more" if math.isinf(band["high"]) else f"{low} to {high}", str(band["policies"]), *errors]
-        )
-    head = ["ESS", "policies", *(f"{k}: {what}" for k in OBJECTIVES for what in ("DR", "WDR", "model"))]
+    bands = errors_by_ess(rows)
+    page = [
+        "## How far off the estimates are",
+        "Over all policies and seeds that are not the clinician's own. Error: estimate − exact value; its median, the median"
+        " of its size (without the sign), its 10 % and 90 % quantiles. Error of the gain: estimated − exact difference to the"
+        " clinician; medians as before.",
+    ]
+    head = ["ESS", "estimate", "policies", "error", "its size", "10 % to 90 %", "error of the gain", "its size"]
+    for objective, heading in OBJECTIVES.items():
+        body = []
+        for band, what in itertools.product(bands, (*OPE, "model")):
+            name = f"{what}_{objective}"
+            high = " or more" if math.isinf(band["high"]) else f" to {band['high']:g}"
+            body.append(
+                [
+                    f"{band['low']:g}{high}",
+                    what if what == "model" else what.upper(),
+                    str(band["policies"]),
+                    _signed(band[name]),
+                    f"{band[f'{name}_size']:.2f}",
+                    f"{_signed(band[f'{name}_from'])} to {_signed(band[f'{name}_to'])}",
+                    _signed(band[f"{name}_gain"]),
+                    f"{band[f'{name}_gain_size']:.2f}",
+                ]
+            )
+        page += [f"**{heading}**", _markdown(head, body, words=2)]
     fine, harmed = false_comfort(rows)
     return [
-        "## How far off the estimates are",
-        "Median of estimate − exact value over all policies and seeds that are not the clinician's own.",
-        _markdown(head, body),
+        *page,
         f"DR and WDR on the test part call {fine} of these policies no worse than the clinician on both objectives;"
         f" {harmed} of the {fine} are worse in truth, by more than {HARM:g}.",
     ]
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")  # no −0.00
 
 
 def _of_seeds(record: Record) -> str:
