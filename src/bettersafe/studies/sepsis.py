@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe import improve
+from bettersafe.bopt import b_opt
 from bettersafe.bounds import lower_bound
 from bettersafe.counts import Counts, count, with_rare, with_rare_rows
 from bettersafe.data import Dataset, take_episodes
@@ -33,9 +34,11 @@ from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_se
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.evaluate import Evaluation, evaluate_many
+from bettersafe.gopt import g_opt
 from bettersafe.hcpi import MIXES, choose_candidate
 from bettersafe.mdp import MDP, expected_return
 from bettersafe.model import estimate_baseline, estimate_model
+from bettersafe.posterior import gather_outcomes
 from bettersafe.runs import file_digest
 from bettersafe.safety import SafetyTest
 from bettersafe.studies.mimic import PREPARED, draw_parts, find_splits, load_mimic
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
+    from bettersafe.posterior import Outcomes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -65,6 +69,12 @@ EPSILONS = (0.0, 0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0)
 DELTAS = (0.1, 0.3, 0.5, 0.7, 0.9)
 HOPT_DELTA = DELTAS[0]
 """Of H-OPT in the main table."""
+
+OURS = ("g-opt", "b-opt")
+"""Methods that the paper does not have."""
+
+G_OPT_EPSILONS = (0.1, 1.0)
+BOPT_DELTA = 0.1
 
 OPE: tuple[Estimator, ...] = ("dr", "wdr")
 MAX_ROUNDS = 10
@@ -106,7 +116,7 @@ def sepsis_study(
         raise ParameterError(f"a cohort needs at least {FEWEST} patients for three parts; got {patients}.")
     return Study(
         id=study_id,
-        version=2,  # from 2 on parts are rounded as published: 14,667 / 2,095 / 4,192
+        version=3,  # 2: parts are rounded as published, 14,667 / 2,095 / 4,192; 3: G-OPT and B-OPT
         jobs=tuple({"repetition": i, "seed": seed, "patients": patients, **settings} for i in range(n)),
         work="bettersafe.studies.sepsis:icu_experiment",
     )
@@ -134,7 +144,7 @@ def mimic_study(
         )
     return Study(
         id="sepsis/mimic",
-        version=1,
+        version=2,
         jobs=tuple(
             {
                 "repetition": i,
@@ -265,6 +275,7 @@ class _Case:
         judge: The model of dr and wdr.
         baseline: π_b, from the training part or known, shape [X, A].
         behaviour: What the logged actions are weighted against, shape [X, A].
+        outcomes: The training part as B-OPT needs it.
         valid: The valid part, with both objectives.
         test: The test part, with both objectives.
         truth: The true MDP, if there is one.
@@ -279,6 +290,7 @@ class _Case:
     judge: Model
     baseline: Floats
     behaviour: Floats
+    outcomes: Outcomes
     valid: Dataset
     test: Dataset
     truth: MDP | None
@@ -301,9 +313,10 @@ class _Case:
         counts = with_rare(count(train), below=below, reward=RARE_REWARD)
         visits = _visits(train)
         objective = counts.objectives[-1]
-        valid, test = (
-            with_rare_rows(part, visits, objective, below=below, reward=RARE_REWARD) for part in (valid, test)
+        train, valid, test = (
+            with_rare_rows(part, visits, objective, below=below, reward=RARE_REWARD) for part in (train, valid, test)
         )
+        rare = np.where(visits < below, RARE_REWARD, 0.0)
         published = settings["preset"] == "published"
         baseline = estimate_baseline(counts) if known_baseline is None else known_baseline
         behaviour, clip = baseline, None
@@ -325,9 +338,10 @@ class _Case:
             judge=model if published else _estimate(counts, "baseline", behaviour),
             baseline=baseline,
             behaviour=behaviour,
+            outcomes=gather_outcomes(train, known_rewards={1: rare}),
             valid=valid,
             test=test,
-            truth=None if truth is None else truth(np.where(visits < below, RARE_REWARD, 0.0)),
+            truth=None if truth is None else truth(rare),
             published=published,
             clip=clip,
             unseen=settings["unseen"],
@@ -349,10 +363,21 @@ class _Case:
                 chosen = choose_candidate(_at_level(tests[estimator], delta / 2.0), selection, preference)
                 mix = 1.0 if chosen is None else chosen.mix
                 found.append(("h-opt", f"{estimator} {delta:g}", (1.0 - mix) * proposal + mix * self.baseline))
-        return found
+        found += [("g-opt", f"{epsilon:g}", self.improved("g-opt", preference, epsilon)) for epsilon in G_OPT_EPSILONS]
+        return [*found, ("b-opt", f"{BOPT_DELTA:g}", self.believed(preference))]
+
+    def believed(self, preference: Floats) -> Floats:
+        """B-OPT's policy, from the training part alone like the others."""
+        if not np.any(preference):
+            return self.baseline
+        return b_opt(
+            self.outcomes, self.model, self.baseline, preference=preference, delta=BOPT_DELTA
+        ).improvement.policy
 
     def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:
         """The policy of a method that uses the training part alone."""
+        if name == "g-opt":
+            return g_opt(self.model, self.baseline, preference=preference, epsilon=epsilon).policy
         common: dict[str, Any] = {"preference": preference, "max_rounds": MAX_ROUNDS}
         if name == "s-opt":
             return improve.s_opt(self.model, self.baseline, epsilon=epsilon, **common).policy

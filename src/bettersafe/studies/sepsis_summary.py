@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bettersafe.errors import ParameterError
-from bettersafe.studies.sepsis import OPE, RARE_BELOW
+from bettersafe.studies.sepsis import OPE, OURS, RARE_BELOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -189,7 +189,7 @@ def false_comfort(rows: pa.Table) -> tuple[int, int]:
 
 
 def _changed(rows: pa.Table) -> tuple[list[Record], dict[int, Record]]:
-    """Policies of the main study that are not the clinician's (for λ = [0, 0], or fallen back to), and the clinician's by
+    """Policies of the paper's methods that are not the clinician's (for λ = [0, 0], or fallen back to), and the clinician's by
     repetition.
     """
     records = [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
@@ -200,7 +200,8 @@ def _changed(rows: pa.Table) -> tuple[list[Record], dict[int, Record]]:
         own = clinician[record["repetition"]]
         return all(math.isclose(record[name], own[name], rel_tol=1e-9, abs_tol=1e-9) for name in values)
 
-    return [r for r in records if r["preference"] != CLINICIAN[0] and not same(r)], clinician
+    there = [r for r in records if r["preference"] != CLINICIAN[0] and r["method"] not in OURS]
+    return [r for r in there if not same(r)], clinician
 
 
 def _harmed(record: Record, clinician: Record) -> float:
