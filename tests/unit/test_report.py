@@ -15,12 +15,12 @@ from bettersafe.certificate import Belief, Certificate, Finding, Floor, Proof, T
 from bettersafe.data import Objective, write_dataset
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.errors import RunError
+from bettersafe.errors import ParameterError, RunError
 from bettersafe.evidence import certify_run, certify_run_posterior, verify_run
 from bettersafe.pipeline import run_task
 from bettersafe.report import charts, content, report_html, words, write_report
 from bettersafe.runs import Run, load_run, save_certificate, save_run
-from bettersafe.task import Task
+from bettersafe.task import Task, read_task
 
 NASTY = (
     "</script><b>bold</b>",
@@ -281,6 +281,22 @@ def test_grids_are_told_from_labels_or_the_task():
     assert grid([0, 6], {"fluid": 2, "vasopressor": 3}) is None
 
 
+def test_the_shape_of_actions_comes_from_the_task_file(tmp_path):
+    def read(line):
+        (tmp_path / "task.toml").write_text(f'data = "log.csv"\n{line}\n[objectives.gain]\n', encoding="utf-8")
+        return read_task(tmp_path / "task.toml").action_shape
+
+    assert read("action_shape = { fluid = 5, vasopressor = 4 }") == {"fluid": 5, "vasopressor": 4}
+    assert read("") == {}
+    for bad in ("{ fluid = 5 }", "{ fluid = 5, vasopressor = 1 }", "{ fluid = 5, vasopressor = 2.5 }"):
+        with pytest.raises(ParameterError, match="two choices"):
+            read(f"action_shape = {bad}")
+    with pytest.raises(ParameterError, match="must be a table"):
+        read("action_shape = 25")
+    run = toy(actions=[0, 1, 2, 3], settings={"action_shape": {"fluid": 2, "vasopressor": 2}})
+    assert "fluid ↓ vasopressor →" in check(report_html(run)).words
+
+
 def test_a_grid_shows_the_average_over_visits():
     run = toy(states=("a", "b"), actions=("iv0/vaso0", "iv0/vaso1", "iv1/vaso0", "iv1/vaso1"))
     visits = [7 * (1 + 2 + 3 + 4), 7 * (5 + 6 + 7 + 8)]
@@ -412,7 +428,7 @@ def test_many_objectives_and_one():
 
 
 def test_many_states_stay_small_and_say_so():
-    n = 3000
+    n = 700
     states = [f"state {x} " + "y" * 3000 for x in range(n)]
     actions = [f"iv{i}/vaso{j}" for i in range(20) for j in range(20)]
     html = report_html(toy(states=states, actions=actions))

@@ -103,6 +103,7 @@ def _sections(run: Run) -> dict[str, Any]:
         "trade_offs": [_trade_off(run, found, i, j) for i, j in content.drawn_pairs(run)],
         "dot_rows": content.dot_rows(run, found),
         "dot_kinds": {dot.kind for dot in found},
+        "bars_words": content.bars_words(run),
         "most_drawn": content.MOST_DRAWN,
         "changed": run.changed,
         "changes": content.changes(run),

@@ -115,7 +115,7 @@ def trade_off_chart(
         _text(2, 10, f"↑ better: change in {shorten(names[1], 32)}", "start", "label"),
     ]
     if WIDTH - right - x(0.0) > 110.0 and y(0.0) - top > 30.0:
-        parts.append(_text(WIDTH - right - 5, top + 12, "no worse on either", "end", "note"))
+        parts.append(_text(WIDTH - right - 5, y(0.0) - 6, "no worse on either", "end", "note"))
     order = {"failed": 0, "passed": 1, "policy": 2}
     for point in sorted(points, key=lambda point: order[point.kind]):
         px, py = x(point.x), y(point.y)

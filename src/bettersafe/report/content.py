@@ -124,7 +124,7 @@ def verdict(run: Run) -> Verdict:
         return Verdict(
             kind="open",
             badge="Not yet tested",
-            headline=f"The new policy looks better{on} in the data that it was made from, but it has not been tested.",
+            headline=f"The new policy looks better{on}, but it has not been tested yet.",
             detail=detail if certificate is None else f"{detail} {certificate.verdict}",
             evidence=evidence_words(certificate),
             step="A suggestion, not a promise. Test it on episodes that it was not made from.",
@@ -528,6 +528,17 @@ def trade_off_points(found: Sequence[Dot], i: int, j: int) -> list[Point]:
     ]
 
 
+def bars_words(run: Run) -> str:
+    """What the bars at the policy are; nothing where there are none."""
+    if not run.changed or run.certificate is None or run.certificate.evidence == "theory":
+        return ""
+    if run.certificate.evidence == "posterior":
+        return (
+            f"The bars at the policy are its intervals, of posterior probability {risk(1.0 - run.certificate.delta)}."
+        )
+    return "The bars at the policy reach to what its gain is at least."
+
+
 def drawn_pairs(run: Run) -> list[tuple[int, int]]:
     """Pairs of objectives to draw: all of the MOST_DRAWN with the largest weights."""
     weights = np.array([abs(float(w)) for w in run.info["preference"]])
@@ -709,7 +720,9 @@ def limits(run: Run) -> list[str]:
         f"{pairs:,} of {possible:,} combinations of state and action were ever tried ({percent(pairs / max(possible, 1))}); {few:,} of"
         f" them fewer than {FEW} times. Of what was never tried the data says nothing.",
         f"{percent(thin[1])} of the policy’s decisions are ones that the data has fewer than {FEW} times in that state; of the"
-        f" baseline’s {percent(thin[0])}.",
+        f" baseline’s {percent(thin[0])}."
+        if run.changed
+        else f"{percent(thin[0])} of the baseline’s decisions are ones that the data has fewer than {FEW} times in that state.",
     ]
     if single:
         texts.append(f"In {counted(single, 'state')} only one action was ever tried: there nothing can be compared.")
@@ -747,7 +760,9 @@ def thin_raises(run: Run, most: int = 10) -> list[dict[str, Any]]:
     rise = np.where(run.counts < FEW, run.policy - run.baseline, 0.0)
     weight = rise * run.counts.sum(axis=1)[:, None]
     rows = []
-    for flat in np.argsort(-weight, axis=None, kind="stable")[:most]:
+    flat_weight = weight.ravel()
+    top = np.argpartition(-flat_weight, min(most, flat_weight.size) - 1)[:most]
+    for flat in top[np.argsort(-flat_weight[top], kind="stable")]:
         x, a = divmod(int(flat), run.policy.shape[1])
         if rise[x, a] < 5e-4 or weight[x, a] <= 0.0:
             break
