@@ -18,7 +18,7 @@ from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError, RunError
 from bettersafe.evidence import certify_run, certify_run_posterior, verify_run
 from bettersafe.pipeline import run_task
-from bettersafe.report import charts, content, report_html, words, write_report
+from bettersafe.report import charts, differences, limits, outcomes, report_html, verdict, words, write_report
 from bettersafe.runs import Run, load_run, save_certificate, save_run
 from bettersafe.task import Task, read_task
 
@@ -172,14 +172,14 @@ def test_every_variant_of_a_run_has_a_report(files, tmp_path, variant):
     assert path == tmp_path / "RUN" / "report.html"
     saved = load_run(tmp_path / "RUN")
     page = check(path.read_text(encoding="utf-8"))
-    verdict = content.verdict(saved)
-    assert verdict.headline in page.words
+    found = verdict.verdict(saved)
+    assert found.headline in page.words
     expected = "keep" if not saved.changed else "open"
     if saved.certificate is not None and saved.certificate.evidence != "theory":
         expected = "accepted" if saved.certificate.accepted else "keep"
         assert saved.certificate.verdict in page.words
-    assert verdict.kind == expected
-    for text in content.assumptions(saved):
+    assert found.kind == expected
+    for text in limits.assumptions(saved):
         assert text in page.words
     assert saved.info["policy_sha256"] in page.words
     assert "Harm done" in page.words
@@ -263,7 +263,7 @@ def test_labels_in_the_grid_data_can_not_end_the_script():
 
 def test_grids_are_told_from_labels_or_the_task():
     def grid(labels, shape=None):
-        return content.action_grid(np.array(labels), shape)
+        return differences.action_grid(np.array(labels), shape)
 
     found = grid(["iv0/vaso0", "iv0/vaso1", "iv1/vaso0", "iv1/vaso1"])
     assert (found.names, found.rows, found.columns) == (("iv", "vaso"), ("0", "1"), ("0", "1"))
@@ -301,8 +301,8 @@ def test_a_grid_shows_the_average_over_visits():
     run = toy(states=("a", "b"), actions=("iv0/vaso0", "iv0/vaso1", "iv1/vaso0", "iv1/vaso1"))
     visits = [7 * (1 + 2 + 3 + 4), 7 * (5 + 6 + 7 + 8)]
     expected = [sum(v * run.policy[x, a] for x, v in enumerate(visits)) / sum(visits) for a in range(4)]
-    np.testing.assert_allclose(content.action_use(run)[1], expected)
-    tables = content.grid_tables(content.action_grid(run.action_labels, None), *content.action_use(run))
+    np.testing.assert_allclose(differences.action_use(run)[1], expected)
+    tables = differences.grid_tables(differences.action_grid(run.action_labels, None), *differences.action_use(run))
     assert tables[1]["cells"][1][1]["text"] == f"{100 * expected[3]:.1f}"
     assert tables[2]["cells"][0][0]["text"] == "−12.5"
     assert tables[2]["cells"][0][0]["level"] == -20
@@ -310,32 +310,32 @@ def test_a_grid_shows_the_average_over_visits():
 
 def test_coverage_counts_decisions_by_times_tried():
     run = dataclasses.replace(toy(), counts=np.array([[0, 5], [10, 2000]]))
-    bars = {label: (baseline, policy) for label, baseline, policy in content.coverage_bars(run)}
+    bars = {label: (baseline, policy) for label, baseline, policy in limits.coverage_bars(run)}
     visits = np.array([5, 2010]) / 2015
     assert bars["never"] == pytest.approx((0.5 * visits[0], 0.25 * visits[0]))
     assert bars["1 to 9 times"] == pytest.approx((0.5 * visits[0], 0.75 * visits[0]))
     assert bars["10 to 99"] == pytest.approx((0.5 * visits[1], 0.25 * visits[1]))
     assert bars["1,000 or more"] == pytest.approx((0.5 * visits[1], 0.75 * visits[1]))
-    assert [row["action"] for row in content.thin_raises(run)] == ["treat"]
+    assert [row["action"] for row in limits.thin_raises(run)] == ["treat"]
 
 
 def test_a_gain_on_a_cost_is_shown_as_a_fall():
     run = dataclasses.replace(toy(), certificate=certificate())
-    harm = content.objectives(run)[1]
+    harm = outcomes.objectives(run)[1]
     assert harm.lines[0].baseline == "−2.000"  # a reward of 2 is a cost of −2
     assert harm.lines[1].change == "−0.400 better"
     assert harm.lines[1].certain == "at least 0.200 better (risk 5 %)"
     loss = certificate(
         findings=tuple(dataclasses.replace(f, estimate=-0.4, lower_bound=-0.5) for f in certificate().findings)
     )
-    harm = content.objectives(dataclasses.replace(run, certificate=loss))[1]
+    harm = outcomes.objectives(dataclasses.replace(run, certificate=loss))[1]
     assert harm.lines[1].change == "+0.400 worse"
     assert harm.lines[1].certain.startswith("at most 0.500 worse")
     assert harm.outcome == "failed"
 
 
 def headline(**more):
-    return content.verdict(dataclasses.replace(toy(), certificate=certificate(**more))).headline
+    return verdict.verdict(dataclasses.replace(toy(), certificate=certificate(**more))).headline
 
 
 def findings(*bounds, level=0.05, zeta=0.0):
@@ -367,17 +367,17 @@ def test_the_headline_claims_what_was_tested_and_no_more():
 
 
 def test_the_grade_is_said_in_words():
-    assert "any amount of data" in content.evidence_words(certificate(grade="finite-sample"))
-    assert "approximate" in content.evidence_words(certificate())
-    assert "priors" in content.evidence_words(
+    assert "any amount of data" in verdict.evidence_words(certificate(grade="finite-sample"))
+    assert "approximate" in verdict.evidence_words(certificate())
+    assert "priors" in verdict.evidence_words(
         certificate(
             evidence="posterior",
             grade="posterior",
             beliefs=(Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=9),),
         )
     )
-    assert "Nothing was held out" in content.evidence_words(certificate(evidence="theory"))
-    assert "optimistic" in content.evidence_words(None)
+    assert "Nothing was held out" in verdict.evidence_words(certificate(evidence="theory"))
+    assert "optimistic" in verdict.evidence_words(None)
 
 
 def test_a_proof_is_shown_if_it_says_anything():
@@ -410,7 +410,7 @@ def test_damaged_candidates_are_an_error():
         "passed": True,
         "chosen": True,
     }
-    assert content.candidates(toy(candidates=[row]))[0].kind == "chosen"
+    assert outcomes.candidates(toy(candidates=[row]))[0].kind == "chosen"
     for bad in ({**row, "gain": [1.0]}, {**row, "least": ["many", 0]}, {"name": "a"}, 3):
         with pytest.raises(RunError, match=r"candidates in run\.json"):
             report_html(toy(candidates=[bad]))
@@ -419,8 +419,8 @@ def test_damaged_candidates_are_an_error():
 def test_many_objectives_and_one():
     many = [Objective(name=f"o{k}", weight=float(k)) for k in range(17)]
     run = toy(objectives=many)
-    assert len(content.drawn_pairs(run)) == 28
-    assert {k for pair in content.drawn_pairs(run) for k in pair} == set(range(9, 17))  # the largest weights
+    assert len(outcomes.drawn_pairs(run)) == 28
+    assert {k for pair in outcomes.drawn_pairs(run) for k in pair} == set(range(9, 17))  # the largest weights
     page = check(report_html(run))
     assert sum(tag == "figure" and "data-x" in a for tag, a in page.elements) == 28
     assert sum(tag == "article" for tag, _ in page.elements) == 17
@@ -449,7 +449,7 @@ def test_numbers_as_people_read_them():
     assert words.number(2.5e-9) == "2.50e-9"
     assert words.number(0.0004, signed=True, decimals=2) == "0.00"  # no sign on what is shown as nothing
     assert words.number(2.0, trim=True, signed=True) == "+2"
-    assert [charts.percent(v) for v in (0.0, 0.0004, 0.1234, 0.9999, 1.0)] == [
+    assert [words.percent(v) for v in (0.0, 0.0004, 0.1234, 0.9999, 1.0)] == [
         "0 %",
         "< 0.1 %",
         "12.3 %",

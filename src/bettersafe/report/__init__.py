@@ -2,7 +2,7 @@
 
     words.py     numbers and labels as text
     charts.py    numbers to SVG
-    content.py   a run to sentences, rows and numbers
+    verdict.py, outcomes.py, differences.py, limits.py   a run to sentences, rows and numbers, no markup
     page.html.j2, style.css, script.js   how they stand on the page
 
 The page opens from disk, asks for nothing over the network (its Content-Security-Policy forbids it) and has all of its content
@@ -19,8 +19,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.report import charts, content
-from bettersafe.report.words import listed, risk, shorten
+from bettersafe.report import charts, differences, limits, outcomes, verdict
+from bettersafe.report.words import listed, percent, risk, shorten
 from bettersafe.runs import REPORT, file_digest, load_run
 from bettersafe.saving import whole_file
 
@@ -77,16 +77,16 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
 
 def _sections(run: Run) -> dict[str, Any]:
     """Everything on the page that comes from the run."""
-    found = content.dots(run)
+    found = outcomes.dots(run)
     titles = [shorten(o.title) for o in run.objectives]
-    grid = content.action_grid(run.action_labels, run.info.get("settings", {}).get("action_shape"))
-    use = content.action_use(run)
-    coverage = content.coverage_bars(run)
-    bars = content.action_bars(run)
-    states = content.grid_states(run) if grid and run.changed else []
+    grid = differences.action_grid(run.action_labels, run.info.get("settings", {}).get("action_shape"))
+    use = differences.action_use(run)
+    coverage = limits.coverage_bars(run)
+    bars = differences.action_bars(run)
+    states = differences.grid_states(run) if grid and run.changed else []
     return {
-        "verdict": content.verdict(run),
-        "facts": content.facts(run),
+        "verdict": verdict.verdict(run),
+        "facts": verdict.facts(run),
         "titles": titles,
         "objectives": [
             {
@@ -95,23 +95,23 @@ def _sections(run: Run) -> dict[str, Any]:
                     view.marks, describe=_describe_gain(view), lower_is_better=view.lower_is_better, zeta=view.zeta
                 ),
             }
-            for view in content.objectives(run)
+            for view in outcomes.objectives(run)
         ],
-        "floors": content.floors(run),
-        "beliefs": content.beliefs(run),
-        "pickers": [(k, titles[k]) for k in sorted({k for pair in content.drawn_pairs(run) for k in pair})],
-        "trade_offs": [_trade_off(run, found, i, j) for i, j in content.drawn_pairs(run)],
-        "dot_rows": content.dot_rows(run, found),
+        "floors": outcomes.floors(run),
+        "beliefs": outcomes.beliefs(run),
+        "pickers": [(k, titles[k]) for k in sorted({k for pair in outcomes.drawn_pairs(run) for k in pair})],
+        "trade_offs": [_trade_off(run, found, i, j) for i, j in outcomes.drawn_pairs(run)],
+        "dot_rows": outcomes.dot_rows(run, found),
         "dot_kinds": {dot.kind for dot in found},
-        "bars_words": content.bars_words(run),
-        "most_drawn": content.MOST_DRAWN,
+        "bars_words": outcomes.bars_words(run),
+        "most_drawn": outcomes.MOST_DRAWN,
         "changed": run.changed,
-        "changes": content.changes(run),
+        "changes": differences.changes(run),
         "states_changed": run.info["states_changed"],
         "n_states": run.info["n_states"],
-        "most_states": content.MOST_STATES,
+        "most_states": differences.MOST_STATES,
         "grid": grid,
-        "grid_tables": content.grid_tables(grid, *use) if grid else [],
+        "grid_tables": differences.grid_tables(grid, *use) if grid else [],
         "grid_states": states,
         "grid_json": _json(states),
         "action_bars": bars,
@@ -124,30 +124,30 @@ def _sections(run: Run) -> dict[str, Any]:
             coverage,
             describe="Share of decisions by how often they were tried in the data, baseline and policy; the table has the numbers.",
         ),
-        "percent": charts.percent,
-        "limits": content.limits(run),
-        "thin_raises": content.thin_raises(run),
-        "estimators": content.estimators(run),
+        "percent": percent,
+        "limits": limits.limits(run),
+        "thin_raises": limits.thin_raises(run),
+        "estimators": limits.estimators(run),
         "interval_level": risk(run.evaluation[0]["level"]) if run.evaluation else "",
-        "assumptions": content.assumptions(run),
+        "assumptions": limits.assumptions(run),
         "theory_assumptions": _theory_assumptions(run),
-        "missing": content.missing(run),
-        "settings": content.settings(run),
-        "notes": content.notes(run),
+        "missing": limits.missing(run),
+        "settings": limits.settings(run),
+        "notes": limits.notes(run),
     }
 
 
-def _trade_off(run: Run, found: list[content.Dot], i: int, j: int) -> dict[str, Any]:
+def _trade_off(run: Run, found: list[outcomes.Dot], i: int, j: int) -> dict[str, Any]:
     names = (shorten(run.objectives[i].title, 60), shorten(run.objectives[j].title, 60))
     costs = (run.objectives[i].lower_is_better, run.objectives[j].lower_is_better)
-    points = content.trade_off_points(found, i, j)
+    points = outcomes.trade_off_points(found, i, j)
     shown = listed([point.label for point in points]) if 0 < len(points) <= 4 else f"{len(points)} policies"
     describe = f"Change in {names[0]} (right is better) against change in {names[1]} (up is better), with the baseline in the origin: {shown}."
     chart = charts.trade_off_chart(points, names=names, costs=costs, describe=describe)
     return {"i": i, "j": j, "names": names, "chart": chart}
 
 
-def _describe_gain(view: content.ObjectiveView) -> str:
+def _describe_gain(view: outcomes.ObjectiveView) -> str:
     return f"Change in {view.title} against the baseline: " + "; ".join(
         f"{mark.label.lower()} {line.change}, certain: {line.certain}"
         for mark, line in zip(view.marks, view.lines, strict=False)

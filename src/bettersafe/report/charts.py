@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from bettersafe.report.words import number, shorten
+from bettersafe.report.words import number, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,14 +151,6 @@ def bars_chart(rows: Sequence[tuple[str, float, float]], *, describe: str) -> Ma
             parts.append(_tag("rect", x=left, y=y + offset, width=max(x(value) - left, 0.8), height=11, class_=kind))
             parts.append(_text(max(x(value), left) + 5, y + offset + 9.5, percent(value), "start", "value"))
     return _drawing(parts, height, describe)
-
-
-def percent(share: float) -> str:
-    """A share as people read it."""
-    value = 100.0 * share
-    if value == 0.0 or value >= 99.95:
-        return f"{value:.0f} %"
-    return "< 0.1 %" if value < 0.1 else f"{value:.1f} %"
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:

@@ -73,3 +73,11 @@ def chance(share: float, draws: int) -> str:
         return "–"
     least = math.floor(1000.0 * draws / (draws + 1)) / 10.0
     return f"over {least:.1f} %" if share >= 1.0 else f"{100.0 * share:.1f} %"
+
+
+def percent(share: float) -> str:
+    """A share as people read it."""
+    value = 100.0 * share
+    if value == 0.0 or value >= 99.95:
+        return f"{value:.0f} %"
+    return "< 0.1 %" if value < 0.1 else f"{value:.1f} %"
