@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard src/bettersafe/_native/*.cpp src/bettersafe/_native/*.hpp)
 
-.PHONY: demo test test-long check format bench clean help
+.PHONY: demo test test-long browser check format bench clean help
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ test: $(BIN)/.ready ## Run the tests
 
 test-long: $(BIN)/.ready ## Run the full-size property and statistical tests too
 	$(BIN)/python -m pytest -n auto -m "long or not long"
+
+browser: ## Install Chromium for the browser tests, where it can be had
+	@scripts/install_chromium
 
 check: $(BIN)/.ready ## Lint, format and types
 	$(BIN)/ruff check .

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
     from bettersafe.pipeline import run_task
     from bettersafe.policies import read_policy, write_policy
+    from bettersafe.report import report_html, write_report
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
     from bettersafe.safety import SafetyRule, SafetyTest, safety_test
     from bettersafe.task import Task, read_task
@@ -102,6 +103,7 @@ _WHERE = {
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
     "pipeline": ("run_task",),
     "policies": ("read_policy", "write_policy"),
+    "report": ("report_html", "write_report"),
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
     "safety": ("SafetyRule", "SafetyTest", "safety_test"),
     "task": ("Task", "read_task"),
@@ -118,7 +120,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "SafetyRule", "SafetyTest", "safety_test", "HOpt", "h_opt",
     "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_theory", "prove",
     "evaluate_saved", "certify_run", "verify_run",
-    "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes",
+    "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes", "report_html", "write_report",
     "Task", "read_task", "run_task",
     "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError",
 ]  # fmt: skip

@@ -145,6 +145,9 @@ TaskOption = Annotated[
         help="Read all of this from a task file; options given here go before it.",
     ),
 ]
+NoReportOption = Annotated[
+    bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page about the run for people.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
@@ -264,6 +267,7 @@ def improve(
     baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that is there.")] = False,
+    no_report: NoReportOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Improve on the baseline along your preference, losing on no objective.
@@ -286,11 +290,13 @@ def improve(
     with printing.working("Reading and counting") as progress:
         run = run_task(job, progress=progress)
     save_run(run, output, force=force)
+    page = _report(output, no_report)
     if as_json:
         printing.print_json(printing.run_json(run, output))
     else:
         printing.print_run(run, changes=5)
         typer.echo(f"Saved to {output}. See more of it with: bettersafe show {output}")
+        _tell(page)
     tested = run.certificate is not None and run.certificate.evidence != "theory"
     missed = run.certificate is not None and any(not floor.passed for floor in run.certificate.floors)
     if not run.changed or missed or (tested and not run.certificate.accepted):  # type: ignore[union-attr]
@@ -404,6 +410,7 @@ def certify(
     truncated: TruncatedOption = None,
     baseline_prob: BaselineProbOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the result of an earlier test.")] = False,
+    no_report: NoReportOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Test a run's policy on held-out episodes, and write its certificate: is it no worse on any objective?
@@ -431,7 +438,7 @@ def certify(
                 columns=_columns_over_run(saved, options),
             )
             save_certificate(run, believed, ())
-        _show_certificate(believed, saved, as_json=as_json)
+        _show_certificate(believed, saved, as_json=as_json, page=_report(run, no_report))
         return
     if saved.certificate is not None and saved.certificate.evidence == "held-out" and not force:
         raise ParameterError(
@@ -453,7 +460,7 @@ def certify(
             columns=_columns_over_run(saved, options),
         )
         save_certificate(run, certificate, rows)
-    _show_certificate(certificate, saved, as_json=as_json)
+    _show_certificate(certificate, saved, as_json=as_json, page=_report(run, no_report))
 
 
 @app.command()
@@ -483,8 +490,8 @@ def verify(
     _show_certificate(certificate, load_run(run), as_json=as_json)
 
 
-def _show_certificate(certificate: Certificate, run: Run, *, as_json: bool) -> None:
-    """Print a certificate and leave with its meaning."""
+def _show_certificate(certificate: Certificate, run: Run, *, as_json: bool, page: Path | None = None) -> None:
+    """Print a certificate, name the page about it, and leave with its meaning."""
     from bettersafe import printing
     from bettersafe.certificate import certificate_json
 
@@ -492,8 +499,49 @@ def _show_certificate(certificate: Certificate, run: Run, *, as_json: bool) -> N
         printing.print_json(certificate_json(certificate))
     else:
         printing.print_certificate(certificate, run.objectives)
+        _tell(page)
     if not certificate.accepted:
         raise typer.Exit(KEEP_BASELINE)
+
+
+def _report(run: Path, left_out: bool) -> Path | None:
+    """Write a run's page; None where it is not wanted."""
+    from bettersafe.report import write_report
+
+    return None if left_out else write_report(run)
+
+
+def _tell(page: Path | None) -> None:
+    if page is not None:
+        typer.echo(f"The report for people: {page}")
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to. (default: RUN/report.html)")
+    ] = None,
+    show_it: Annotated[bool, typer.Option("--open", help="Open it in the system's browser.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page about a run, for people who never saw the tool: it opens from disk and needs no network.
+
+    Example: [bold]bettersafe report RUN --open[/bold]
+    """
+    from bettersafe import printing
+    from bettersafe.report import write_report
+
+    page = write_report(run, output=output)
+    if as_json:
+        printing.print_json({"run": str(run), "report": str(page), "bytes": page.stat().st_size})
+    else:
+        _tell(page)
+    if show_it:
+        import webbrowser
+
+        if not webbrowser.open(page.resolve().as_uri()):
+            raise BettersafeError(f"no browser was found to open it with; the page is {page}.")
 
 
 @app.command()
@@ -546,6 +594,7 @@ def demo(
         result = run_demo(patients=patients, epsilon=epsilon, seed=seed)
         if output is not None:
             write_demo(result, output, force=force)
+            _report(output / "run", left_out=False)
     if as_json:
         printing.print_json(demo_json(result))
     else:

@@ -324,6 +324,13 @@ def evaluation_rows(
     return rows
 
 
+def logged_rows(dataset: Dataset, baseline: Floats, *, delta: float, interval: Bound = "t") -> list[dict[str, Any]]:
+    """What the baseline [X, A] earned in its own log, as rows like those of `evaluation_rows`, estimator "logged"."""
+    own = evaluate_many(dataset, baseline, baseline, estimators=("is",))
+    plain = {"estimator": "logged", "usable": True, "trust": "What the baseline earned in the log."}
+    return [{**row, **plain} for row in evaluation_rows(own, dataset.objectives, delta=delta, interval=interval)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Opinion:
     """What a model says of the rows: v̂(x_t) and q̂(x_t,a_t) [N, d], its value where episodes were left [n, d], v̂(μ) [d],

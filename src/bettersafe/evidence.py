@@ -20,7 +20,7 @@ from bettersafe.certificate import Certificate, certificate_json, certify
 from bettersafe.counts import count
 from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset, split
 from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows
+from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs.files import data_digest
 from bettersafe.mdp import check_policy
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
@@ -235,10 +235,7 @@ def evaluate_saved(
         rng=np.random.default_rng(seed),
     )
     rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
-    baseline = evaluate_many(data, evidence.baseline, evidence.baseline, estimators=("is",))
-    logged = evaluation_rows(baseline, data.objectives, delta=delta, interval=interval)
-    plain = {"estimator": "logged", "usable": True, "trust": "What the baseline earned in the log."}
-    return tuple([{**row, **plain} for row in logged] + rows)
+    return (*logged_rows(data, evidence.baseline, delta=delta, interval=interval), *rows)
 
 
 def certify_run(

@@ -29,7 +29,7 @@ from bettersafe.certificate import (
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
 from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, reward_ranges, split, user_sign
 from bettersafe.errors import DataError, ParameterError, did_you_mean
-from bettersafe.evaluate import evaluate_many, evaluation_rows
+from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
 from bettersafe.logs.files import data_digest
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
@@ -41,6 +41,7 @@ from bettersafe.safety import SafetyRule
 if TYPE_CHECKING:
     from bettersafe.bopt import BOpt, Candidate
     from bettersafe.data import Columns, Labels
+    from bettersafe.hcpi import HOpt
     from bettersafe.model import Model
     from bettersafe.posterior import Outcomes
     from bettersafe.task import Rare, Task
@@ -200,7 +201,7 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
             control=control,
             progress=progress,
         )
-        result, status = found.improvement, {"status": found.reason}
+        result, status = found.improvement, {"status": found.reason, "candidates": _tested(found)}
         if found.tests:
             certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
     else:
@@ -220,7 +221,10 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
         evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
-        rows = evaluation_rows(evaluations, counts.objectives, delta=task.delta)
+        rows = [
+            *logged_rows(held_out, baseline, delta=task.delta),
+            *evaluation_rows(evaluations, counts.objectives, delta=task.delta),
+        ]
         theory = prove(
             model,
             result.policy,
@@ -259,7 +263,45 @@ def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
     certificate = None
     if found.candidates:
         certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)
-    return _run(task, found.improvement, model, counts, source, certificate, status={"status": found.reason})
+    status = {"status": found.reason, "candidates": _believed(found)}
+    return _run(task, found.improvement, model, counts, source, certificate, status=status)
+
+
+def _tested(found: HOpt) -> list[dict[str, Any]]:
+    """H-OPT's candidates for run.json, in the order of their tests."""
+    return [
+        {
+            "name": f"{100 * (1.0 - test.mix):.0f} % of the proposal",
+            "evidence": "safety-test",
+            "gain": _numbers(test.estimate),
+            "least": _numbers(test.bound),
+            "level": test.level,
+            "passed": test.passed,
+            "chosen": found.accepted and test is found.deciding,
+        }
+        for test in found.tests
+    ]
+
+
+def _believed(found: BOpt) -> list[dict[str, Any]]:
+    """B-OPT's candidates for run.json, in the order they were made."""
+    return [
+        {
+            "name": candidate.name,
+            "evidence": "posterior",
+            "gain": _numbers(candidate.gain),
+            "least": _numbers(candidate.least),
+            "level": found.delta,
+            "passed": candidate.passed,
+            "chosen": place == found.chosen,
+        }
+        for place, candidate in enumerate(found.candidates)
+    ]
+
+
+def _numbers(values: Floats) -> list[float | str]:
+    """A vector for JSON, which has no infinity or NaN: they are written as words."""
+    return [value if math.isfinite(value) else str(value) for value in values.tolist()]
 
 
 def posterior_certificate(

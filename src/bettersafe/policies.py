@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bettersafe.data import Labels, label_array
 from bettersafe.errors import PolicyError, did_you_mean
-from bettersafe.mdp import check_policy
+from bettersafe.mdp import ROUNDING, check_policy
 from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class _PolicyFile:
             values = np.asarray(cells, dtype=np.float64)
         else:
             values = np.array([_float(cell) for cell in cells])
-        bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0)))
+        bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0 + ROUNDING)))  # mixtures can end a last bit above 1
         if bad.size:
             row = int(bad[0])
             raise PolicyError(

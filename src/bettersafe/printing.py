@@ -492,6 +492,7 @@ def print_demo(result: Demo, output: Path | None) -> None:
         console.print(
             f"Written: {output}/cohort.parquet, {output}/run, and as many new patients in {output}/later.parquet. Try:\n"
             f"  bettersafe show {output}/run\n"
+            f"  bettersafe report {output}/run --open\n"
             f"  bettersafe evaluate {output}/run {output}/later.parquet\n"
             f"  bettersafe certify {output}/run {output}/later.parquet",
             highlight=False,

@@ -4,6 +4,7 @@
     policy.parquet       state, action, probability, baseline, count; its sha256 is in run.json and in the certificate
     certificate.json     what is promised, on what evidence; its own sha256 is in it
     evaluation.parquet   off-policy estimates on the data that it was tested on, if any; its sha256 is in the certificate
+    report.html          all of it for people (`report`); made from the rest, and removed when that changes
 
 A run is written under a temporary name and renamed, so that a directory of that name is always whole. Digests tell an
 accident or an edit from what was saved; they are no signature.
@@ -40,6 +41,7 @@ Floats = npt.NDArray[np.float64]
 SCHEMA = "run/1"
 MARK = "run.json"
 """The file that tells a run directory."""
+REPORT = "report.html"
 EVALUATION_SCHEMA = "evaluation/1"
 OBJECTIVE_FIELDS = ("name", "label", "unit", "discount", "weight", "lower_is_better", "reward_range")
 RETURN_FIELDS = ("baseline_return", "policy_return")
@@ -52,7 +54,7 @@ INFO_TYPES: dict[str, Any] = {
     "status": str, "method": str, "preference": list, "epsilon": int | float | str, "delta": int | float,
     "error_kind": str, "engine": str, "rounds": int, "gap": int | float | str, "n_states": int, "states_changed": int,
     "states_kept": list, "mean_moved": int | float, "largest_moved": int | float, "baseline_source": str, "notes": list,
-    "settings": dict, "data": dict,
+    "settings": dict, "data": dict, "candidates": list,
 }  # fmt: skip
 
 
@@ -206,6 +208,7 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
 
 def save_certificate(folder: Path, certificate: Certificate, evaluation: tuple[dict[str, Any], ...]) -> None:
     """Put a certificate and the estimates beside it into a run directory, replacing those that are there."""
+    (folder / REPORT).unlink(missing_ok=True)  # it would go on telling of the certificate before
     target = folder / "evaluation.parquet"
     if evaluation:
         write_evaluation(target, evaluation)

@@ -91,6 +91,8 @@ class Task:
         levels: How the test gives δ to the objectives.
         comparison: What H-OPT's test compares with.
         seed: Draws what is held out.
+        action_shape: For reports, where actions are 0, 1, 2, … and stand for two choices at once: their names and how many there
+            are of each; the second runs fastest.
     """
 
     data: str
@@ -115,6 +117,7 @@ class Task:
     comparison: Comparison = "paired"
     draws: int = 200
     seed: int = 0
+    action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, ("auto", *improve.METHODS))
@@ -141,6 +144,12 @@ class Task:
         check_choice("error_kind", self.error_kind, ERROR_KINDS)
         check_choice("unseen", self.unseen, UNSEEN_RULES)
         check_choice("engine", self.engine, lp.ENGINES)
+        sizes = self.action_shape.values()
+        if sizes and (len(sizes) != 2 or not all(type(size) is int and size >= 2 for size in sizes)):
+            raise ParameterError(
+                "action_shape names two choices and how many there are of each, such as { fluid = 5, vasopressor = 5 };"
+                f" got {self.action_shape}."
+            )
         if self.support is not None and self.error_kind != "l1":
             raise ParameterError('support is a setting of the error function "l1" alone.')
 
@@ -200,7 +209,9 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
     name = file.name
-    tables = {key: _table(document.pop(key, {}), key, name) for key in ("columns", "objectives", "derived")}
+    tables = {
+        key: _table(document.pop(key, {}), key, name) for key in ("columns", "objectives", "derived", "action_shape")
+    }
     settings = _checked(document, TASK_KEYS, name, "the task", more=tuple(tables))
     if data is not None:
         settings["data"] = data
@@ -229,7 +240,14 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     ]
     derived = [Rare(name=key, **fields("derived", key, table, RARE_KEYS)) for key, table in tables["derived"].items()]
     columns = Columns(**_checked(tables["columns"], COLUMN_KEYS, name, "[columns]"))
-    return Task(columns=columns, objectives=tuple(objectives), derived=tuple(derived), **settings, **promises)
+    return Task(
+        columns=columns,
+        objectives=tuple(objectives),
+        derived=tuple(derived),
+        action_shape=tables["action_shape"],
+        **settings,
+        **promises,
+    )
 
 
 def _table(value: Any, key: str, file: str) -> dict[str, Any]:

@@ -100,7 +100,9 @@ def test_improve_show_and_read_again(log, tmp_path):
     assert "recovery" in text
     assert "better" in text
     assert "worse" not in text.replace("in größter Not", "")
-    assert sorted(p.name for p in folder.iterdir()) == ["certificate.json", "policy.parquet", "run.json"]
+    files = ["certificate.json", "policy.parquet", "report.html", "run.json"]
+    assert sorted(p.name for p in folder.iterdir()) == files
+    assert "report.html" in text
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
     shown, _ = run("show", folder)
@@ -121,6 +123,29 @@ def test_improve_show_and_read_again(log, tmp_path):
     assert document["data"]["episodes"] == 400
     assert len(document["data"]["sha256"]) == 64
     assert document["objectives"][1]["policy_return"] <= document["objectives"][1]["baseline_return"] + 1e-9  # pain
+
+
+def test_report(log, tmp_path):
+    folder = tmp_path / "RUN"
+    run("improve", log, "-o", folder, *COLUMNS, *GOALS, "--epsilon", "0.2", "--no-report")
+    assert not (folder / "report.html").exists()
+    text, _ = run("report", folder)
+    assert str(folder / "report.html") in text
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "in größter Not" in page
+    assert "has not been tested" in page
+    document = json.loads(run("report", folder, "-o", tmp_path / "page.html", "--json")[0])
+    assert document["report"] == str(tmp_path / "page.html")
+    assert document["bytes"] == (tmp_path / "page.html").stat().st_size
+    later = write_log(tmp_path / "later.csv", visits(n=300, seed=1))
+    run("certify", folder, later, "--zeta", "pain=1", "--zeta", "recovery=1", "--no-report")
+    assert not (folder / "report.html").exists()  # the old one told of another certificate
+    run("certify", folder, later, "--zeta", "pain=1", "--zeta", "recovery=1", "--force")
+    assert "Accepted" in (folder / "report.html").read_text(encoding="utf-8")
+    _, error = run("report", tmp_path / "nothing", code=1)
+    assert "run directory" in error
+    _, error = run("report", folder, "-o", tmp_path / "no" / "page.html", code=1)
+    assert "Choose another place" in error
 
 
 def test_the_same_input_gives_the_same_bytes(log, tmp_path):

@@ -60,6 +60,9 @@ def study_rows(seeds=2, **clinician):
             rows.append(row((preference, "adv-linearized", ""), **better))
             rows += [row((preference, "s-opt", f"{epsilon:g}"), **better) for epsilon in EPSILONS]
             rows += [row((preference, "h-opt", f"{e} {d:g}"), **better) for e in ("dr", "wdr") for d in DELTAS]
+            rows += [
+                row((preference, *ours), **better) for ours in (("g-opt", "0.1"), ("g-opt", "1"), ("b-opt", "0.1"))
+            ]
         rows.append(row(CLINICIAN, seed=seed, below=100))
         rows.append(row(("1,0", "linearized, rare removed", ""), seed=seed, below=100, survival=11.0))
         rows.append(row(("1,1", "adv-linearized", ""), seed=seed, below=100))

@@ -1,0 +1,158 @@
+"""Where the policy differs: states, actions, and actions that are two choices at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.report.words import number, percent, shorten
+from bettersafe.runs import largest_changes
+
+if TYPE_CHECKING:
+    from bettersafe.data import Labels
+    from bettersafe.runs import Run
+
+Floats = npt.NDArray[np.float64]
+
+
+MOST_STATES = 500
+"""States that are listed."""
+
+MOST_GRIDS = 200
+"""States whose two choices can be looked at one by one."""
+
+MOST_ACTIONS = 12
+"""Actions in the chart of how often each is taken."""
+
+MOST_MOVES = 3
+"""Actions named per direction and state."""
+
+
+def changes(run: Run) -> list[dict[str, Any]]:
+    """The states with the largest visits × change, as rows of text and numbers to sort by."""
+    return [
+        {
+            "state": shorten(one.state),
+            "visits": one.visits,
+            "moved": one.moved,
+            "moved_text": percent(one.moved),
+            "weight": one.visits * one.moved,
+            "weight_text": number(one.visits * one.moved, decimals=1),
+            "less": _moves(one.less),
+            "more": _moves(one.more),
+        }
+        for one in largest_changes(run, MOST_STATES)
+    ]
+
+
+def _moves(moves: tuple[tuple[str, float, float], ...], smallest: float = 5e-4) -> dict[str, Any]:
+    """The largest moves of one direction; those too small to be seen are only counted."""
+    seen = [move for move in moves if abs(move[2] - move[1]) >= smallest][:MOST_MOVES] or list(moves[:1])
+    return {
+        "named": [(shorten(action, 60), percent(before), percent(after)) for action, before, after in seen],
+        "more": len(moves) - len(seen),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Actions as two choices at once.
+
+    Attributes:
+        names: Of the two.
+        rows: Values of the first.
+        columns: Values of the second.
+        place: For each action its (row, column).
+    """
+
+    names: tuple[str, str]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    place: tuple[tuple[int, int], ...]
+
+
+_TWO_NUMBERS = re.compile(r"[\s(\[]*([^\W\d_]*)[\s=_]*(\d{1,4})[\s/_,;:|×+&-]+([^\W\d_]*)[\s=_]*(\d{1,4})[\s)\]]*")
+
+
+def action_grid(labels: Labels, shape: dict[str, Any] | None) -> Grid | None:
+    """The two choices that actions stand for: by the task's shape (0, 1, 2, …) or by labels such as iv2/vaso3; else None."""
+    if isinstance(shape, dict) and len(shape) == 2 and labels.dtype.kind == "i":
+        (one, rows), (other, columns) = shape.items()
+        if int(labels.min()) >= 0 and int(labels.max()) < rows * columns:
+            place = tuple((int(a) // columns, int(a) % columns) for a in labels)
+            return Grid(
+                names=(shorten(one, 24), shorten(other, 24)),
+                rows=tuple(str(i) for i in range(rows)),
+                columns=tuple(str(j) for j in range(columns)),
+                place=place,
+            )
+    found = [_TWO_NUMBERS.fullmatch(str(label)) for label in labels]
+    parts = [match.groups() for match in found if match is not None]
+    if len(parts) < labels.size or len({(one, other) for one, _, other, _ in parts}) != 1:
+        return None
+    rows_found = sorted({int(one) for _, one, _, _ in parts})
+    columns_found = sorted({int(other) for _, _, _, other in parts})
+    cells = len(rows_found) * len(columns_found)
+    # fewer than half the cells is no grid (such as the ranges 0-10, 10-20, 20-30); more than 400 can't be read
+    if min(len(rows_found), len(columns_found)) < 2 or labels.size < 0.5 * cells or cells > 400:
+        return None
+    return Grid(
+        names=(parts[0][0] or "first", parts[0][2] or "second"),
+        rows=tuple(str(i) for i in rows_found),
+        columns=tuple(str(j) for j in columns_found),
+        place=tuple((rows_found.index(int(one)), columns_found.index(int(other))) for _, one, _, other in parts),
+    )
+
+
+def action_use(run: Run) -> tuple[Floats, Floats]:
+    """How often each action is taken, states weighted by their visits: baseline and policy, each [A]."""
+    visits = run.counts.sum(axis=1)
+    weight = visits / max(int(visits.sum()), 1)
+    return np.asarray(weight @ run.baseline), np.asarray(weight @ run.policy)
+
+
+def grid_tables(grid: Grid, baseline: Floats, policy: Floats) -> list[dict[str, Any]]:
+    """Baseline, policy and their difference over the grid; ``level`` says how deep a cell is coloured, −20 … 20."""
+    largest = max(float(baseline.max()), float(policy.max())) or 1.0
+    difference = policy - baseline
+    widest = float(np.abs(difference).max()) or 1.0
+    tables = []
+    for key, title, values, scale in (
+        ("b", "Baseline, % of decisions", baseline, largest),
+        ("p", "Policy, % of decisions", policy, largest),
+        ("d", "Difference, percentage points", difference, widest),
+    ):
+        cells: list[list[dict[str, Any] | None]] = [[None] * len(grid.columns) for _ in grid.rows]
+        for a, (i, j) in enumerate(grid.place):
+            share = 100.0 * float(values[a])
+            text = number(share, signed=True, decimals=2 if widest < 0.01 else 1) if key == "d" else f"{share:.1f}"
+            cells[i][j] = {"action": a, "text": text, "level": round(20.0 * float(values[a]) / scale)}
+        tables.append({"key": key, "title": title, "cells": cells})
+    return tables
+
+
+def grid_states(run: Run, shown: int = MOST_GRIDS) -> list[dict[str, Any]]:
+    """Rows of the states that change most, for looking at one by one: probabilities in thousandths."""
+    moved = np.abs(run.policy - run.baseline).sum(axis=1) / 2.0
+    visits = run.counts.sum(axis=1)
+    order = [x for x in np.argsort(-moved * visits, kind="stable")[:shown] if moved[x] > 0.0]
+    return [
+        {
+            "state": shorten(run.state_labels[x], 60),
+            "visits": int(visits[x]),
+            "b": np.round(run.baseline[x], 4).tolist(),
+            "p": np.round(run.policy[x], 4).tolist(),
+        }
+        for x in order
+    ]
+
+
+def action_bars(run: Run) -> list[tuple[str, float, float]]:
+    """The actions whose use changes most, as (label, baseline, policy), in the order of their labels."""
+    baseline, policy = action_use(run)
+    order = np.sort(np.argsort(-np.abs(policy - baseline), kind="stable")[:MOST_ACTIONS])
+    return [(shorten(run.action_labels[a], 60), float(baseline[a]), float(policy[a])) for a in order]

@@ -1,0 +1,240 @@
+"""What the data can't tell, what the answer rests on, and how the run was made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bettersafe.description import FEW
+from bettersafe.report.outcomes import named, with_interval
+from bettersafe.report.words import clean, counted, number, percent, shorten
+
+if TYPE_CHECKING:
+    from bettersafe.runs import Run
+
+
+BINS = (
+    (0, 0, "never"),
+    (1, 9, "1 to 9 times"),
+    (10, 99, "10 to 99"),
+    (100, 999, "100 to 999"),
+    (1000, None, "1,000 or more"),
+)
+
+ESTIMATORS = {
+    "logged": "as logged (the baseline)",
+    "is": "importance sampling (is)",
+    "pdis": "per-decision importance sampling (pdis)",
+    "wis": "weighted importance sampling (wis)",
+    "cwpdis": "weighted per-decision (cwpdis)",
+    "dr": "doubly robust (dr)",
+    "wdr": "weighted doubly robust (wdr)",
+    "model": "the model alone",
+}
+
+METHODS = {
+    "s-opt": "S-OPT: the best policy within a budget of uncertainty that loses on no objective in any state of the estimated model",
+    "b-opt": "B-OPT: the best of many candidates that the posterior trusts",
+    "g-opt": "G-OPT: the best policy within a budget that loses on no objective over the whole",
+    "h-opt": "H-OPT: a proposal that must pass a test on held-out episodes",
+    "soft-spibb": "Soft-SPIBB: the best policy within a budget; single objectives are not protected",
+    "adv-linearized": "Adv-Linearized: loses on no objective in any state of the estimated model; no budget",
+    "linearized": "Linearized: the best policy of the estimated model; nothing is protected",
+}
+
+
+TEST_SETTINGS = {
+    "estimator": "Estimator of the test",
+    "bound": "Bound of the test",
+    "levels": "Risk per objective",
+    "selection": "Rule of H-OPT",
+    "draws": "Draws",
+}
+TOLD_OF = {
+    "held-out": ("estimator", "bound", "levels"),
+    "safety-test": ("estimator", "bound", "levels", "selection"),
+    "posterior": ("draws",),
+    "theory": (),
+}
+"""Which of them matter for which kind of evidence."""
+
+
+def coverage_bars(run: Run) -> list[tuple[str, float, float]]:
+    """Share of decisions, of baseline and policy, by how often the decision was tried in that state of the data."""
+    visits = run.counts.sum(axis=1)
+    weight = (visits / max(int(visits.sum()), 1))[:, None]
+    rows = []
+    for low, high, label in BINS:
+        among = (run.counts >= low) & (True if high is None else run.counts <= high)
+        rows.append(
+            (label, *(float((weight * np.where(among, table, 0.0)).sum()) for table in (run.baseline, run.policy)))
+        )
+    return rows  # type: ignore[return-value]
+
+
+def limits(run: Run) -> list[str]:
+    """What the data can't tell, in sentences."""
+    tried = run.counts > 0
+    pairs, possible = int(tried.sum()), run.counts.size
+    few = int(np.sum(tried & (run.counts < FEW)))
+    per_state = tried.sum(axis=1)
+    single, never = int(np.sum(per_state == 1)), int(np.sum(per_state == 0))
+    bars = coverage_bars(run)
+    thin = [sum(bar[column] for bar in bars[:2]) for column in (1, 2)]  # type: ignore[misc]
+    texts = [
+        f"{pairs:,} of {possible:,} combinations of state and action were ever tried ({percent(pairs / max(possible, 1))}); {few:,} of"
+        f" them fewer than {FEW} times. Of what was never tried the data says nothing.",
+        f"{percent(thin[1])} of the policy’s decisions are ones that the data has fewer than {FEW} times in that state; of the"
+        f" baseline’s {percent(thin[0])}."
+        if run.changed
+        else f"{percent(thin[0])} of the baseline’s decisions are ones that the data has fewer than {FEW} times in that state.",
+    ]
+    if single:
+        texts.append(f"In {counted(single, 'state')} only one action was ever tried: there nothing can be compared.")
+    if never:
+        texts.append(
+            f"{counted(never, 'state')} {'was' if never == 1 else 'were'} reached without any decision being logged there."
+        )
+    if run.info["states_kept"]:
+        texts.append(
+            f"{counted(len(run.info['states_kept']), 'state')} could not be solved, and keep what the baseline does."
+        )
+    certificate = run.certificate
+    if certificate is None:
+        texts.append("Nothing was tested: this run has no certificate.")
+        return texts
+    if certificate.unsupported > 0.0:
+        texts.append(
+            f"{percent(certificate.unsupported)} of the policy’s decisions are ones that the baseline never takes."
+        )
+    if certificate.blind:
+        texts.append(f"The test can’t tell, for {clean(certificate.blind)}.")
+    trust = certificate.diagnostics.get("trust")
+    if trust:
+        estimator = ESTIMATORS.get(str(certificate.settings.get("estimator")), "the estimate")
+        texts.append(f"The estimate that was tested, {estimator}: {clean(trust)}")
+    if certificate.theory is not None and not any(proof.informative for proof in certificate.theory.proofs):
+        texts.append(
+            "The counts alone prove nothing: the loss that they leave possible is wider than the range of returns."
+        )
+    return texts
+
+
+def thin_raises(run: Run, most: int = 10) -> list[dict[str, Any]]:
+    """Decisions that the policy takes more often though they were tried fewer than 10 times, the weightiest first."""
+    rise = np.where(run.counts < FEW, run.policy - run.baseline, 0.0)
+    weight = rise * run.counts.sum(axis=1)[:, None]
+    rows = []
+    flat_weight = weight.ravel()
+    top = np.argpartition(-flat_weight, min(most, flat_weight.size) - 1)[:most]
+    for flat in top[np.argsort(-flat_weight[top], kind="stable")]:
+        x, a = divmod(int(flat), run.policy.shape[1])
+        if rise[x, a] < 5e-4 or weight[x, a] <= 0.0:
+            break
+        rows.append(
+            {
+                "state": shorten(run.state_labels[x]),
+                "action": shorten(run.action_labels[a], 60),
+                "count": int(run.counts[x, a]),
+                "before": percent(float(run.baseline[x, a])),
+                "after": percent(float(run.policy[x, a])),
+            }
+        )
+    return rows
+
+
+def estimators(run: Run) -> list[dict[str, Any]]:
+    """Off-policy estimates, one row per estimator, with what doubts them."""
+    rows = []
+    for name in dict.fromkeys(row["estimator"] for row in run.evaluation):
+        own = {row["objective"]: row for row in run.evaluation if row["estimator"] == name}
+        first = next(iter(own.values()))
+        weighted = name not in ("logged", "model")
+        rows.append(
+            {
+                "name": ESTIMATORS.get(name, shorten(name)),
+                "cells": [with_interval(own[o.name]) if o.name in own else "–" for o in run.objectives],
+                "ess": f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "–",
+                "weight": number(first["mean_weight"], decimals=2) if weighted else "–",
+                "unseen": percent(first["unsupported_share"]) if name != "logged" else "–",
+                "usable": bool(first["usable"]),
+                "trust": clean(first["trust"]),
+                "decided": run.certificate is not None and name == run.certificate.settings.get("estimator"),
+            }
+        )
+    return rows
+
+
+def assumptions(run: Run) -> list[str]:
+    """In words; those of any estimate where there is no certificate."""
+    if run.certificate is not None:
+        return [named(text, run) for text in run.certificate.assumptions]
+    known = run.info["baseline_source"] != "estimated from the data"
+    return [
+        "The logged state is all that matters for what happens next (Markov), and the process does not change.",
+        "The baseline is known."
+        if known
+        else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
+        "The estimated model is taken as if it were the world: what is shown is what the data suggests.",
+    ]
+
+
+def missing(run: Run) -> list[str]:
+    """What a run from an earlier version, or of another kind, does not have."""
+    texts = []
+    if run.info["method"] in ("h-opt", "b-opt") and "candidates" not in run.info:
+        texts.append("The candidates that were looked at are not shown: this run was saved before they were kept.")
+    if "episodes" not in run.info.get("data", {}):
+        texts.append("How many episodes the policy was made from was not saved with this run.")
+    return texts
+
+
+def settings(run: Run) -> list[tuple[str, str]]:
+    """How the run was made: (what, value)."""
+    info = run.info
+    data = info.get("data", {})
+    rows = [
+        ("Method", METHODS.get(info["method"], str(info["method"]))),
+        ("Budget ε", number(float(info["epsilon"]), trim=True) if info["method"] not in ("b-opt", "h-opt") else "none"),
+        ("Risk δ", f"{info['delta']:g}"),
+        ("Error function", str(info["error_kind"])),
+        ("Decisions never tried are worth", str(info["unseen"])),
+        ("Baseline", str(info["baseline_source"])),
+        ("States, actions", f"{info['n_states']:,}, {run.action_labels.size:,}"),
+        ("Data", str(data.get("path", "not saved"))),
+    ]
+    if "rows" in data:
+        rows.append(("Made from", f"{data['rows']:,} decisions in {data.get('episodes', 0):,} episodes"))
+    certificate = run.certificate
+    if certificate is not None:
+        tested = certificate.data.get("tested_on", {})
+        if tested:
+            rows.append(
+                (
+                    "Tested on",
+                    f"{tested.get('path', '')}: {tested.get('rows', 0):,} decisions in {tested.get('episodes', 0):,} episodes",
+                )
+            )
+        rows += [
+            (TEST_SETTINGS[key], str(certificate.settings[key]))
+            for key in TOLD_OF[certificate.evidence]
+            if certificate.settings.get(key) is not None
+        ]
+        if certificate.seed is not None:
+            rows.append(("Seed", str(certificate.seed)))
+    rows += [
+        (
+            "Solved",
+            f"{counted(int(info['rounds']), 'round')} by {info['engine']}, optimality gap {float(info['gap']):.1e}",
+        ),
+        ("Created", str(info.get("created", "not saved"))),
+        ("Versions", ", ".join(f"{name} {value}" for name, value in dict(info.get("versions", {})).items())),
+    ]
+    return [(name, shorten(value, 400)) for name, value in rows]
+
+
+def notes(run: Run) -> list[str]:
+    """Notes of the reader and of the test, each once."""
+    tested = [] if run.certificate is None else run.certificate.settings.get("notes") or []
+    return [shorten(note, 400) for note in dict.fromkeys(map(str, [*run.info.get("notes", []), *tested]))]

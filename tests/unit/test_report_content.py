@@ -1,0 +1,504 @@
+"""The report: what it says of every kind of run, and that nothing of a user's can become markup."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from bettersafe.certificate import Belief, Certificate, Finding, Floor, Proof, Theory
+from bettersafe.data import Objective, write_dataset
+from bettersafe.envs.random_mdp import garnet
+from bettersafe.envs.tabular import sample_episodes
+from bettersafe.errors import ParameterError, RunError
+from bettersafe.evidence import certify_run, certify_run_posterior, verify_run
+from bettersafe.pipeline import run_task
+from bettersafe.report import charts, differences, limits, outcomes, report_html, verdict, words, write_report
+from bettersafe.runs import Run, load_run, save_certificate, save_run
+from bettersafe.task import Task, read_task
+
+NASTY = (
+    "</script><b>bold</b>",
+    "<img src=x onerror=alert(1)>",
+    "\"' onload='alert(1)",
+    "{{ 7 * 7 }}",
+    "]]><svg/onload=alert(1)>",
+    "größter Not 患者 🙂",
+    "\u202edesrever\u0000\u2028",
+    "x" * 5000,
+)
+OBJECTIVES = (
+    Objective(name="gain", discount=0.8),
+    Objective(name="harm", discount=0.8, weight=0.0, lower_is_better=True, label="Harm done", unit="points"),
+)
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: its elements, and its text by element."""
+
+    VOID = frozenset({"meta", "br", "img", "input", "link", "hr"})
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.text, self.open, self.ids = [], [], [], []
+        self.feed(html)
+        self.close()
+        assert self.open == [], self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.text.append(data)
+
+    @property
+    def words(self):
+        return " ".join(" ".join(self.text).split())
+
+
+def check(html):
+    """What must hold of every report; returns the parsed page."""
+    page = Page(html)
+    assert len(html.encode()) < 3_000_000
+    kinds = {tag for tag, _ in page.elements}
+    assert not kinds & {"img", "b", "iframe", "object", "embed", "link", "base", "form", "foreignobject"}
+    for tag, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "src", "srcset")], tag
+        assert attributes.get("href", "#").startswith("#")
+    assert not re.search(r"https?://|url\(|@import", html)
+    scripts = [attributes for tag, attributes in page.elements if tag == "script"]
+    assert [a for a in scripts if not a] == [{}]
+    assert all(a["type"] == "application/json" for a in scripts if a)
+    policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert len(set(page.ids)) == len(page.ids)
+    assert {"main", "nav", "header", "footer"} <= kinds
+    assert sum(tag == "h1" for tag, _ in page.elements) == 1
+    for tag, attributes in page.elements:
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+    assert "nan" not in re.findall(r"\b[a-z]+\b", page.words.lower())
+    assert "None" not in page.words
+    return page
+
+
+def toy(*, states=("calm", "ill"), actions=("wait", "treat"), objectives=OBJECTIVES, changed=True, **more):
+    """A run of a few states, as `load_run` would give it."""
+    x, a = len(states), len(actions)
+    baseline = np.full((x, a), 1.0 / a)
+    policy = baseline.copy()
+    if changed:
+        policy[:, 0] -= 0.5 / a
+        policy[:, -1] += 0.5 / a
+    d = len(objectives)
+    info = {
+        "status": "The policy changes something.", "method": "s-opt", "preference": [o.weight for o in objectives],
+        "epsilon": 0.1, "delta": 0.1, "error_kind": "q", "unseen": "end", "engine": "native", "rounds": 2, "gap": 0.0,
+        "n_states": x, "states_changed": x if changed else 0, "states_kept": [], "mean_moved": 0.1, "largest_moved": 0.2,
+        "baseline_source": "estimated from the data", "settings": {}, "data": {"path": "log.csv"},
+    }  # fmt: skip
+    return Run(
+        policy=policy,
+        baseline=baseline,
+        counts=np.arange(1, x * a + 1, dtype=np.int64).reshape(x, a) * 7,
+        state_labels=np.array(states),
+        action_labels=np.array(actions),
+        objectives=tuple(objectives),
+        baseline_return=np.linspace(1.0, 2.0, d),
+        policy_return=np.linspace(1.0, 2.0, d) + (0.5 if changed else 0.0),
+        info={**info, **more},
+    )
+
+
+def certificate(**more):
+    given = {
+        "findings": tuple(
+            Finding(objective=o.name, estimate=0.4, lower_bound=0.2, level=0.05, zeta=0.0) for o in OBJECTIVES
+        ),
+        "evidence": "held-out",
+        "grade": "approximate",
+        "assumptions": ("Episodes are independent.",),
+        "delta": 0.1,
+    }
+    return Certificate(**{**given, **more})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A log and a later one of a small world, whose second reward is a cost."""
+    folder = tmp_path_factory.mktemp("report")
+    rng = np.random.default_rng(4)
+    world = garnet(rng, n_states=5, n_actions=3, end=0.4, discount=0.8)
+    baseline = rng.dirichlet(np.full(3, 4.0), size=5)
+    for name, n in (("log", 1500), ("later", 3000)):
+        data = sample_episodes(world, baseline, n, rng)
+        rewards = np.column_stack([data.rewards[:, 0], -data.rewards[:, 1]])
+        write_dataset(dataclasses.replace(data, rewards=rewards, objectives=OBJECTIVES), folder / f"{name}.parquet")
+    return folder
+
+
+VARIANTS = {
+    "s-opt": {"epsilon": 0.5},
+    "held out": {"epsilon": 0.5, "hold_out": 0.3, "zeta": {"harm": 0.2}},
+    "h-opt": {"method": "h-opt", "zeta": {"harm": 0.2, "gain": 0.2}},
+    "b-opt": {"method": "b-opt", "draws": 50},
+    "thresholds": {"epsilon": 0.5, "hold_out": 0.3, "threshold": {"harm": 0.01}},
+    "baseline": {"epsilon": 0.0},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_of_a_run_has_a_report(files, tmp_path, variant):
+    run = run_task(Task(data=str(files / "log.parquet"), objectives=OBJECTIVES, **VARIANTS[variant]))
+    save_run(run, tmp_path / "RUN")
+    path = write_report(tmp_path / "RUN")
+    assert path == tmp_path / "RUN" / "report.html"
+    saved = load_run(tmp_path / "RUN")
+    page = check(path.read_text(encoding="utf-8"))
+    found = verdict.verdict(saved)
+    assert found.headline in page.words
+    expected = "keep" if not saved.changed else "open"
+    if saved.certificate is not None and saved.certificate.evidence != "theory":
+        expected = "accepted" if saved.certificate.accepted else "keep"
+        assert saved.certificate.verdict in page.words
+    assert found.kind == expected
+    for text in limits.assumptions(saved):
+        assert text in page.words
+    assert saved.info["policy_sha256"] in page.words
+    assert "Harm done" in page.words
+    assert "lower is better" in page.words
+    if variant in ("h-opt", "b-opt"):
+        assert saved.info["candidates"]
+        for row in saved.info["candidates"]:
+            assert row["chosen"] or row["name"] in page.words
+        assert sum(row["chosen"] for row in saved.info["candidates"]) == saved.changed
+        (tmp_path / "RUN" / "run.json").write_text(
+            (tmp_path / "RUN" / "run.json").read_text(encoding="utf-8").replace('"candidates"', '"candidate"'),
+            encoding="utf-8",
+        )
+        with pytest.raises(RunError, match=r"run\.json is not the file"):
+            verify_run(tmp_path / "RUN")
+    if variant == "held out":
+        assert {row["estimator"] for row in saved.evaluation} >= {"logged", "dr"}
+        logged = next(row for row in saved.evaluation if row["estimator"] == "logged" and row["objective"] == "harm")
+        assert words.number(logged["value"]) in page.words
+    if variant == "thresholds":
+        assert "may be missed" in page.words
+        assert "at most 0.01" in page.words
+
+
+def test_certify_replaces_what_the_report_said(files, tmp_path):
+    run = run_task(Task(data=str(files / "log.parquet"), objectives=OBJECTIVES, epsilon=0.5))
+    folder = save_run(run, tmp_path / "RUN")
+    assert "has not been tested" in Page(write_report(folder).read_text(encoding="utf-8")).words
+    save_certificate(folder, *certify_run(load_run(folder), str(files / "later.parquet"), zeta={"harm": 0.1}))
+    assert not (folder / "report.html").exists()  # it told of another certificate
+    page = check(write_report(folder).read_text(encoding="utf-8"))
+    assert load_run(folder).certificate.verdict in page.words
+    assert "3,000 episodes tested on" in page.words or "episodes tested on 3,000" in page.words
+    believed = certify_run_posterior(load_run(folder), str(files / "log.parquet"), draws=50)
+    save_certificate(folder, believed, ())
+    page = check(write_report(folder).read_text(encoding="utf-8"))
+    assert "As used:" in page.words
+    assert "pessimistic for Harm done" in page.words
+    assert "this run holds no estimates" in page.words
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_nothing_of_a_user_becomes_markup(changed):
+    objectives = [Objective(name=f"o{k}", label=text, unit=text) for k, text in enumerate(NASTY[:4])]
+    run = toy(states=NASTY, actions=NASTY, objectives=objectives, changed=changed)
+    run.info.update(
+        status=NASTY[0], baseline_source=NASTY[1], notes=list(NASTY), states_kept=[NASTY[0]],
+        data={"path": NASTY[0], "sha256": NASTY[1]}, created=NASTY[2], versions={NASTY[0]: NASTY[1]}, method=NASTY[3],
+        error_kind=NASTY[0], unseen=NASTY[0], engine=NASTY[0],
+        candidates=[
+            {"name": NASTY[0], "evidence": NASTY[1], "gain": [1.0] * 4, "least": [0.5, "-inf", "nan", 0], "passed": True, "chosen": False}
+        ],
+    )  # fmt: skip
+    findings = tuple(Finding(objective=o.name, estimate=0.1, lower_bound=-0.1, level=0.1, zeta=0.0) for o in objectives)
+    given = certificate(
+        findings=findings, assumptions=NASTY[:7], blind=NASTY[0], diagnostics={"trust": NASTY[1]},
+        data={"tested_on": {"path": NASTY[0], "episodes": 3, "sha256": NASTY[0]}}, settings={"estimator": NASTY[0], "notes": list(NASTY)},
+    )  # fmt: skip
+    row = {
+        "estimator": NASTY[0], "objective": "o0", "value": 1.0, "low": 0.5, "high": math.nan, "level": 0.9, "episodes": 3,
+        "effective_sample_size": 2.0, "mean_weight": 1.0, "unsupported_share": 0.0, "usable": False, "trust": NASTY[0],
+    }  # fmt: skip
+    run = dataclasses.replace(run, certificate=given, evaluation=(row,))
+    html = report_html(run, name=NASTY[0], digests={NASTY[0]: NASTY[1]})
+    page = check(html)
+    for text in NASTY[:6]:
+        assert text in page.words
+    assert "\u202e" not in html
+    assert "x" * 500 not in html
+    assert "49" not in re.findall(r"\b\d+\b", re.sub(r"<style>.*?</style>", "", " ".join(page.text)))
+
+
+def test_labels_in_the_grid_data_can_not_end_the_script():
+    actions = [f"iv{i}/vaso{j}" for i in range(2) for j in range(2)]
+    html = report_html(toy(states=NASTY, actions=actions))
+    check(html)
+    block = re.search(r'<script type="application/json" id="grid-data">(.*?)</script>', html, re.DOTALL)[1]
+    assert "<" not in block
+    assert {row["state"] for row in json.loads(block)} == {words.shorten(text, 60) for text in NASTY}
+
+
+def test_grids_are_told_from_labels_or_the_task():
+    def grid(labels, shape=None):
+        return differences.action_grid(np.array(labels), shape)
+
+    found = grid(["iv0/vaso0", "iv0/vaso1", "iv1/vaso0", "iv1/vaso1"])
+    assert (found.names, found.rows, found.columns) == (("iv", "vaso"), ("0", "1"), ("0", "1"))
+    assert found.place == ((0, 0), (0, 1), (1, 0), (1, 1))
+    assert grid(["iv2 vaso10", "iv2 vaso9", "iv3 vaso9"]).columns == ("9", "10")  # as numbers, not as text
+    assert grid(["(0, 1)", "(0, 2)", "(4, 1)", "(4, 2)"]).rows == ("0", "4")
+    assert grid(["0-10", "10-20", "20-30", "30-40"]) is None  # ranges
+    assert grid(["0.5", "1.5", "0.1", "1.1"]) is None  # numbers
+    assert grid(["a0/b0", "a0/b1", "a1/b0", "c1/b1"]) is None
+    assert grid(["wait", "treat"]) is None
+    assert grid([0, 1, 2, 3, 4, 5]) is None
+    found = grid([0, 1, 3, 5], {"fluid": 2, "vasopressor": 3})
+    assert found.names == ("fluid", "vasopressor")
+    assert found.place == ((0, 0), (0, 1), (1, 0), (1, 2))
+    assert grid([0, 6], {"fluid": 2, "vasopressor": 3}) is None
+
+
+def test_the_shape_of_actions_comes_from_the_task_file(tmp_path):
+    def read(line):
+        (tmp_path / "task.toml").write_text(f'data = "log.csv"\n{line}\n[objectives.gain]\n', encoding="utf-8")
+        return read_task(tmp_path / "task.toml").action_shape
+
+    assert read("action_shape = { fluid = 5, vasopressor = 4 }") == {"fluid": 5, "vasopressor": 4}
+    assert read("") == {}
+    for bad in ("{ fluid = 5 }", "{ fluid = 5, vasopressor = 1 }", "{ fluid = 5, vasopressor = 2.5 }"):
+        with pytest.raises(ParameterError, match="two choices"):
+            read(f"action_shape = {bad}")
+    with pytest.raises(ParameterError, match="must be a table"):
+        read("action_shape = 25")
+    run = toy(actions=[0, 1, 2, 3], settings={"action_shape": {"fluid": 2, "vasopressor": 2}})
+    assert "fluid ↓ vasopressor →" in check(report_html(run)).words
+
+
+def test_a_grid_shows_the_average_over_visits():
+    run = toy(states=("a", "b"), actions=("iv0/vaso0", "iv0/vaso1", "iv1/vaso0", "iv1/vaso1"))
+    visits = [7 * (1 + 2 + 3 + 4), 7 * (5 + 6 + 7 + 8)]
+    expected = [sum(v * run.policy[x, a] for x, v in enumerate(visits)) / sum(visits) for a in range(4)]
+    np.testing.assert_allclose(differences.action_use(run)[1], expected)
+    tables = differences.grid_tables(differences.action_grid(run.action_labels, None), *differences.action_use(run))
+    assert tables[1]["cells"][1][1]["text"] == f"{100 * expected[3]:.1f}"
+    assert tables[2]["cells"][0][0]["text"] == "−12.5"
+    assert tables[2]["cells"][0][0]["level"] == -20
+
+
+def test_coverage_counts_decisions_by_times_tried():
+    run = dataclasses.replace(toy(), counts=np.array([[0, 5], [10, 2000]]))
+    bars = {label: (baseline, policy) for label, baseline, policy in limits.coverage_bars(run)}
+    visits = np.array([5, 2010]) / 2015
+    assert bars["never"] == pytest.approx((0.5 * visits[0], 0.25 * visits[0]))
+    assert bars["1 to 9 times"] == pytest.approx((0.5 * visits[0], 0.75 * visits[0]))
+    assert bars["10 to 99"] == pytest.approx((0.5 * visits[1], 0.25 * visits[1]))
+    assert bars["1,000 or more"] == pytest.approx((0.5 * visits[1], 0.75 * visits[1]))
+    assert [row["action"] for row in limits.thin_raises(run)] == ["treat"]
+
+
+def test_a_gain_on_a_cost_is_shown_as_a_fall():
+    run = dataclasses.replace(toy(), certificate=certificate())
+    harm = outcomes.objectives(run)[1]
+    assert harm.lines[0].baseline == "−2.000"  # a reward of 2 is a cost of −2
+    assert harm.lines[1].change == "−0.400 better"
+    assert harm.lines[1].certain == "at least 0.200 better (risk 5 %)"
+    loss = certificate(
+        findings=tuple(dataclasses.replace(f, estimate=-0.4, lower_bound=-0.5) for f in certificate().findings)
+    )
+    harm = outcomes.objectives(dataclasses.replace(run, certificate=loss))[1]
+    assert harm.lines[1].change == "+0.400 worse"
+    assert harm.lines[1].certain.startswith("at most 0.500 worse")
+    assert harm.outcome == "failed"
+
+
+def headline(**more):
+    return verdict.verdict(dataclasses.replace(toy(), certificate=certificate(**more))).headline
+
+
+def findings(*bounds, level=0.05, zeta=0.0):
+    return tuple(
+        Finding(objective=o.name, estimate=0.4, lower_bound=b, level=level, zeta=zeta)
+        for o, b in zip(OBJECTIVES, bounds, strict=True)
+    )
+
+
+def test_the_headline_claims_what_was_tested_and_no_more():
+    assert headline() == "The new policy is better than the baseline on gain and Harm done."
+    assert headline(findings=findings(0.2, 0.0)) == (
+        "The new policy is better than the baseline on gain and no worse on Harm done."
+    )
+    # bounds that each have all of δ don't hold together
+    assert headline(findings=findings(0.2, 0.2, level=0.1)) == (
+        "The new policy is no worse than the baseline on gain and Harm done."
+    )
+    assert "at most 0.3 worse on Harm done" in headline(findings=findings(0.2, -0.1, zeta=0.3))
+    assert headline(findings=findings(0.2, -0.1)) == "Keep the baseline: a loss on Harm done can’t be ruled out."
+    assert "can’t tell" in headline(unsupported=0.2)
+    floor = Floor(objective="harm", threshold=-1.0, baseline_bound=-3.0, guaranteed=-2.0, level=0.05)
+    assert headline(floors=(floor,)) == "Keep the baseline: the threshold on Harm done may be missed."
+    belief = Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=200)
+    sure = headline(evidence="posterior", grade="posterior", beliefs=(belief,))
+    assert sure.endswith("with a probability of over 99.5 %.")  # 200 of 200 draws are not certainty
+    doubt = dataclasses.replace(belief, p_safe=0.5, p_objective=(0.9, 0.5))
+    assert "a loss on Harm done is too likely" in headline(evidence="posterior", grade="posterior", beliefs=(doubt,))
+
+
+def test_the_grade_is_said_in_words():
+    assert "any amount of data" in verdict.evidence_words(certificate(grade="finite-sample"))
+    assert "approximate" in verdict.evidence_words(certificate())
+    assert "priors" in verdict.evidence_words(
+        certificate(
+            evidence="posterior",
+            grade="posterior",
+            beliefs=(Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=9),),
+        )
+    )
+    assert "Nothing was held out" in verdict.evidence_words(certificate(evidence="theory"))
+    assert "optimistic" in verdict.evidence_words(None)
+
+
+def test_a_proof_is_shown_if_it_says_anything():
+    def proven(loss):
+        proofs = tuple(
+            Proof(objective=o.name, proposition_loss=math.inf, proven_loss=loss, return_range=5.0, share_safe=0.1)
+            for o in OBJECTIVES
+        )
+        theory = Theory(proofs=proofs, delta=0.1, baseline_known=False, range_known=False)
+        given = certificate(evidence="theory", findings=findings(-loss, -loss), theory=theory)
+        return check(report_html(dataclasses.replace(toy(), certificate=given))).words
+
+    assert "at most 1.000 worse" in proven(1.0)
+    assert "wider than the range of returns" in proven(9.0)
+
+
+def test_an_old_run_has_a_report_that_says_what_is_missing():
+    page = check(report_html(toy(method="b-opt")))
+    assert "saved before they were kept" in page.words
+    assert "was not saved with this run" in page.words
+    assert "not tested" in page.words
+
+
+def test_damaged_candidates_are_an_error():
+    row = {
+        "name": "a",
+        "evidence": "posterior",
+        "gain": [1.0, 1.0],
+        "least": [0.0, 0.0],
+        "passed": True,
+        "chosen": True,
+    }
+    assert outcomes.candidates(toy(candidates=[row]))[0].kind == "chosen"
+    for bad in ({**row, "gain": [1.0]}, {**row, "least": ["many", 0]}, {"name": "a"}, 3):
+        with pytest.raises(RunError, match=r"candidates in run\.json"):
+            report_html(toy(candidates=[bad]))
+
+
+def test_many_objectives_and_one():
+    many = [Objective(name=f"o{k}", weight=float(k)) for k in range(17)]
+    run = toy(objectives=many)
+    assert len(outcomes.drawn_pairs(run)) == 28
+    assert {k for pair in outcomes.drawn_pairs(run) for k in pair} == set(range(9, 17))  # the largest weights
+    page = check(report_html(run))
+    assert sum(tag == "figure" and "data-x" in a for tag, a in page.elements) == 28
+    assert sum(tag == "article" for tag, _ in page.elements) == 17
+    assert "There is one objective" in check(report_html(toy(objectives=many[:1]))).words
+
+
+def test_many_states_stay_small_and_say_so():
+    n = 700
+    states = [f"state {x} " + "y" * 3000 for x in range(n)]
+    actions = [f"iv{i}/vaso{j}" for i in range(20) for j in range(20)]
+    html = report_html(toy(states=states, actions=actions))
+    check(html)
+    assert f"Shown are the 500 states where that is most, of {n:,}" in html
+
+
+def test_numbers_as_people_read_them():
+    assert [words.number(v) for v in (0.0, 1.0, -52.1049, 12345.6, 0.01234)] == [
+        "0",
+        "1.000",
+        "−52.10",
+        "12,346",
+        "0.01234",
+    ]
+    assert words.number(math.nan) == "–"
+    assert words.number(-math.inf) == "−∞"
+    assert words.number(2.5e-9) == "2.50e-9"
+    assert words.number(0.0004, signed=True, decimals=2) == "0.00"  # no sign on what is shown as nothing
+    assert words.number(2.0, trim=True, signed=True) == "+2"
+    assert [words.percent(v) for v in (0.0, 0.0004, 0.1234, 0.9999, 1.0)] == [
+        "0 %",
+        "< 0.1 %",
+        "12.3 %",
+        "100 %",
+        "100 %",
+    ]
+    assert words.listed(["a", "b", "c"]) == "a, b and c"
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.2, 5.7), (-4.9, 0.6), (0.0, 1e-9), (-3e6, 8e6)])
+def test_ticks_are_round_and_inside(low, high):
+    found = charts.ticks(low, high, 4)
+    assert 2 <= len(found) <= 6
+    assert all(low - 1e-9 * (high - low) <= t <= high + 1e-9 * (high - low) for t in found)
+    steps = np.diff(found)
+    np.testing.assert_allclose(steps, steps[0])
+    digits = f"{steps[0]:.3e}"[:4]
+    assert digits in ("1.00", "2.00", "2.50", "5.00")
+
+
+def test_charts_stay_within_their_frame():
+    marks = [
+        charts.Mark(label="model", estimate=2.0, low=math.nan, high=math.nan, kind="model"),
+        charts.Mark(label="test", estimate=1.0, low=-3.0, high=math.inf, kind="tested"),
+        charts.Mark(label="posterior", estimate=1.0, low=0.5, high=1.5, kind="posterior"),
+        charts.Mark(label="nothing", estimate=math.nan, low=-math.inf, high=math.nan, kind="tested"),
+    ]
+    drawing = charts.gain_chart(marks, describe="x", lower_is_better=False, zeta=0.5)
+    points = [
+        charts.Point(label="p", x=1e-12, y=3.0, kind="policy", x_low=-1.0, y_low=-math.inf),
+        charts.Point(label="q", x=math.nan, y=0.0, kind="failed"),
+    ]
+    other = charts.trade_off_chart(points, names=("a", "b"), costs=(False, True), describe="y")
+    for text in (drawing, other):
+        assert "nan" not in text
+        assert "inf" not in text
+        for name, value in re.findall(r' (x|y|x1|x2|y1|y2|cx|cy)="([^"]+)"', text):
+            assert -1.0 <= float(value) <= 361.0, (name, value)
+    same = charts.gain_chart(marks[:0], describe="x", lower_is_better=False)
+    assert "<svg" in same
+
+
+def test_a_policy_that_ends_a_last_bit_above_one_is_read_back(tmp_path):
+    """Mixtures of policies do, and a run that was saved must be readable."""
+    from bettersafe.policies import read_saved_policy, write_policy
+
+    policy = np.array([[1.0000000000000002, 0.0], [0.5, 0.5]])
+    states, actions = np.array(["a", "b"]), np.array(["go", "stop"])
+    write_policy(
+        tmp_path / "policy.parquet", policy, states, actions, baseline=policy, counts=np.ones((2, 2), dtype=np.int64)
+    )
+    np.testing.assert_array_equal(read_saved_policy(tmp_path / "policy.parquet", actions)[1], policy)
