@@ -373,7 +373,7 @@ def judge(
         improvement=reference,
         chosen=None,
         candidates=tuple(candidates[i] for i in range(len(policies))),
-        priors=(middle.name, *(prior.name for prior in darker)),
+        priors=(neutral, *(f"{neutral}, pessimistic for {model.objectives[k]}" for k in range(len(darker)))),
         concentration=float(middle.weight @ middle.concentration),
         end_concentration=float(middle.end_weight @ middle.end_concentration),
         delta=delta,
