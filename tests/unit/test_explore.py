@@ -28,6 +28,7 @@ from bettersafe.errors import ParameterError, RunError
 from bettersafe.explore import session as explore
 from bettersafe.explore.server import LARGEST_REQUEST, Explorer
 from bettersafe.improve import s_opt
+from bettersafe.mdp import policy_values
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior import linearised_gains, posterior
 from bettersafe.runs import load_run
@@ -37,8 +38,8 @@ BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 ACTIONS = ("wait & see", "treat", "<b>operate</b>")
 
 
-def write_ward(path, n=250, seed=3):
-    """A log of a ward: 12 states, three actions, relief (a reward) and pain (a cost)."""
+def write_ward(path, n=250, seed=3, never=0):
+    """A log of a ward: 12 states, three actions, relief (a reward) and pain (a cost); no operations in the first ``never`` beds."""
     rng = np.random.default_rng(seed)
     kind = np.random.default_rng(1)
     good, hurt = kind.uniform(0, 1, (12, 3)), kind.uniform(0, 2, (12, 3))
@@ -47,6 +48,7 @@ def write_ward(path, n=250, seed=3):
         x = int(rng.integers(12))
         for step in range(6):
             a = int(rng.choice(3, p=[0.5, 0.4, 0.1]))
+            a = 0 if x < never and a == 2 else a
             end = rng.random() < 0.25 or step == 5
             y = int((x + 1 + a * rng.integers(1, 4)) % 12)
             after = "" if end else f"bed {y}"
@@ -152,13 +154,23 @@ def test_a_search_looks_at_states_and_at_actions_that_change(session):
 @pytest.mark.parametrize("settings", [settings_of(), settings_of(relief=1.0, pain=0.0, epsilon=math.inf, delta=0.3)])
 @pytest.mark.parametrize("zeta", [(0.0, 0.0), (0.3, 0.8)])
 def test_beliefs_are_the_linearised_posteriors(session, settings, zeta):
-    settings = replace(settings, zeta=zeta)
+    assert_belief(session, replace(settings, zeta=zeta))
+
+
+def test_beliefs_of_what_was_never_tried(tmp_path):
+    session = explore.open_session(ward_task(write_ward(tmp_path / "ward.csv", never=5)))
+    settings = settings_of(relief=0.0, epsilon=math.inf)
+    # an end that costs nothing, which is what the model takes the untried for, is best for pain
+    assert np.any(explore.solve(session, settings).policy[session.baseline == 0.0] > 0.0)
+    assert_belief(session, settings)
+
+
+def assert_belief(session, settings):
+    zeta = settings.zeta
     found = explore.solve(session, settings)
     belief = explore.believe(session, settings, found, explore.spread(session, found.policy))
     outcomes = session.priors[0].outcomes
     mean, covariance = linearised_gains(posterior(outcomes), found.policy[None], session.baseline)
-    from bettersafe.mdp import policy_values
-
     v, _ = policy_values(session.model.mdp, session.baseline)
     lost = dark_lost = 0.0
     for k, row in enumerate(belief["objectives"]):

@@ -18,6 +18,7 @@ import json
 import secrets
 import signal
 import socket
+import socketserver
 import sys
 import threading
 import time
@@ -87,6 +88,8 @@ class Explorer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    allow_reuse_address = sys.platform != "win32"  # where it would let others in
+    allow_reuse_port = False
 
     def __init__(self, session: Session, folder: Path, *, port: int = 0) -> None:
         self.memory = Memory(session)
@@ -100,6 +103,11 @@ class Explorer(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ParameterError(f"port {port} can't be used: {reason}. Leave --port out for a free one.") from None
+
+    def server_bind(self) -> None:
+        """Bind, without asking for this machine's name, which can take seconds and is not needed."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = HOST, self.port
 
     @property
     def port(self) -> int:
