@@ -193,6 +193,14 @@ def assert_belief(session, settings):
     assert "not a test" in belief["evidence"]
 
 
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(1.0, "99.9"), (0.99995, "99.9"), (0.9987, "99.8"), (0.979, "97"), (0.9, "90"), (0.0099, "0.9"), (0.0, "0")],
+)
+def test_probabilities_are_never_said_to_be_higher_than_they_are(p, text):
+    assert explore.at_least(p) == f"at least {text} %"
+
+
 def test_the_baseline_is_called_the_baseline(session):
     memory = explore.Memory(session)
     for settings in (settings_of(epsilon=0.0), settings_of(relief=0.0, pain=0.0)):

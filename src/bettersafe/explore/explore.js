@@ -41,6 +41,11 @@ function percent(p) {
   if (p < 0.001) return "under 0.1 %";
   return `${(100 * p).toFixed(p > 0.99 || p < 0.01 ? 1 : 0)} %`;
 }
+/** A lower bound on a probability: rounded down, and never certainty. */
+function atLeast(p) {
+  const parts = p > 0.99 || p < 0.01 ? 10 : 1;
+  return `at least ${Math.min(Math.floor(100 * p * parts + 1e-9) / parts, 99.9)} %`;
+}
 const share = (p) => `${fmt(Number((100 * p).toPrecision(3)))} %`;
 
 // State: `start` is what the server began with, `settings` what the knobs say, `shown` the last answer drawn
@@ -193,7 +198,7 @@ function chance(text, p) {
     svg("rect", { class: p >= asks ? "bar-likely" : "bar-doubtful", x: 0, y: 3, width: 100 * p, height: 8 }),
     svg("line", { class: "bar-asked", x1: 100 * asks, x2: 100 * asks, y1: 0, y2: 14, "vector-effect": "non-scaling-stroke" }),
   );
-  return el("div", { className: "chance" }, el("span", {}, `No objective worse, ${text}`), el("strong", {}, percent(p)), bar);
+  return el("div", { className: "chance" }, el("span", {}, `No objective worse, ${text}`), el("strong", {}, atLeast(p)), bar);
 }
 
 const WORDS = { better: "▲ better", worse: "▼ worse", same: "= unchanged" };

@@ -443,23 +443,20 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
 
 def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float, each: Floats, level: str) -> str:
     but = " beyond the loss you accept" if any(settings.zeta) else ""
-    chance = f"{percent(p_safe)} (expecting the worst: {percent(p_dark)})"
+    chance = f"{at_least(p_safe)} (expecting the worst: {at_least(p_dark)})"
     if level == "likely":
         return f"Probably safe: no objective is worse{but} with probability {chance}."
     doubt = session.objectives[int(np.argmin(each))].title
     return (
-        f"In doubt: no objective is worse{but} with probability {chance}; you ask for {percent(1.0 - settings.delta)}."
+        f"In doubt: no objective is worse{but} with probability {chance}; you ask for {100.0 * (1.0 - settings.delta):.4g} %."
         f" The doubt is mostly about {doubt}."
     )
 
 
-def percent(p: float) -> str:
-    """A probability for people: never rounded up to certainty."""
-    if 0.999 < p < 1.0 or p == 1.0:
-        return "over 99.9 %"
-    if p < 0.001:
-        return "under 0.1 %"
-    return f"{100.0 * p:.1f} %" if p > 0.99 or p < 0.01 else f"{100.0 * p:.0f} %"
+def at_least(p: float) -> str:
+    """A lower bound on a probability for people: rounded down, and never certainty."""
+    parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
+    return f"at least {min(math.floor(100.0 * p * parts + 1e-9) / parts, 99.9):g} %"
 
 
 def describe_session(session: Session, folder: Path) -> dict[str, Any]:
