@@ -44,6 +44,21 @@ const done = arguments[arguments.length - 1];
   done(found);
 })();
 """
+# a drag: a step of the slider every 33 ms, as a key held down gives them
+DRAG = """
+const [id, step, steps, done] = arguments;
+const slider = document.getElementById(id);
+let left = steps;
+const timer = setInterval(() => {
+  slider.value = Number(slider.value) + step;
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+  left -= 1;
+  if (!left) {
+    clearInterval(timer);
+    done();
+  }
+}, 33);
+"""
 SETTLED = "return !busy && belief && same(belief.settings, settings)"
 MEASURES = (
     "const found = performance.getEntriesByType('measure').map((m) => [m.name, m.duration]);"
@@ -106,12 +121,9 @@ def main():
                     alone[name] += found
             line("page: input to picture, one step at a time", alone["picture"])
             line("page: input to belief, one step at a time", alone["belief"])
-            slider = browser.find_element("id", "epsilon-slider")
             dragged = {"picture": [], "belief": []}
-            for i in range(max(options.times // 20, 1)):
-                for _ in range(20):
-                    slider.send_keys(RIGHT if i % 2 == 0 else LEFT)
-                    time.sleep(0.03)
+            for i in range(max(options.times // 10, 1)):
+                browser.execute_async_script(DRAG, "epsilon-slider", 1 if i % 2 == 0 else -1, 20)
                 browser.find_element("id", "preference-1").send_keys(LEFT)
                 for name, found in measured(browser).items():
                     dragged[name] += found

@@ -145,7 +145,7 @@ async function ask() {
   }
   busy = false;
   if (asked > number) ask();
-  else settle = setTimeout(believe, 60, number, since); // a belief takes longer than an answer: not for every step of a drag
+  else settle = setTimeout(believe, 120, number, since); // a belief takes longer than an answer: not for every step of a drag
 }
 
 async function believe(number, since) {
