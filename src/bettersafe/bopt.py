@@ -48,6 +48,9 @@ SCREEN = 4.0
 """A candidate is looked at closely unless its linearised chance of failing is this many times δ (and at least this much
 above it in standard errors of the draws)."""
 
+ROUNDING = 1e-9
+"""Losses below this share of the largest value are rounding: an objective that no action changes is not lost on."""
+
 FIRST_LOOK = 50
 """Draws after which a candidate that can't pass any more is left."""
 
@@ -139,6 +142,8 @@ class BOpt:
             )
         if not self.candidates:
             return "No solution found: no candidate differs from the baseline."
+        if any(candidate.passed for candidate in self.candidates):
+            return "No solution found: of the candidates that are safe enough none is better on what is preferred."
         nearest = self.deciding
         doubts = np.fmin(nearest.p_objective, nearest.p_pessimistic)
         k = int(np.argmin(doubts))
@@ -208,9 +213,11 @@ def b_opt(
     }  # fmt: skip
     names, tables = [name for name, _ in made], [policy for _, policy in made]
     judged = judge(tables, outcomes, base, screen=screen, best_by=weights if screen else None, names=names, **asked)
-    if judged.candidates and not any(candidate.passed for candidate in judged.candidates):
-        # what stands in the way is the answer then, and deserves all draws
+    while judged.candidates and not any(candidate.passed for candidate in judged.candidates):
+        # what stands in the way is the answer then, and deserves all draws; another may turn out to be nearer
         nearest = next(i for i, candidate in enumerate(judged.candidates) if candidate is judged.deciding)
+        if judged.candidates[nearest].draws == draws and not np.isnan(judged.candidates[nearest].p_pessimistic).any():
+            break
         closer = judge([tables[nearest]], outcomes, base, names=[names[nearest]], **asked).candidates
         judged = replace(judged, candidates=(*judged.candidates[:nearest], *closer, *judged.candidates[nearest + 1 :]))
     passing = [i for i, candidate in enumerate(judged.candidates) if candidate.passed]
@@ -300,6 +307,8 @@ def judge(
         )
     d = outcomes.n_objectives
     loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
+    v, _ = policy_values(model.mdp, baseline)
+    slack = loss + ROUNDING * np.max(np.abs(v), axis=1)
     labels = list(names) if names is not None else [f"policy {i}" for i in range(len(policies))]
     middle, darker = all_priors(
         outcomes,
@@ -312,7 +321,7 @@ def judge(
     tables = np.array(policies).reshape(len(policies), *baseline.shape)
     allowed = delta * (draws + 1) - 1.0 + 1e-9
     rough = (
-        linearised_candidates(labels, policies, linearised_spread(tables, baseline, middle, darker), loss, delta)
+        linearised_candidates(labels, policies, linearised_spread(tables, baseline, middle, darker), slack, delta)
         if screen
         else []
     )
@@ -332,7 +341,7 @@ def judge(
             for place, i in enumerate(going):
                 gains[i] = np.concatenate([gains[i], drawn[:, place]])
         if screen:
-            going = [i for i in going if np.count_nonzero(np.any(gains[i] < -loss, axis=1)) <= allowed]
+            going = [i for i in going if np.count_nonzero(np.any(gains[i] < -slack, axis=1)) <= allowed]
     ranked = [going]
     if best_by is not None:
         ranked = [[i] for i in sorted(going, key=lambda i: -float(best_by @ gains[i].mean(axis=0)))]
@@ -344,13 +353,13 @@ def judge(
                     prior, tables[going], baseline, draws=draws, seed=seed, stream=k + 1, objectives=[k]
                 )
                 for place, i in enumerate(going):
-                    dark[i][k] = np.mean(drawn[:, place, 0] >= -loss[k])
+                    dark[i][k] = np.mean(drawn[:, place, 0] >= -slack[k])
             if screen:
                 going = [i for i in going if draws * np.nansum(1.0 - dark[i]) <= allowed]
         if any(draws * np.sum(1.0 - dark[i]) <= allowed for i in going):
             break
     for i in closely:
-        ok = gains[i] >= -loss  # [draws, d]
+        ok = gains[i] >= -slack  # [draws, d]
         p_safe = float(np.mean(np.all(ok, axis=1)))
         candidates[i] = Candidate(
             name=labels[i],

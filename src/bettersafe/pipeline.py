@@ -261,7 +261,7 @@ def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
     preference = np.array([objective.weight for objective in counts.objectives])
     found = b_opt(outcomes, model, baseline, preference=preference, progress=progress, **asked)
     certificate = None
-    if found.candidates:
+    if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
         certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)
     status = {"status": found.reason, "candidates": _believed(found)}
     return _run(task, found.improvement, model, counts, source, certificate, status=status)

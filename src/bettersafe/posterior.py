@@ -11,8 +11,9 @@ goes somewhere. With prior α_0 and counts n,
 Two neutral priors, and a pessimistic one for every objective k:
 
     "support"        total mass 1, spread evenly over what was seen of the state; both Dirichlets then are one
-    "hierarchical"   means: the state's outcomes over all actions; two concentrations, of ends c' and of where to c, integrated over
-                     by marginal likelihood. How often a state ends is itself drawn to how often all do (`_state_shares`)
+    "hierarchical"   for a pair, what the *other* actions of its state saw, at two concentrations, of ends c' and of where to c,
+                     integrated over by the likelihood of every pair given the others. No prior counts for more visits than it
+                     was learned from. How often a state ends is drawn to how often all do (`_end_mass`)
     pessimistic(k)   the neutral one plus pseudo-transitions (one, if not said otherwise) of every pair to the outcome seen of
                      its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
 
@@ -23,8 +24,8 @@ such pairs, and everything that is paid per step then looks better than it is, b
 A good baseline is itself evidence that what it seldom does is bad; an exchangeable prior ignores that, which is why a policy
 has to convince under the pessimistic priors too (`bopt`).
 
-Rewards come in three kinds. *Known*: a table [X, A] that the caller has (a rule on pairs). *Outcome*: a few distinct values,
-told apart as outcomes. *Noisy*: anything else. Means of pairs are spread around the mean m of all pairs with variance τ²,
+Rewards come in three kinds. *Known*: a table [X, A] that the caller has (a rule on pairs). *Outcome*: a function of where a step led,
+and of ends of their kind. *Noisy*: anything else. Means of pairs are spread around the mean m of all pairs with variance τ²,
 rewards of a pair around its mean with variance s², both pooled over the log (s² = 0 where a pair always pays the same):
 
     r_k(x,a) | D ~ N( v (n r̄/s² + m/τ²),  v ),   1/v = n/s² + 1/τ²
@@ -62,8 +63,8 @@ Bools = npt.NDArray[np.bool_]
 Neutral = Literal["support", "hierarchical"]
 NEUTRAL: tuple[Neutral, ...] = ("support", "hierarchical")
 
-MOST_VALUES = 20
-"""A reward with at most this many distinct values goes with the outcome; with more it is noisy."""
+MOST_ENDS = 20
+"""Ends are told apart by what they pay if there are at most this many kinds; with more, a reward that ends differ in is noisy."""
 
 CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Grid over which the hierarchical prior's concentration of where to is integrated. It stops where what a state's other actions
@@ -103,7 +104,7 @@ class Outcomes:
         least_reward: Least reward seen, shape [d].
         noisy: Which objectives are noisy, shape [d].
         discount: γ, shape [d].
-        initial: Shape [X].
+        starts: Episodes that start in a state, shape [X].
         n_actions: |A|.
     """
 
@@ -125,13 +126,18 @@ class Outcomes:
     least_reward: Floats
     noisy: Bools
     discount: Floats
-    initial: Floats
+    starts: Floats
     n_actions: int
 
     @property
     def n_states(self) -> int:
         """|X|."""
-        return int(self.initial.size)
+        return int(self.starts.size)
+
+    @cached_property
+    def initial(self) -> Floats:
+        """Mean of where episodes start, shape [X]."""
+        return np.asarray(self.starts / self.starts.sum())
 
     @property
     def n_objectives(self) -> int:
@@ -194,6 +200,13 @@ class Outcomes:
         return table
 
 
+def _is_function(value: Floats, group: Ints) -> bool:
+    """Whether a value is the same in all rows of a group."""
+    order = np.argsort(group, kind="stable")
+    same = np.diff(group[order]) == 0
+    return bool(np.all(np.diff(value[order])[same] == 0.0))
+
+
 def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
     """Outcomes of a log.
 
@@ -203,30 +216,39 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     """
     known = dict(known_rewards or {})
     d, n_states, n_actions = dataset.n_objectives, dataset.n_states, dataset.n_actions
-    rows = np.flatnonzero(dataset.terminated | (dataset.next_states >= 0))
+    # a last row that leads where nobody acted has no value to lead to, so what came of it is not known
+    acted_in = np.zeros(n_states + 1, dtype=np.bool_)
+    acted_in[dataset.states] = True
+    rows = np.flatnonzero(dataset.terminated | acted_in[dataset.next_states])
     x, a, following = dataset.states[rows], dataset.actions[rows], dataset.next_states[rows]
     reward = dataset.rewards[rows]
-    codes, tied = [], []
-    for k in range(d):
-        values, code = np.unique(reward[:, k], return_inverse=True)
-        is_tied = k not in known and values.size <= MOST_VALUES
-        tied.append(is_tied)
-        codes.append(code if is_tied else np.zeros(rows.size, dtype=np.int64))
+    end = following < 0
+    key = x * (n_states + 1) + following + 1
+    few = [k for k in range(d) if k not in known and np.unique(reward[end, k]).size <= MOST_ENDS]
+    kinds = (
+        np.unique(reward[end][:, few], axis=0, return_inverse=True)[1].reshape(-1)
+        if few and np.any(end)
+        else end[:0] + 0
+    )
+    told_apart = kinds.size > 0 and kinds.max() < MOST_ENDS
+    if told_apart:  # ends that pay differently are different ends
+        key = key * MOST_ENDS
+        key[end] += kinds
+    where = np.unique(key, return_inverse=True)[1]
+    tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
-    # outcomes of a state: distinct (where to, what it pays)
-    key = x * (n_states + 1) + following + 1
-    for code in codes:
-        if np.any(code):  # numbered anew before each, so that it can't overflow
-            key = np.unique(key, return_inverse=True)[1] * (code.max() + 1) + code
+    # outcomes of a state: where it led, and of ends what they paid; a reward that does not go with that is noisy
+    if told_apart and not any(tied):
+        key = x * (n_states + 1) + following + 1
     _, some_row, outcome_of_row = np.unique(key, return_index=True, return_inverse=True)
     outcome_state, outcome_next = x[some_row], following[some_row]
     outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
-    ends = outcome_next < 0
+    ends = outcome_next < 0  # of outcomes
     elsewhere = np.zeros(outcome_next.size, dtype=np.bool_)
     assumed = np.zeros(outcome_next.size, dtype=np.bool_)
     if np.any(ends):
-        paid = np.where(tied, reward[following < 0].mean(axis=0), 0.0)
+        paid = np.where(tied, reward[end].mean(axis=0), 0.0)
         elsewhere = ends & np.all(np.abs(outcome_reward - paid[:, None]) <= 1e-12 * np.abs(paid[:, None]), axis=0)
         missing = np.setdiff1d(outcome_state, outcome_state[elsewhere])
         order = np.argsort(np.concatenate([outcome_state, missing]), kind="stable")
@@ -261,8 +283,8 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         within = float(np.sum((reward[:, k] - mean[pair_of_row]) ** 2)) / freedom
         between = max(float(mean[tried].var(ddof=1)) if np.count_nonzero(tried) > 1 else 0.0, 1e-12)
         prior_mean[k] = mean[tried].mean()
-        prior_share[k] = within / (within + visits * between)  # v/τ²; a pair never tried has the prior alone
-        prior_share[k, ~tried] = 1.0
+        prior_share[k] = within / np.maximum(within + visits * between, 1e-300)  # v/τ²
+        prior_share[k, ~tried] = 1.0  # the prior alone
         pair_reward[k] = (1.0 - prior_share[k]) * mean + prior_share[k] * prior_mean[k]
         pair_noise[k] = np.sqrt(prior_share[k] * between)
     starts = dataset.states[dataset.episode_ptr[:-1]]
@@ -285,24 +307,30 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         least_reward=reward.min(axis=0),
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
-        initial=np.bincount(starts, minlength=n_states) / dataset.n_episodes,
+        starts=np.bincount(starts, minlength=n_states).astype(np.float64),
         n_actions=n_actions,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One of the two Dirichlets of pairs at one concentration.
+    """One of the two Dirichlets of pairs at one concentration: α + n = scale · share + own · n + extra.
 
     Attributes:
         probability: Of this concentration.
-        prior: α_0 by outcome, 0 for outcomes of the other one, shape [K].
-        going: α_0 + n of going on, shape [P]; 0 in the one of where to.
-        total: The sum of α_0 + n over all of a pair, shape [P].
+        share: By outcome, 0 for outcomes of the other one, shape [K].
+        extra: The same of pseudo-transitions, shape [K].
+        scale: w, shape [P].
+        own: 1 − w: what a pair's own counts count for beside their part in the share; 1 for "support", shape [P].
+        going: α + n of going on, shape [P]; 0 in the one of where to.
+        total: The sum of α + n over all of a pair, shape [P].
     """
 
     probability: float
-    prior: Floats
+    share: Floats
+    extra: Floats
+    scale: Floats
+    own: Floats
     going: Floats
     total: Floats
 
@@ -314,9 +342,11 @@ class Posterior:
     Attributes:
         outcomes: The log.
         neutral: Its neutral prior.
-        share: Mean of the neutral prior, by outcome, shape [K]: of ends among all, of others among those that go on.
-        going: Mean of the prior of going on, shape [X].
-        extra: Pseudo-transitions of every pair to an outcome, shape [K]: α_0 = c · share + extra.
+        share: What the prior is taken from, by outcome, shape [K]: for "hierarchical" what all pairs of the state saw, and a little more.
+        going: The same of going on, shape [X].
+        others: What of it the other pairs of the state saw, of where to, shape [P]; 0 for "support".
+        end_others: The same of ends and going on, shape [P].
+        extra: Pseudo-transitions of every pair to an outcome, shape [K].
         concentration: The concentrations c of where to, shape [C]; 1 for "support".
         weight: Posterior probability of each, shape [C].
         end_concentration: The concentrations c' of ends, shape [C']; 1 for "support".
@@ -330,6 +360,8 @@ class Posterior:
     neutral: Neutral
     share: Floats
     going: Floats
+    others: Floats
+    end_others: Floats
     extra: Floats
     concentration: Floats
     weight: Floats
@@ -339,41 +371,61 @@ class Posterior:
     pessimistic_for: int | None = None
     pessimism: float = 0.0
 
-    def prior(self, c: float, c_end: float) -> tuple[Floats, Floats]:
-        """α_0 of every outcome [K] and of going on [X] at given concentrations."""
+    def on_block(self, c: float, probability: float = 1.0) -> Block:
+        """Where to, at one concentration."""
         o = self.outcomes
-        prior = np.where(o.ends, c_end, c) * self.share + self.extra
-        return prior, c_end * self.going + _by_state(o, self.extra * ~o.ends)
+        share, extra = np.where(o.ends, 0.0, self.share), np.where(o.ends, 0.0, self.extra)
+        scale, own = _scales(c, self.others)
+        total = scale * _by_state(o, share)[o.pair_state] + own * o.visits_on + _by_state(o, extra)[o.pair_state]
+        return Block(
+            probability=probability,
+            share=share,
+            extra=extra,
+            scale=scale,
+            own=own,
+            going=np.zeros_like(total),
+            total=total,
+        )
+
+    def end_block(self, c: float, probability: float = 1.0) -> Block:
+        """Whether and how it ends, at one concentration."""
+        o = self.outcomes
+        share, extra = np.where(o.ends, self.share, 0.0), np.where(o.ends, self.extra, 0.0)
+        scale, own = _scales(c, self.end_others)
+        extra_on = _by_state(o, self.extra - extra)
+        going = scale * self.going[o.pair_state] + own * o.visits_on + extra_on[o.pair_state]
+        ended = own * (o.visits - o.visits_on)
+        total = scale * _by_state(o, share)[o.pair_state] + ended + going + _by_state(o, extra)[o.pair_state]
+        return Block(probability=probability, share=share, extra=extra, scale=scale, own=own, going=going, total=total)
 
     @cached_property
     def end_blocks(self) -> list[Block]:
         """Whether and how it ends, at every concentration worth looking at."""
-        o, found = self.outcomes, []
-        for i, probability in _worth(self.end_weight):
-            prior, going = self.prior(1.0, float(self.end_concentration[i]))
-            prior = np.where(o.ends, prior, 0.0)
-            on = going[o.pair_state] + o.visits_on
-            mass = _by_state(o, prior)[o.pair_state]
-            total = mass + on + o.visits - o.visits_on
-            found.append(Block(probability=probability, prior=prior, going=on, total=total))
-        return found
+        return [
+            self.end_block(float(self.end_concentration[i]), probability) for i, probability in _worth(self.end_weight)
+        ]
 
     @cached_property
     def on_blocks(self) -> list[Block]:
         """Where to, at every concentration worth looking at."""
-        o, found = self.outcomes, []
-        for i, probability in _worth(self.weight):
-            prior, _ = self.prior(float(self.concentration[i]), 1.0)
-            prior = np.where(o.ends, 0.0, prior)
-            mass = _by_state(o, prior)[o.pair_state]
-            going = np.zeros(o.pair_state.size)
-            found.append(Block(probability=probability, prior=prior, going=going, total=mass + o.visits_on))
-        return found
+        return [self.on_block(float(self.concentration[i]), probability) for i, probability in _worth(self.weight)]
 
     @cached_property
     def mean_going(self) -> Floats:
         """Posterior mean of the probability that a pair goes on, shape [P]."""
         return np.asarray(np.sum([b.probability * b.going / b.total for b in self.end_blocks], axis=0))
+
+
+def _scales(c: float, others: Floats) -> tuple[Floats, Floats]:
+    """The weight w, and what a pair's own counts count for beside it, shape [P]; (c, 1) where nothing is taken from others.
+
+    The others' distribution m is itself known from ``others`` visits alone. With p ~ Dirichlet(c m) and m ~ Dirichlet of that mass, p has
+    the variance of a Dirichlet of mass c̃, 1/(c̃+1) = 1/(c+1) + c/(c+1) · 1/(others+1), which is under both; w = c̃/others.
+    """
+    alone = others <= 0.0
+    strength = 1.0 / (1.0 / (c + 1.0) + c / ((c + 1.0) * (others + 1.0))) - 1.0
+    scale = np.where(alone, c, strength / np.where(alone, 1.0, others))
+    return scale, np.where(alone, 1.0, 1.0 - scale)
 
 
 def _worth(weight: Floats) -> list[tuple[int, float]]:
@@ -403,15 +455,23 @@ def posterior(
     """
     check_choice("prior", neutral, NEUTRAL)
     o = outcomes
+    nobody = np.zeros(o.pair_state.size)
     if neutral == "support":
         share = ~o.assumed / _by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
         going = _by_state(o, share * ~o.ends)
+        others = end_others = nobody
         concentration = weight = end_concentration = end_weight = np.ones(1)
     else:
         concentration, end_concentration = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
-        share, going = _state_shares(o)
-        weight = _likely(lambda c: _where_to_likelihood(o, share, c), concentration)
-        end_weight = _likely(lambda c: _end_likelihood(o, share, going, c), end_concentration)
+        on = np.where(o.ends, 0.0, 1.0)
+        base = np.where(o.ends, _end_mass(o)[0] * o.elsewhere, on / _nonzero(_by_state(o, on))[o.outcome_state])
+        share = o.seen + base  # one visit more of where to, spread evenly
+        goes = _by_state(o, o.seen * on)
+        going = np.where(goes > 0.0, goes + _end_mass(o)[1], 0.0)
+        others = _by_state(o, share * on)[o.pair_state] - o.visits_on
+        end_others = (_by_state(o, share * o.ends) + going)[o.pair_state] - o.visits
+        weight = _likely(lambda c: _where_to_likelihood(o, share, others, c), concentration)
+        end_weight = _likely(lambda c: _end_likelihood(o, share, going, end_others, c), end_concentration)
         concentration = concentration * scale_concentration
         end_concentration = end_concentration * scale_concentration
     found = Posterior(
@@ -419,6 +479,8 @@ def posterior(
         neutral=neutral,
         share=share,
         going=going,
+        others=others,
+        end_others=end_others,
         extra=np.zeros_like(share),
         concentration=concentration,
         weight=weight,
@@ -441,28 +503,24 @@ def posterior(
     return replace(found, extra=extra, pair_reward=pair_reward, pessimistic_for=k, pessimism=pessimism)
 
 
-def _state_shares(o: Outcomes) -> tuple[Floats, Floats]:
-    """Means of the hierarchical prior: of outcomes [K], of ends among all and of others among those that go on; of going on [X].
+def _end_mass(o: Outcomes) -> tuple[float, float]:
+    """Ends, and steps that go on, that every state has beside its own: (C ḡ, C (1 − ḡ)).
 
-    Where to: as often as it was seen of the state. Ends: with n_x visits, e_x of them ends, and ḡ the share of ends in the whole log,
-
-        m_x = E_c[ (e_x + c ḡ) / (n_x + c) ],   c integrated over by the likelihood of all states' e_x
-
-    spread over the state's ends as they were seen, one more being as ends are elsewhere. A state that has not ended in the log can
-    end all the same, as seldom as the other states make likely.
+    ḡ is the share of ends in the whole log, and C how alike the states' rates are: its posterior mean on a logarithmic scale, by
+    the likelihood of all states' ends. A state that has not ended in the log can end all the same, as seldom as the other states
+    make likely. Where ends pay differently the mass of ends is at most 1: it stands for the average of all of them.
     """
     total, ended = _by_state(o, o.seen), _by_state(o, o.seen * o.ends)
-    on = total - ended
-    acted = np.diff(o.outcome_ptr) > 0
     rate = float(ended.sum() / max(total.sum(), 1.0))
+    if rate in (0.0, 1.0):
+        return rate, 1.0 - rate
+    acted = total > 0.0
     grid = np.array(END_CONCENTRATIONS)
-    spread = _likely(lambda c: _beta_binomial(ended[acted], on[acted], c * rate, c * (1.0 - rate)), grid)
-    ends_rate = np.sum([w * (ended + c * rate) / (total + c) for w, c in zip(spread, grid, strict=True)], axis=0)
-    ends_rate = np.where(on > 0, ends_rate, np.where(ended > 0, 1.0, rate))  # nowhere to go on to
-    among_ends = (o.seen + o.elsewhere) / (ended + 1.0)[o.outcome_state]
-    among_on = o.seen / np.maximum(on, 1.0)[o.outcome_state]
-    share = np.where(o.ends, ends_rate[o.outcome_state] * among_ends, among_on)
-    return share, 1.0 - ends_rate
+    spread = _likely(lambda c: _beta_binomial(ended[acted], (total - ended)[acted], c * rate, c * (1.0 - rate)), grid)
+    mass = float(np.exp(spread @ np.log(grid)))
+    if np.any(o.ends & ~o.elsewhere):
+        mass = min(mass, 1.0 / rate)
+    return mass * rate, mass * (1.0 - rate)
 
 
 def _by_state(o: Outcomes, value: Floats) -> Floats:
@@ -471,8 +529,8 @@ def _by_state(o: Outcomes, value: Floats) -> Floats:
 
 
 def _likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
-    """Posterior on a grid from a flat prior, shape [C]."""
-    logs = np.array([log_likelihood(float(c)) for c in grid])
+    """Posterior on a grid, shape [C], from a prior ∝ 1/√(1 + c) on its logarithmic scale: little data must not look like much."""
+    logs = np.array([log_likelihood(float(c)) for c in grid]) - 0.5 * np.log1p(grid)
     weight = np.exp(logs - logs.max())
     return np.asarray(weight / weight.sum())
 
@@ -484,26 +542,39 @@ def _beta_binomial(yes: Floats, no: Floats, alpha: float, beta: float) -> float:
     return float(np.sum(betaln(alpha + yes, beta + no) - betaln(alpha, beta))) if alpha > 0.0 and beta > 0.0 else 0.0
 
 
-def _where_to_likelihood(o: Outcomes, share: Floats, c: float) -> float:
-    """Σ_p log [ Γ(c)/Γ(c+n_p) Π_o Γ(c m_o + n_po)/Γ(c m_o) ] over what goes on (Dirichlet–multinomial)."""
-    from scipy.special import gammaln
-
+def _where_to_likelihood(o: Outcomes, share: Floats, others: Floats, c: float) -> float:
+    """Σ_p log P(n_p | what the others saw) over what goes on, Dirichlet–multinomial of mass w · others."""
     on = ~o.ends[o.count_outcome]
-    mean, count = share[o.count_outcome][on], o.count[on]
-    went = o.visits_on[o.visits_on > 0]
-    return float(np.sum(gammaln(c) - gammaln(c + went)) + np.sum(gammaln(c * mean + count) - gammaln(c * mean)))
+    pair, count = o.count_pair[on], o.count[on]
+    scale, _ = _scales(c, others)
+    alpha = scale[pair] * (share[o.count_outcome][on] - count)
+    tried = o.visits_on > 0
+    return _dirichlet_multinomial(alpha, count, (scale * others)[tried], o.visits_on[tried])
 
 
-def _end_likelihood(o: Outcomes, share: Floats, going: Floats, c: float) -> float:
+def _end_likelihood(o: Outcomes, share: Floats, going: Floats, others: Floats, c: float) -> float:
     """The same of ends, going on being one more outcome."""
+    ended = o.ends[o.count_outcome]
+    pair, count = o.count_pair[ended], o.count[ended]
+    scale, _ = _scales(c, others)
+    alpha = scale[pair] * (share[o.count_outcome][ended] - count)
+    went = o.visits_on > 0
+    alpha_on = (scale * (going[o.pair_state] - o.visits_on))[went]
+    tried = o.visits > 0
+    return _dirichlet_multinomial(
+        np.concatenate([alpha, alpha_on]),
+        np.concatenate([count, o.visits_on[went]]),
+        (scale * others)[tried],
+        o.visits[tried],
+    )
+
+
+def _dirichlet_multinomial(alpha: Floats, count: Floats, mass: Floats, visits: Floats) -> float:
+    """Σ_p log [ Γ(A)/Γ(A+n_p) Π_o Γ(α_o + n_po)/Γ(α_o) ]; α that are 0 but for rounding are taken for tiny."""
     from scipy.special import gammaln
 
-    ended = o.ends[o.count_outcome]
-    mean, count = share[o.count_outcome][ended], o.count[ended]
-    found = np.sum(gammaln(c) - gammaln(c + o.visits[o.visits > 0]))
-    found += np.sum(gammaln(c * mean + count) - gammaln(c * mean))
-    on, mean_on = o.visits_on[o.visits_on > 0], going[o.pair_state[o.visits_on > 0]]
-    return float(found + np.sum(gammaln(c * mean_on + on) - gammaln(c * mean_on)))
+    alpha = np.maximum(alpha, 1e-9)
+    return float(np.sum(gammaln(mass) - gammaln(mass + visits)) + np.sum(gammaln(alpha + count) - gammaln(alpha)))
 
 
 def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
@@ -515,10 +586,11 @@ def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """One process: transitions CSR [P, X] and rewards [d, P] of every pair."""
+    """One process: transitions CSR [P, X] and rewards [d, P] of every pair, and where episodes start [X]."""
 
     transition: sparse.csr_array
     reward: Floats
+    initial: Floats
 
 
 def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
@@ -526,19 +598,26 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
     o = posterior.outcomes
     c = float(rng.choice(posterior.concentration, p=posterior.weight))
     c_end = float(rng.choice(posterior.end_concentration, p=posterior.end_weight))
-    prior, going = posterior.prior(c, c_end)
     ends = o.ends[o.entry_outcome]
-    shape = prior[o.entry_outcome] + o.entry_count
+    end_block = posterior.end_block(c_end)
+    shape = np.where(ends, _entries(o, end_block), _entries(o, posterior.on_block(c)))
     mass = rng.standard_gamma(shape)
     where = _normalised(o, mass * ~ends, shape * ~ends, 0.0, 0.0)
-    on_shape = going[o.pair_state] + o.visits_on
-    on = rng.standard_gamma(on_shape)
-    how = _normalised(o, mass * ends, shape * ends, on, on_shape)
+    on = rng.standard_gamma(end_block.going)
+    how = _normalised(o, mass * ends, shape * ends, on, end_block.going)
     onward = 1.0 - np.add.reduceat(how, o.entry_ptr[:-1])
     reward = posterior.pair_reward
     if np.any(o.noisy):
         reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
-    return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward)
+    start = rng.standard_gamma(o.starts)
+    return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
+
+
+def _entries(o: Outcomes, block: Block) -> Floats:
+    """α + n of every entry, shape [E]; 0 for those of the other block but for their own counts."""
+    width = np.diff(o.entry_ptr)
+    shared = block.share[o.entry_outcome] * np.repeat(block.scale, width) + block.extra[o.entry_outcome]
+    return np.maximum(shared + o.entry_count * np.repeat(block.own, width), 0.0)
 
 
 def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, more_shape: Floats | float) -> Floats:
@@ -554,15 +633,15 @@ def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, 
 def mean_process(posterior: Posterior) -> Draw:
     """The mean of the posterior (averaged over concentrations)."""
     o = posterior.outcomes
-    outcome, count, width = o.entry_outcome, o.entry_count, np.diff(o.entry_ptr)
-    ends = o.ends[outcome]
-    probability = np.zeros(outcome.size)
+    width = np.diff(o.entry_ptr)
+    ends = o.ends[o.entry_outcome]
+    probability = np.zeros(ends.size)
     for block in posterior.end_blocks:
-        probability += block.probability * (block.prior[outcome] + count * ends) / np.repeat(block.total, width)
+        probability += ends * block.probability * _entries(o, block) / np.repeat(block.total, width)
     for block in posterior.on_blocks:
         going = np.repeat(posterior.mean_going / _nonzero(block.total), width)
-        probability += block.probability * (block.prior[outcome] + count * ~ends) * going
-    return _process(o, probability, posterior.pair_reward)
+        probability += ~ends * block.probability * _entries(o, block) * going
+    return _process(o, probability, posterior.pair_reward, o.initial)
 
 
 def _nonzero(total: Floats) -> Floats:
@@ -570,7 +649,7 @@ def _nonzero(total: Floats) -> Floats:
     return np.where(total > 0.0, total, 1.0)
 
 
-def _process(o: Outcomes, probability: Floats, pair_reward: Floats) -> Draw:
+def _process(o: Outcomes, probability: Floats, pair_reward: Floats, initial: Floats) -> Draw:
     ptr, outcome = o.entry_ptr, o.entry_outcome
     following = o.outcome_next[outcome]
     stays = following >= 0
@@ -579,7 +658,7 @@ def _process(o: Outcomes, probability: Floats, pair_reward: Floats) -> Draw:
         shape=(o.pair_state.size, o.n_states),
     )
     paid = probability * o.outcome_reward[:, outcome]
-    return Draw(transition=transition, reward=pair_reward + np.add.reduceat(paid, ptr[:-1], axis=1))
+    return Draw(transition=transition, reward=pair_reward + np.add.reduceat(paid, ptr[:-1], axis=1), initial=initial)
 
 
 def returns_in(
@@ -604,7 +683,7 @@ def returns_in(
             values[c, same], _ = linear.solve_values(
                 o.state_ptr, weight, draw.transition, float(gamma), rhs[same], guess=start, tol=VALUE_TOL
             )
-    return values @ o.initial, values
+    return values @ draw.initial, values
 
 
 def drawn_gains(
@@ -657,10 +736,10 @@ def drawn_gains(
         kernel.drawn_gains(
             o.state_ptr, o.pair_index, same, o.outcome_ptr, o.outcome_next,
             np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
-            posterior.share, posterior.going, posterior.extra, posterior.concentration, _cumulative(posterior.weight),
+            posterior.share, posterior.going, posterior.others, posterior.end_others, posterior.extra, posterior.concentration, _cumulative(posterior.weight),
             posterior.end_concentration, _cumulative(posterior.end_weight),
             np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
-            weight, o.initial, _mean_values(posterior, mixed[0], weight[0], same),
+            weight, o.starts, _mean_values(posterior, mixed[0], weight[0], same),
             np.array([_mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start, first,
             linear.cores() if threads is None else threads, found,
         )  # fmt: skip
@@ -685,6 +764,8 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
     return replace(
         posterior,
         pair_reward=posterior.pair_reward[:, keep],
+        others=posterior.others[keep],
+        end_others=posterior.end_others[keep],
         outcomes=replace(
             o,
             pair_state=pair_state,
@@ -711,8 +792,9 @@ def _mean_mix(posterior: Posterior, weight: Floats) -> Floats:
     sides += [(block, onward / _nonzero(block.total), o.count - ended) for block in posterior.on_blocks]
     for block, share, count in sides:
         part = block.probability * share
-        mixed += block.prior * np.bincount(o.pair_state, weights=part, minlength=o.n_states)[state]
-        mixed += np.bincount(o.count_outcome, weights=part[pair] * count, minlength=state.size)
+        mixed += block.share * np.bincount(o.pair_state, weights=part * block.scale, minlength=o.n_states)[state]
+        mixed += block.extra * np.bincount(o.pair_state, weights=part, minlength=o.n_states)[state]
+        mixed += np.bincount(o.count_outcome, weights=(part * block.own)[pair] * count, minlength=state.size)
     return mixed
 
 
@@ -779,6 +861,9 @@ def linearised_gains(
         # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b: nothing is left of it where a policy is the baseline
         parts = ((played, after - after_b), (played - played_b, after_b))
         covariance[c] = _rows_covariance(posterior, parts, alike)
+        start = value - value_b  # and of where episodes start, a Dirichlet of their number
+        centred = start - mean[c][:, None]
+        covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
         noise = o.pair_noise[asked] * (played - played_b)
         covariance[c] += np.diag(np.sum(noise**2, axis=1))
     return mean, covariance
@@ -820,35 +905,38 @@ def _rows_covariance(posterior: Posterior, parts: Parts, alike: list[Ints]) -> F
     onward = np.zeros_like(parts[0][0])  # mean of D where it goes on
     for block in posterior.on_blocks:
         total = _nonzero(block.total)
-        first = _first(o, parts, block.prior, seen, o.count * ~ended)
+        first = _first(o, parts, block, seen, o.count * ~ended)
         onward += block.probability * first / total
         second = block.probability * going_squared / (total * (total + 1.0))
-        found += _second(o, parts, block.prior, seen, o.count * ~ended, second, alike)
+        found += _second(o, parts, block, seen, o.count * ~ended, second, alike)
         found -= (first * (second / total)) @ first.T
     for block in posterior.end_blocks:
-        first = _first(o, parts, block.prior, seen, o.count * ended) + block.going * onward
+        first = _first(o, parts, block, seen, o.count * ended) + block.going * onward
         second = block.probability / (block.total * (block.total + 1.0))
-        found += _second(o, parts, block.prior, seen, o.count * ended, second, alike)
+        found += _second(o, parts, block, seen, o.count * ended, second, alike)
         found += (onward * (block.going * second)) @ onward.T - (first * (second / block.total)) @ first.T
     return found
 
 
-def _first(o: Outcomes, parts: Parts, prior: Floats, seen: Floats, count: Floats) -> Floats:
-    """Σ_o (prior + n) D of every pair, shape [d, P]."""
-    n_pairs = o.pair_state.size
-    found = np.array([np.bincount(o.count_pair, weights=row * count, minlength=n_pairs) for row in seen])
+def _first(o: Outcomes, parts: Parts, block: Block, seen: Floats, count: Floats) -> Floats:
+    """Σ_o (α + n) D of every pair, shape [d, P]."""
+    own = count * block.own[o.count_pair]
+    found = np.array([np.bincount(o.count_pair, weights=row * own, minlength=o.pair_state.size) for row in seen])
     for u, f in parts:
-        shared = np.array([_by_state(o, prior * row) for row in f])
-        found += u * shared[:, o.pair_state]
+        shared = np.array([_by_state(o, block.share * row) for row in f])[:, o.pair_state]
+        more = np.array([_by_state(o, block.extra * row) for row in f])[:, o.pair_state]
+        found += u * (block.scale * shared + more)
     return found
 
 
 def _second(
-    o: Outcomes, parts: Parts, prior: Floats, seen: Floats, count: Floats, scale: Floats, alike: list[Ints]
+    o: Outcomes, parts: Parts, block: Block, seen: Floats, count: Floats, factor: Floats, alike: list[Ints]
 ) -> Floats:
-    """Σ_pairs scale Σ_o (prior + n) D_k D_l, shape [d, d]."""
-    found = (seen * (count * scale[o.count_pair])) @ seen.T
+    """Σ_pairs factor Σ_o (α + n) D_k D_l, shape [d, d]."""
+    found = (seen * (count * (block.own * factor)[o.count_pair])) @ seen.T
     for (u, f), (w, g), rows, columns in product(parts, parts, alike, alike):
-        both = np.bincount(o.pair_state, weights=u[rows[0]] * w[columns[0]] * scale, minlength=o.n_states)
-        found[np.ix_(rows, columns)] += (f[rows] * (prior * both[o.outcome_state])) @ g[columns].T
+        both = u[rows[0]] * w[columns[0]] * factor
+        shared = np.bincount(o.pair_state, weights=both * block.scale, minlength=o.n_states)[o.outcome_state]
+        more = np.bincount(o.pair_state, weights=both, minlength=o.n_states)[o.outcome_state]
+        found[np.ix_(rows, columns)] += (f[rows] * (block.share * shared + block.extra * more)) @ g[columns].T
     return np.asarray(found)

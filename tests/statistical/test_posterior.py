@@ -129,8 +129,9 @@ def test_the_concentration_is_learned():
     large, small = (posterior(gather_outcomes(log)) for log in (same, differ))
     assert large.end_weight @ large.end_concentration > 10 * (small.end_weight @ small.end_concentration)
     assert large.end_concentration.tolist() == list(END_CONCENTRATIONS)
-    same = a_log([(0, int(rng.integers(4)), int(rng.integers(2)), 0) for _ in range(400)], 2, 4, ("a",))
-    differ = a_log([(0, a, int(a % 2), 0) for a in rng.integers(0, 4, 400)], 2, 4, ("a",))
+    last = [(1, 0, -1, 0)]
+    same = a_log([(0, int(rng.integers(4)), int(rng.integers(2)), 0) for _ in range(400)] + last, 2, 4, ("a",))
+    differ = a_log([(0, a, int(a % 2), 0) for a in rng.integers(0, 4, 400)] + last, 2, 4, ("a",))
     large, small = (posterior(gather_outcomes(log)) for log in (same, differ))
     assert large.weight @ large.concentration > 10 * (small.weight @ small.concentration)
 
@@ -174,10 +175,10 @@ def test_states_that_never_ended_can_end():
     unended = np.setdiff1d(o.outcome_state, o.outcome_state[~o.assumed & o.ends])
     assert unended.size
     assert np.all(np.bincount(o.outcome_state[o.ends], minlength=8)[np.unique(o.outcome_state)] == 1)
-    assert np.all(posterior(o).going < 1.0)
+    assert np.all(posterior(o).mean_going < 1.0)
     lasting = replace(log, terminated=np.zeros_like(log.terminated))  # cut off, not ended: nothing is said of ends
     assert not gather_outcomes(lasting).ends.any()
-    assert np.all(posterior(gather_outcomes(lasting)).going[np.unique(o.pair_state)] == 1.0)
+    assert posterior(gather_outcomes(lasting)).mean_going == pytest.approx(1.0)
 
 
 def test_a_state_from_which_all_end_goes_nowhere():
@@ -194,12 +195,17 @@ def test_a_state_from_which_all_end_goes_nowhere():
     assert np.all(np.isfinite(covariance))
 
 
+def mass(c, others):
+    """Mass of a prior of concentration c whose mean is known from so many visits."""
+    return 1.0 / (1.0 / (c + 1.0) + c / (c + 1.0) / (others + 1.0)) - 1.0
+
+
 def test_the_two_dirichlets_have_their_moments():
     """P(on) and where to of one pair, drawn by the kernel through returns of one step."""
     rows = [(0, 0, -1, 1, 0)] * 3 + [(0, 0, 1, 2, 0)] * 4 + [(0, 0, 2, 4, 0)] * 2 + [(0, 1, -1, 0, 0)]
     rows += [(1, 0, -1, 0, 0), (2, 0, -1, 0, 0)]
     log = a_log(rows, 3, 2)
-    o = replace(gather_outcomes(log), discount=np.array([0.0, 0.0]), initial=np.array([1.0, 0.0, 0.0]))
+    o = replace(gather_outcomes(log), discount=np.array([0.0, 0.0]), starts=np.array([1.0, 0.0, 0.0]))
     found = posterior(o)
     found = replace(found, weight=np.eye(8)[3], end_weight=np.eye(10)[5])  # c = 3, c' = 30
     policy, baseline = np.array([[[1.0, 0.0]] * 3]), np.array([[0.0, 1.0]] * 3)
@@ -208,15 +214,14 @@ def test_the_two_dirichlets_have_their_moments():
     rng = np.random.default_rng(0)
     own = slice(0, o.outcome_ptr[1])
     on = ~o.ends[own]
+    reward = o.outcome_reward[0, own]
     expected = []
     for action, sign in ((0, 1.0), (1, -1.0)):
-        n_on = 6.0 if action == 0 else 0.0
-        counts = o.entry_count[o.entry_ptr[action] : o.entry_ptr[action + 1]]
-        ends = rng.dirichlet(
-            np.append(30 * found.share[own][~on] + counts[~on], 30 * found.going[0] + n_on) + 1e-300, n
-        )
-        where = rng.dirichlet(3 * found.share[own][on] + counts[on], n)
-        reward = o.outcome_reward[0, own]
+        mine = o.entry_count[o.entry_ptr[action] : o.entry_ptr[action + 1]]
+        theirs = found.share[own] - mine
+        others = np.append(theirs[~on], found.going[0] - mine[on].sum())
+        ends = rng.dirichlet(mass(30, others.sum()) * others / others.sum() + np.append(mine[~on], mine[on].sum()), n)
+        where = rng.dirichlet(mass(3, theirs[on].sum()) * theirs[on] / theirs[on].sum() + mine[on], n)
         expected.append(sign * (ends[:, :-1] @ reward[~on] + ends[:, -1] * (where @ reward[on])))
     assert stats.ks_2samp(gains, sum(expected)).pvalue > 1e-6
 
@@ -230,7 +235,7 @@ def full_support(n_states=3, n_actions=2):
         for y in range(-1, n_states)
     ]
     o = gather_outcomes(a_log(rows, n_states, n_actions))
-    return with_counts(replace(o, initial=np.eye(n_states)[0]), np.zeros(o.entry_outcome.size))
+    return with_counts(replace(o, starts=np.eye(n_states)[0]), np.zeros(o.entry_outcome.size))
 
 
 def with_counts(o, table):
@@ -257,7 +262,10 @@ def test_ranks_are_uniform_when_worlds_come_from_the_prior(kind):
     prior = posterior(empty, "support", **more)
     if kind == "ends apart":
         prior = replace(prior, concentration=np.array([2.0]), end_concentration=np.array([9.0]))
-    shape, going = prior.prior(float(prior.concentration[0]), float(prior.end_concentration[0]))
+    c, c_end = float(prior.concentration[0]), float(prior.end_concentration[0])
+    shape = np.where(empty.ends, c_end, c) * prior.share + prior.extra
+    on_extra = np.bincount(empty.outcome_state, weights=prior.extra * ~empty.ends, minlength=3)
+    going = c_end * prior.going + on_extra
     ranks = {"right": [], "four times": []}
     for world in range(500):
         own = np.random.default_rng([9, world])
@@ -267,7 +275,7 @@ def test_ranks_are_uniform_when_worlds_come_from_the_prior(kind):
             p_end = own.dirichlet(np.append(np.where(end, row, 0.0), going[empty.pair_state[i]]))
             p[slice(*pair)] = p_end[:-1] + p_end[-1] * own.dirichlet(np.where(end, 0.0, row))
         counts = np.concatenate([own.multinomial(6, p[a:b]) for a, b in itertools.pairwise(ptr)]).astype(float)
-        j, _ = returns_in(_process(empty, p, empty.pair_reward), empty, np.array([baseline, policy]))
+        j, _ = returns_in(_process(empty, p, empty.pair_reward, empty.initial), empty, np.array([baseline, policy]))
         true_gain = (j[1] - j[0])[0]
         for name, factor in (("right", 1.0), ("four times", 4.0)):
             known = replace(prior, outcomes=with_counts(empty, factor * counts))
@@ -311,7 +319,7 @@ def test_values_in_a_draw_are_those_of_an_mdp():
     draw = draw_process(posterior(o), np.random.default_rng(0))
     mdp = MDP(
         n_states=8, n_actions=3, pair_state=o.pair_state, pair_action=o.pair_action, transition=draw.transition,
-        reward=draw.reward, discount=o.discount, initial=o.initial,
+        reward=draw.reward, discount=o.discount, initial=draw.initial,
     )  # fmt: skip
     j, _ = returns_in(draw, o, np.array([baseline, policy]))
     assert j[0] == pytest.approx(expected_return(mdp, baseline), rel=1e-7)

@@ -80,7 +80,8 @@ def test_judging_follows_the_rule():
 
 def test_zeta_is_the_loss_that_is_accepted():
     o, model, baseline = a_case(2)
-    worse = np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    worst = posterior(o).pair_reward[1].reshape(-1, 3).argmin(axis=1)
+    worse = np.eye(3)[worst]
     kwargs = {"model": model, "delta": 0.1, "draws": 50}
     strict = judge([worse], o, baseline, **kwargs).candidates[0]
     loss = -float(drawn_gains(posterior(o), worse[None], baseline, draws=50, seed=0)[:, 0, 1].min())
@@ -293,16 +294,25 @@ def slow_linearised(o, prior, policy, baseline):
             counts[o.pair_state[p], o.pair_action[p], o.count_outcome[s]] = o.count[s]
     own = [np.arange(o.outcome_ptr[x], o.outcome_ptr[x + 1]) for x in range(n)]
 
+    def strength(c, others):
+        """Mass of a prior of concentration c that is itself known from so many visits."""
+        return 1.0 / (1.0 / (c + 1.0) + c / (c + 1.0) / (others + 1.0)) - 1.0
+
     def ends_and_on(i, x, a):
         """α of the ends of a state, 0 for its other outcomes, and last of going on."""
         ends = o.outcome_next[own[x]] < 0
-        more = prior.extra[own[x]] + counts[x, a][own[x]]
-        shape = np.where(ends, prior.end_concentration[i] * prior.share[own[x]] + more, 0.0)
-        return np.append(shape, prior.end_concentration[i] * prior.going[x] + more[~ends].sum())
+        mine = counts[x, a][own[x]]
+        theirs = np.append(np.where(ends, prior.share[own[x]] - mine, 0.0), prior.going[x] - mine[~ends].sum())
+        shape = strength(prior.end_concentration[i], theirs.sum()) * theirs / theirs.sum()
+        more = prior.extra[own[x]] + mine
+        return shape + np.append(np.where(ends, more, 0.0), more[~ends].sum())
 
     def where_to(i, x, a):
         on = o.outcome_next[own[x]] >= 0
-        return on * (prior.concentration[i] * prior.share[own[x]] + prior.extra[own[x]] + counts[x, a][own[x]])
+        mine = counts[x, a][own[x]]
+        theirs = on * (prior.share[own[x]] - mine)
+        shape = strength(prior.concentration[i], theirs.sum()) * theirs / max(theirs.sum(), 1e-300)
+        return shape + on * (prior.extra[own[x]] + mine)
 
     def mean_of(shape, weights, x, a):
         return sum(w * shape(i, x, a) / max(shape(i, x, a).sum(), 1e-300) for i, w in enumerate(weights))
@@ -353,7 +363,9 @@ def slow_linearised(o, prior, policy, baseline):
             covariance += w * going_squared * gap @ (moments(shape) - np.outer(mean, mean)) @ gap.T
         noise = o.pair_noise[:, index[x, a]] * (sides[0][2][:, x] * policy[x, a] - sides[1][2][:, x] * baseline[x, a])
         covariance += np.diag(noise**2)
-    return (sides[0][1] - sides[1][1]) @ o.initial, covariance
+    gain = sides[0][1] - sides[1][1]
+    start = np.diag(o.initial) - np.outer(o.initial, o.initial)
+    return gain @ o.initial, covariance + gain @ start @ gain.T / (o.starts.sum() + 1.0)
 
 
 @pytest.mark.parametrize("kind", ["tied", "noisy", "unequal"])
@@ -383,10 +395,11 @@ needs_kernel = pytest.mark.skipif(_native.kernel is None, reason="compares the k
 def test_the_kernel_draws_from_the_same_distribution_as_numpy(kind, monkeypatch):
     """Two-sample Kolmogorov–Smirnov of gains, one in a million; against half the counts it must fail."""
     o, _, baseline = a_case(14, tied=kind != "noisy", discounts=(0.9, 0.6) if kind == "unequal" else None, episodes=40)
+    o = replace(o, starts=100.0 * o.starts)  # so that what is wrong with counts is not lost in where episodes start
     policy = np.eye(3)[[0, 1, 2, 0, 1, 2]][None]
     prior = posterior(o, pessimistic_for=0, baseline_v=np.zeros((2, 6)))
     kernel = drawn_gains(prior, policy, baseline, draws=1500, seed=0)[:, 0]
-    half = replace(o, count=0.3 * o.count, pair_noise=2.0 * o.pair_noise)
+    half = replace(o, count=0.03 * o.count, pair_noise=2.0 * o.pair_noise)
     wrong = drawn_gains(replace(prior, outcomes=half), policy, baseline, draws=1500, seed=1)[:, 0]
     monkeypatch.setattr(_native, "kernel", None)
     numpy = drawn_gains(prior, policy, baseline, draws=500, seed=0)[:, 0]
@@ -400,7 +413,7 @@ def test_gains_in_the_kernel_are_differences_of_returns():
     """With counts so large that every draw is the mean, gains are those of the mean process."""
     for discounts in (None, (0.99, 0.5)):
         o, _, baseline = a_case(15, discounts=discounts)
-        sure = posterior(replace(o, count=1e14 * o.count), "support")
+        sure = posterior(replace(o, count=1e14 * o.count, starts=1e14 * o.starts), "support")
         policies = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 6))
         j, _ = returns_in(mean_process(sure), sure.outcomes, np.concatenate([baseline[None], policies]))
         gains = drawn_gains(sure, policies, baseline, draws=2, seed=0)

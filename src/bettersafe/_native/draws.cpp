@@ -142,7 +142,7 @@ class Worker {
 public:
     Worker(const DrawnProcesses& in, const Layout& layout)
         : in_(in), layout_(layout), mixed_(in.n_policies * in.n_outcomes), reward_(in.n_policies * in.n_objectives * in.n_states),
-          data_(layout.on.size()), value_(in.n_objectives * in.n_states), visits_(in.n_states),
+          initial_(in.n_states), data_(layout.on.size()), value_(in.n_objectives * in.n_states), visits_(in.n_states),
           after_(in.n_objectives * in.n_outcomes), change_(in.n_outcomes) {
         std::int64_t most = 0;
         for (std::int64_t x = 0; x < in.n_states; ++x) most = std::max(most, in.outcome_ptr[x + 1] - in.outcome_ptr[x]);
@@ -155,6 +155,7 @@ public:
         Random own(scramble(key));
         const double c_on = in_.concentration[pick(own.uniform(), in_.cumulative, in_.n_concentrations)];
         const double c_end = in_.end_concentration[pick(own.uniform(), in_.end_cumulative, in_.n_end_concentrations)];
+        start(key);
         mix(key, c_on, c_end);
         solve_first();
         for (std::int64_t g = 1; g < in_.n_policies; ++g) gain(g, out + (g - 1) * in_.n_objectives);
@@ -165,12 +166,27 @@ private:
     const Layout& layout_;
     std::vector<double> mixed_;   // [G, K] q
     std::vector<double> reward_;  // [G, d, X] policy 0: of its pairs; others: what theirs are more than that
-    std::vector<double> data_, value_, visits_, after_, change_, shape_, mean_;
+    std::vector<double> initial_, data_, value_, visits_, after_, change_, shape_, mean_;
 
     static std::int64_t pick(double u, const double* cumulative, std::int64_t n) {
         std::int64_t chosen = 0;
         while (chosen + 1 < n && u > cumulative[chosen]) ++chosen;
         return chosen;
+    }
+
+    void start(std::uint64_t key) {
+        Random own(scramble(key ^ 0x5374617274ULL));
+        double total = 0.0;
+        for (std::int64_t x = 0; x < in_.n_states; ++x) {
+            total += initial_[x] = in_.starts[x] > 0.0 ? own.gamma(in_.starts[x], kUnderflow) : 0.0;
+        }
+        const double scale = 1.0 / total;  // starts are counts, so at least one gamma is far from 0
+        for (double& p : initial_) p *= scale;
+    }
+
+    // w of the header, and what is left of a pair's own counts
+    static double weight_of(double c, double others) {
+        return others > 0.0 ? (1.0 / (1.0 / (c + 1.0) + c / ((c + 1.0) * (others + 1.0))) - 1.0) / others : c;
     }
 
     void mix(std::uint64_t key, double c_on, double c_end) {
@@ -208,15 +224,17 @@ private:
     void draw_row(Random random, std::int64_t pair, std::int64_t x, std::int64_t begin, std::int64_t width, double c_on,
                   double c_end) {
         const std::int64_t* next = in_.outcome_next + begin;
-        double going = c_end * in_.going[x];
+        const double w_on = weight_of(c_on, in_.others[pair]), w_end = weight_of(c_end, in_.end_others[pair]);
+        const double own_on = in_.others[pair] > 0.0 ? 1.0 - w_on : 1.0, own_end = in_.end_others[pair] > 0.0 ? 1.0 - w_end : 1.0;
+        double going = w_end * in_.going[x];
         for (std::int64_t i = 0; i < width; ++i) {
-            shape_[i] = (next[i] < 0 ? c_end : c_on) * in_.share[begin + i] + in_.extra[begin + i];
+            shape_[i] = (next[i] < 0 ? w_end : w_on) * in_.share[begin + i] + in_.extra[begin + i];
             if (next[i] >= 0) going += in_.extra[begin + i];
         }
         for (std::int64_t s = in_.count_ptr[pair]; s < in_.count_ptr[pair + 1]; ++s) {
             const std::int64_t i = in_.count_outcome[s] - begin;
-            shape_[i] += in_.count[s];
-            if (next[i] >= 0) going += in_.count[s];
+            shape_[i] += (next[i] < 0 ? own_end : own_on) * in_.count[s];
+            if (next[i] >= 0) going += own_end * in_.count[s];
         }
         double mass_on = 0.0, mass_end = 0.0;
         for (std::int64_t i = 0; i < width; ++i) (next[i] < 0 ? mass_end : mass_on) += shape_[i];
@@ -289,7 +307,7 @@ private:
         const double* mixed = mixed_.data() + g * in_.n_outcomes;
         for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = mixed[layout_.back[i]];
         std::copy(in_.visits + g * in_.n_states, in_.visits + (g + 1) * in_.n_states, visits_.begin());
-        solve(layout_.back_ptr, layout_.origin, 1, in_.initial, visits_.data());
+        solve(layout_.back_ptr, layout_.origin, 1, initial_.data(), visits_.data());
         for (std::int64_t o = 0; o < in_.n_outcomes; ++o) change_[o] = visits_[layout_.state[o]] * (mixed[o] - mixed_[o]);
         for (std::int64_t k = 0; k < in_.n_objectives; ++k) {
             const double* after = after_.data() + k * in_.n_outcomes;

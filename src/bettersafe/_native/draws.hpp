@@ -3,8 +3,13 @@
 // The pairs of state x all lead to the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]: ends, and where else it may lead. In
 // draw m, with concentrations c and c' of its own,
 //
-//     (going on, ends)  ~ Dirichlet( c' (going, share) + extra + count(pair) )
-//     where to, if on   ~ Dirichlet( c share + extra + count(pair) ),     r_k(pair) ~ N( reward_mean, reward_noise² )
+//     (going on, ends)  ~ Dirichlet( w' (going, share) + (1 − w') count(pair) + extra )
+//     where to, if on   ~ Dirichlet( w share + (1 − w) count(pair) + extra ),     r_k(pair) ~ N( reward_mean, reward_noise² )
+//
+// where the share holds all that was seen of the state, the pair's own too, of which (1 − w) is left to count in full: the prior is
+// what the *other* pairs saw. With others(pair) = Σ share − Σ count(pair), w = c̃ / others, 1/(c̃+1) = 1/(c+1) + c/(c+1)/(others+1):
+// no prior is stronger than what it was learned from. Where others is 0, w = c and counts count in full: a plain Dirichlet.
+// Episodes start in x ~ Dirichlet( starts ).
 //
 // so a policy's process is a mix q_g(o) = Σ_pairs weight_g(pair) p(o|pair) over outcomes, formed state by state without
 // keeping the pairs. With v the value of policy 0 and ν_g the discounted visits of policy g, one linear solve for all objectives,
@@ -32,6 +37,8 @@ struct DrawnProcesses {
     const double* count;                 // [S]
     const double* share;                 // [K]
     const double* going;                 // [X]
+    const double* others;                // [P] of where to
+    const double* end_others;            // [P] of ends
     const double* extra;                 // [K]
     const double* concentration;         // [C] c
     const double* cumulative;            // [C] of the concentrations' probabilities; the last is 1
@@ -40,7 +47,7 @@ struct DrawnProcesses {
     const double* reward_mean;           // [d, P]
     const double* reward_noise;          // [d, P]
     const double* weight;                // [G, P]
-    const double* initial;               // [X]
+    const double* starts;                // [X]
     const double* value;                 // [d, X] first guess of policy 0's values
     const double* visits;                // [G, X] first guess of every policy's visits
     double discount;

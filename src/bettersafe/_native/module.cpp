@@ -77,12 +77,12 @@ void estimate_py(In<std::int64_t> ptr, In<double> log_ratio, In<double> reward, 
 void drawn_gains_py(In<std::int64_t> state_ptr, In<std::int64_t> pair_key, In<std::int64_t> objective_key,
                     In<std::int64_t> outcome_ptr, In<std::int64_t> outcome_next, In<double> outcome_reward,
                     In<std::int64_t> count_ptr, In<std::int64_t> count_outcome, In<double> count, In<double> share,
-                    In<double> going, In<double> extra, In<double> concentration, In<double> cumulative,
+                    In<double> going, In<double> others, In<double> end_others, In<double> extra, In<double> concentration, In<double> cumulative,
                     In<double> end_concentration, In<double> end_cumulative, In<double> reward_mean, In<double> reward_noise,
-                    In<double> weight, In<double> initial, In<double> value, In<double> visits, double discount, double tol,
+                    In<double> weight, In<double> starts, In<double> value, In<double> visits, double discount, double tol,
                     std::uint64_t seed, std::int64_t first, int threads, Out<double> out) {
     DrawnProcesses in{};
-    in.n_states = static_cast<std::int64_t>(initial.size());
+    in.n_states = static_cast<std::int64_t>(starts.size());
     in.n_pairs = static_cast<std::int64_t>(pair_key.size());
     in.n_outcomes = static_cast<std::int64_t>(outcome_next.size());
     in.n_concentrations = static_cast<std::int64_t>(concentration.size());
@@ -100,6 +100,8 @@ void drawn_gains_py(In<std::int64_t> state_ptr, In<std::int64_t> pair_key, In<st
     in.count = count.data();
     in.share = share.data();
     in.going = going.data();
+    in.others = others.data();
+    in.end_others = end_others.data();
     in.extra = extra.data();
     in.concentration = concentration.data();
     in.cumulative = cumulative.data();
@@ -108,7 +110,7 @@ void drawn_gains_py(In<std::int64_t> state_ptr, In<std::int64_t> pair_key, In<st
     in.reward_mean = reward_mean.data();
     in.reward_noise = reward_noise.data();
     in.weight = weight.data();
-    in.initial = initial.data();
+    in.starts = starts.data();
     in.value = value.data();
     in.visits = visits.data();
     in.discount = discount;
@@ -130,9 +132,9 @@ NB_MODULE(_kernel, m) {
           nb::arg("policy"), nb::arg("gap"), nb::arg("status"), nb::arg("threads"));
     m.def("drawn_gains", &drawn_gains_py, nb::arg("state_ptr"), nb::arg("pair_key"), nb::arg("objective_key"),
           nb::arg("outcome_ptr"), nb::arg("outcome_next"), nb::arg("outcome_reward"), nb::arg("count_ptr"),
-          nb::arg("count_outcome"), nb::arg("count"), nb::arg("share"), nb::arg("going"), nb::arg("extra"),
+          nb::arg("count_outcome"), nb::arg("count"), nb::arg("share"), nb::arg("going"), nb::arg("others"), nb::arg("end_others"), nb::arg("extra"),
           nb::arg("concentration"), nb::arg("cumulative"), nb::arg("end_concentration"), nb::arg("end_cumulative"),
-          nb::arg("reward_mean"), nb::arg("reward_noise"), nb::arg("weight"), nb::arg("initial"), nb::arg("value"), nb::arg("visits"), nb::arg("discount"), nb::arg("tol"),
+          nb::arg("reward_mean"), nb::arg("reward_noise"), nb::arg("weight"), nb::arg("starts"), nb::arg("value"), nb::arg("visits"), nb::arg("discount"), nb::arg("tol"),
           nb::arg("seed"), nb::arg("first"), nb::arg("threads"), nb::arg("out"));
     m.def("draw_gammas", &draw_gammas_py, nb::arg("shape"), nb::arg("seed"), nb::arg("out"));
     m.def("estimate", &estimate_py, nb::arg("ptr"), nb::arg("log_ratio"), nb::arg("reward"), nb::arg("discount"),
