@@ -152,6 +152,38 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 @app.command()
+def init(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The task file to write. (default: task.toml)")
+    ] = Path("task.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a task file from a log's columns: a guess for each, with its reason, and what is left to decide.
+
+    Example: [bold]bettersafe init visits.csv -o task.toml[/bold] then [bold]bettersafe describe --task task.toml[/bold]
+
+    Only the first rows of a large file are looked at. Read what it wrote: a guess is no more than that.
+    """
+    from bettersafe import printing
+    from bettersafe.starting import start_json, write_start
+
+    with printing.working("Looking at the columns"):
+        start = write_start(data, output, force=force)
+    if as_json:
+        printing.print_json(start_json(start, data, output))
+    else:
+        printing.print_start(start, output)
+
+
+@app.command()
 def describe(
     data: DataArgument = None,
     objective: ObjectiveOption = None,
