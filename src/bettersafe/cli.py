@@ -10,14 +10,18 @@ import math
 import os
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bettersafe.errors import BettersafeError, ParameterError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bettersafe.certificate import Certificate
     from bettersafe.data import Columns, Objective
     from bettersafe.runs import Run
@@ -25,8 +29,36 @@ if TYPE_CHECKING:
 
 KEEP_BASELINE = 3
 
+
+class _Commands(TyperGroup):
+    """The commands; an option that is none gets the nearest one that is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _nearest_option():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _nearest_option():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _nearest_option() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # By name: newer versions of Typer bring a Click of their own.
+        if type(error).__name__ == "NoSuchOption":
+            typo, command = error.option_name, error.ctx.command  # type: ignore[attr-defined]
+            known = [name for option in command.params for name in option.opts if name.startswith("--")]
+            error.possibilities = None  # type: ignore[attr-defined]
+            error.message = f"there is no option {typo}.{did_you_mean(typo, known)}"  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
     name="bettersafe",
+    cls=_Commands,
     help="Better on what you prefer, no worse on anything: policies improved from logged decisions with several objectives.",
     no_args_is_help=True,
     rich_markup_mode="rich",
