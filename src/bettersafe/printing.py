@@ -101,7 +101,7 @@ def print_studies(catalogue: Mapping[str, Entry]) -> None:
 def print_start(start: Start, output: Path) -> None:
     """What was guessed of a log's columns, what is left to decide, and the next command."""
     console = _console()
-    table = _table(f"Guessed from the first {count_of(start.rows, 'row')}")
+    table = _table(f"Guessed from {'all' if start.whole else 'the first'} {count_of(start.rows, 'row')}")
     for column in ("column", "taken as", "because of"):
         table.add_column(column)
     for guess in start.roles:

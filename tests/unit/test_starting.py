@@ -6,10 +6,9 @@ import tomllib
 
 import pytest
 
-from bettersafe import starting
 from bettersafe.counts import count_files
 from bettersafe.errors import DataError, RunError
-from bettersafe.starting import guess_task, task_text, write_start
+from bettersafe.starting import guess_task, guessing, task_text, write_start
 from bettersafe.task import read_task
 from logs import FORMATS, small_log, write
 
@@ -126,6 +125,19 @@ def test_a_column_that_alone_could_be_it_is_taken_and_equals_are_not(tmp_path):
     assert "action" in guess_task(write(tmp_path / "three.csv", both)).open
 
 
+def test_what_has_only_states_in_it_is_the_next_state(tmp_path):
+    log = [
+        {**row, "cluster": "abc"[i % 3], "afterwards": "" if i % 2 else "bca"[i % 3], "over": "yes" if i % 2 else "no", "r": i % 5}
+        for i, row in enumerate(rows_of(24))
+    ]  # fmt: skip
+    log = [{**row, "dose": "d" + row["dose"]} for row in log]
+    start = guess_task(write(tmp_path / "log.csv", log))
+    assert roles(start)["next_state"] == "afterwards"
+    assert "process ended" in start.unused["over"]
+    log[4]["afterwards"] = "home"
+    assert "next_state" not in roles(guess_task(write(tmp_path / "other.csv", log)))
+
+
 def test_numbers_with_fractions_are_no_states(tmp_path):
     log = [{**row, "cluster": i / 7} for i, row in enumerate(rows_of(r=lambda i: i % 5))]
     start = guess_task(write(tmp_path / "log.csv", log))
@@ -165,7 +177,7 @@ def test_odd_names_stay_what_they_are(tmp_path):
 
 
 def test_only_the_first_rows_of_a_large_file_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(starting, "SAMPLE", 6)
+    monkeypatch.setattr(guessing, "SAMPLE", 6)
     log = rows_of(r=lambda i: i % 5)
     log[8]["bloc"] = 77
     start = guess_task(write(tmp_path / "log.csv", log))

@@ -1,26 +1,15 @@
-"""A first task file from the columns of a log: guesses, each with its reason, and what is left to decide.
-
-Names come first: a column is taken for a role when its name, or a word of it, is one that people give to that role. Its
-cells have a veto: a step must be a whole number that stands once in an episode, an end must be true or false, a
-probability must be one. Where names say nothing, a column that alone could play a missing role is taken for it. Nothing is
-guessed between equals without saying so, and what can't be guessed stays a commented line.
-"""
+"""Which column of a log is which: by its name, if its cells don't contradict, and else by its cells."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bettersafe.errors import DataError, RunError
+from bettersafe.errors import DataError
 from bettersafe.logs import cells
-from bettersafe.logs.checks import ROW_ORDER
 from bettersafe.logs.files import readable
 from bettersafe.logs.tables import open_table
-from bettersafe.saving import whole_file
+from bettersafe.starting.words import ALONE, COSTS, GAINS, NAMES, REQUIRED, ROLES, quoted, says, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,61 +22,6 @@ SAMPLE = 10_000
 
 MANY = 10
 """With more columns of numbers than this, only those whose names say so are objectives: the others are likely features."""
-
-REQUIRED = ("episode", "step", "state", "action")
-NAMES: dict[str, tuple[str, ...]] = {
-    "next_state": (
-        "next_state", "nextstate", "state_next", "next_obs", "next_observation", "new_state", "to_state", "successor",
-        "s_next", "next_s", "x_next", "next_x", "s2",
-    ),
-    "terminated": (
-        "terminated", "terminal", "is_terminal", "done", "ended", "is_end", "end", "finished", "final", "is_final",
-        "is_last", "last",
-    ),
-    "truncated": ("truncated", "is_truncated", "timeout", "timed_out", "cut_off", "censored"),
-    "baseline_prob": (
-        "baseline_prob", "baseline_probability", "behavior_prob", "behaviour_prob", "behavior_probability",
-        "behaviour_probability", "logging_prob", "propensity", "propensity_score", "action_prob", "action_probability",
-        "prob", "probability", "pi_b", "pib",
-    ),
-    "episode": (
-        "episode", "episode_id", "episodeid", "ep", "trajectory", "trajectory_id", "traj", "traj_id", "stay", "stay_id",
-        "icustayid", "icustay_id", "hadm_id", "admission", "admission_id", "encounter", "encounter_id", "patient",
-        "patient_id", "subject", "subject_id", "session", "session_id", "case", "case_id", "trip", "trip_id", "job",
-        "job_id", "order_id", "user", "user_id", "customer", "customer_id", "run", "run_id", "visit_id", "id",
-    ),
-    "step": (
-        "step", "timestep", "time_step", "step_id", "t", "block", "bloc", "turn", "round", "stage", "period", "tick",
-        "seq", "sequence", "visit", "day", "hour", "time", "index",
-    ),
-    "state": (
-        "state", "state_id", "obs", "observation", "cluster", "condition", "status", "context", "situation", "location",
-        "position", "cell", "from_state", "s", "x",
-    ),
-    "action": (
-        "action", "action_id", "act", "decision", "treatment", "intervention", "choice", "arm", "dose", "move", "a",
-    ),
-}  # fmt: skip
-NAMES["next_state"] += tuple(f"next_{name}" for name in NAMES["state"])
-"""What people call the column of each role, the plainest first; looked for in this order, so that next_state is no state."""
-
-ALONE = frozenset({"end", "last", "final", "time", "run", "cell", "move", "status"})
-"""Names that mean something else as a part of another: end_date, run_time."""
-
-GAINS = frozenset((
-    "reward", "rewards", "r", "return", "gain", "gains", "benefit", "utility", "score", "profit", "revenue",
-    "sales", "margin", "survival", "survived", "recovery", "recovered", "outcome", "success", "satisfaction",
-    "rating", "quality", "health", "click", "clicks", "conversion", "value",
-))  # fmt: skip
-COSTS = frozenset((
-    "cost", "costs", "price", "prices", "fee", "fees", "fine", "expense", "expenses", "spending", "pain", "harm",
-    "harms", "damage", "injury", "injuries", "toxicity", "adverse", "time", "duration", "delay", "delays", "wait",
-    "waiting", "latency", "lateness", "late", "overdue", "seconds", "minutes", "hours", "days", "penalty",
-    "penalties", "loss", "losses", "risk", "error", "errors", "failure", "failures", "death", "deaths", "died",
-    "dead", "mortality", "readmission", "complaint", "complaints", "churn", "violation", "violations", "crash",
-    "crashes", "collision", "collisions", "waste", "emission", "emissions", "distress",
-))  # fmt: skip
-"""Words in a name that say: of this, less is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,46 +124,11 @@ def guess_task(paths: PathsLike) -> Start:
     return Start(
         rows=free[0].rows if free else next(iter(columns.values())).rows,
         whole=whole,
-        roles=tuple(guesses[role] for role in _ORDER if role in guesses),
+        roles=tuple(guesses[role] for role in ROLES if role in guesses),
         objectives=objectives,
         open=open_roles,
         unused={column.name: _useless(column) for column in free if column.name not in named},
     )
-
-
-def write_start(paths: str, output: str | os.PathLike[str], *, force: bool = False) -> Start:
-    """Write a task file for a log; returns what was guessed.
-
-    Args:
-        paths: The log: a file or a glob. The task file names it relative to itself.
-        output: The task file.
-        force: Replace the file that is there.
-    """
-    target = Path(output)
-    if target.exists() and not force:
-        raise RunError(f"{target} exists; choose another name with -o, or replace it with --force.")
-    start = guess_task(paths)
-    text = task_text(start, os.path.relpath(paths, target.parent))
-    with whole_file(target) as partial:
-        partial.write_text(text, encoding="utf-8")
-    return start
-
-
-def start_json(start: Start, data: str, output: str | os.PathLike[str]) -> dict[str, Any]:
-    """The guesses for programs."""
-    return {
-        "task": str(output),
-        "data": data,
-        "rows_read": start.rows,
-        "complete": start.complete,
-        "columns": {guess.role: {"column": guess.column, "reason": guess.reason} for guess in start.roles},
-        "undecided": dict(start.open),
-        "objectives": [
-            {"column": o.column, "used": o.used, "lower_is_better": o.lower_is_better, "reason": o.reason}
-            for o in start.objectives
-        ],
-        "unused": dict(start.unused),
-    }
 
 
 # The sample
@@ -289,15 +188,16 @@ def _gaps(table: Table, episode: str, step: str) -> int:
     return int(gaps)
 
 
+def _strangers(table: Table, column: str, state: str) -> int:
+    """How many cells of a column hold what is no state."""
+    c, x = (cells.shown(table.role(name), table.raw.shapes[table.role(name)]) for name in (column, state))
+    [(strange,)] = table.raw.connection.execute(
+        f"SELECT count({c}) FROM sample WHERE {c} NOT IN (SELECT {x} FROM sample WHERE {x} IS NOT NULL)"
+    ).fetchall()
+    return int(strange)
+
+
 # Guessing
-
-_ORDER = ("episode", "step", "state", "action", "next_state", "terminated", "truncated", "baseline_prob")
-
-
-def _words(name: str) -> str:
-    """A name as lower-case words joined by underscores: "NextState", "next-state" and "next state" are next_state."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return re.sub(r"\W+|_+", "_", parted).strip("_").lower()
 
 
 def _fit(role: str, column: Sampled) -> str:
@@ -331,8 +231,8 @@ def _by_name(table: Table, columns: Mapping[str, Sampled], whole: bool) -> tuple
     taken: set[str] = set()
     for role, names in NAMES.items():
         exact = sorted(
-            (name for name in columns if name not in taken and _words(name) in names),
-            key=lambda name: names.index(_words(name)),
+            (name for name in columns if name not in taken and words_of(name) in names),
+            key=lambda name: names.index(words_of(name)),
         )
         parts = [name for name in names if len(name) > 2 and name not in ALONE]
         within = [
@@ -340,8 +240,8 @@ def _by_name(table: Table, columns: Mapping[str, Sampled], whole: bool) -> tuple
             for name in columns
             if name not in taken
             and name not in exact
-            and any(f"_{word}_" in f"_{_words(name)}_" for word in parts)
-            and not (role in ("episode", "step", "state", "action") and _says(name, COSTS | GAINS))
+            and any(f"_{word}_" in f"_{words_of(name)}_" for word in parts)
+            and not (role in ("episode", "step", "state", "action") and says(name, COSTS | GAINS))
         ]
         fitting = []
         for name in [*exact, *within]:
@@ -349,7 +249,7 @@ def _by_name(table: Table, columns: Mapping[str, Sampled], whole: bool) -> tuple
             if not problem and role == "step" and "episode" in guesses:
                 problem = _order_problem(table, guesses["episode"].column, name, whole)
             if problem:
-                problems.setdefault(role, f"column {_quoted(name)} is called like one, but {problem}")
+                problems.setdefault(role, f"column {quoted(name)} is called like one, but {problem}")
             else:
                 fitting.append(name)
         if fitting:
@@ -363,7 +263,7 @@ def _by_name(table: Table, columns: Mapping[str, Sampled], whole: bool) -> tuple
 
 def _order_problem(table: Table, episode: str, step: str, whole: bool) -> str:
     if _double_steps(table, episode, step):
-        return f"in an episode (column {_quoted(episode)}) a number stands more than once"
+        return f"in an episode (column {quoted(episode)}) a number stands more than once"
     if whole and _gaps(table, episode, step):
         return "it jumps: steps must be consecutive within an episode"
     return ""
@@ -394,16 +294,20 @@ def _by_content(table: Table, columns: Mapping[str, Sampled], guesses: dict[str,
             if c.integers == c.rows and c.distinct < c.rows and not _order_problem(table, episode, c.name, whole)
         ]
         alone("step", numbers, "the only whole number that stands once in every episode")
-    texts = [c.name for c in free() if c.is_text and not _says(c.name, COSTS | GAINS)]
+    texts = [c.name for c in free() if c.is_text and not says(c.name, COSTS | GAINS)]
     if ("state" in guesses) != ("action" in guesses):  # one is known, so what is left is the other
         alone("state" if "action" in guesses else "action", texts, "the only column of labels that is left")
+    if "state" in guesses:
+        state = guesses["state"].column
+        states = [c.name for c in free() if c.filled and not c.numbers and not _strangers(table, c.name, state)]
+        alone("next_state", states, "all its labels are states")
 
 
 def _objectives(free: Sequence[Sampled]) -> tuple[ObjectiveGuess, ...]:
     numeric = [column for column in free if column.is_number]
     found = []
     for column in numeric:
-        cost, left_out = _says(column.name, COSTS), _no_objective(column, len(numeric))
+        cost, left_out = says(column.name, COSTS), _no_objective(column, len(numeric))
         negative = column.low is not None and column.low < 0.0
         reason = left_out or (f'its name says "{cost}"' if cost else "")
         if cost and negative and not left_out:
@@ -419,118 +323,29 @@ def _no_objective(column: Sampled, n_numeric: int) -> str:
         return f"{column.rows - column.numbers} of {column.rows} cells looked at are empty; a reward is needed in every row"
     if column.low == column.high and column.rows > 1:
         return f"always {column.low:g} in the rows looked at"
-    if _says(column.name, (COSTS - {"time"}) | GAINS):
+    if says(column.name, (COSTS - {"time"}) | GAINS):
         return ""
-    role = next((role for role, names in NAMES.items() if _words(column.name) in names), None)
+    role = next((role for role, names in NAMES.items() if words_of(column.name) in names), None)
     if role is not None:
         return f"it is called like the {role}, and is not it"
     if column.integers == column.rows == column.distinct and column.rows > 2:
         return "every row has another whole number: a row's own number?"
-    if n_numeric > MANY and not _says(column.name, COSTS):
+    if n_numeric > MANY and not says(column.name, COSTS):
         return f"one of {n_numeric} columns of numbers: an objective, or a feature of the state?"
     return ""
 
 
-def _says(name: str, vocabulary: frozenset[str]) -> str:
-    """The first word of a name that is in the vocabulary, or an empty string."""
-    return next((word for word in _words(name).split("_") if word.rstrip("0123456789") in vocabulary), "")
-
-
 def _nothing(role: str, free: Sequence[Sampled]) -> str:
     could = [column.name for column in free if not _fit(role, column)]
-    named = f"; these could be it: {', '.join(_quoted(name) for name in could)}" if could else ""
+    named = f"; these could be it: {', '.join(quoted(name) for name in could)}" if could else ""
     return f"no column is called like one{named}"
 
 
 def _useless(column: Sampled) -> str:
     if not column.filled:
         return "empty"
+    if column.flags == column.filled:
+        return "yes or no: does it say where the process ended, or where only the logging stopped?"
     if column.numbers and column.numbers < column.filled:
         return f"{column.numbers} of {column.filled} cells are numbers, the others are text"
     return "text"
-
-
-# Writing
-
-_DECIDE = {
-    "episode": "name the column that tells episodes apart",
-    "step": f'name a column of whole numbers, or, if the rows stand in the order in which they happened: step = "{ROW_ORDER}"',
-    "state": "name the column with the state, or make states of measurements with `bettersafe discretize`",
-    "action": "name the column with the action that was taken",
-}
-_WITHOUT = {
-    "next_state": "no column was found: the state of the next row is taken",
-    "terminated": "no column was found: the last row of every episode is taken as its end",
-    "truncated": "no column was found; needed where the log stopped before the process ended",
-    "baseline_prob": "no column was found: the baseline is estimated from how often each action was taken",
-}
-
-
-def _quoted(name: str) -> str:
-    """A name as a TOML string on one line."""
-    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f").replace("\x85", "\\u0085")
-
-
-def task_text(start: Start, data: str) -> str:
-    """The task file: TOML with a comment on every guess.
-
-    Args:
-        start: The guesses.
-        data: The log, relative to the file.
-    """
-    looked = f"all {start.rows:,} rows" if start.whole else f"the first {start.rows:,} rows"
-    lines = [
-        f"# What bettersafe is to do, begun from {looked} of the log. Everything here is a guess until you have read it.",
-        "# All settings are explained in docs/task-file.md.",
-        "",
-        f"data = {_quoted(data)}",
-        'method = "auto"               # the best policy that loses on no objective with probability 1 - delta, given the log',
-        "delta = 0.1                   # the risk that you accept",
-        "",
-        "[columns]                     # which column is which",
-    ]
-    guesses = {guess.role: guess for guess in start.roles}
-    for role in _ORDER:
-        if role in guesses:
-            guess = guesses[role]
-            others = f"; or {', '.join(_quoted(name) for name in guess.others)}?" if guess.others else ""
-            lines.append(f"{role} = {_quoted(guess.column)}".ljust(29) + f" # by {guess.reason}{others}")
-        elif role in REQUIRED:
-            lines += [
-                f"# DECIDE {role}: {start.open[role]}.",
-                f"#   {_DECIDE[role][0].upper()}{_DECIDE[role][1:]}.",
-                f'# {role} = "..."',
-            ]
-        else:
-            lines.append(f'# {role} = "..."'.ljust(29) + f" # {_WITHOUT[role]}")
-    if "terminated" in guesses and "truncated" not in guesses and _words(guesses["terminated"].column) == "done":
-        lines.append('# Does "done" also mark where only the logging stopped? Then the two need a column each.')
-    lines += ["", "# One table per objective. No objective may lose; the weights say what is to gain."]
-    used = [objective for objective in start.objectives if objective.used]
-    if not used:
-        lines += [
-            "# DECIDE objectives: no column of numbers is left that could be one. At least one is needed.",
-            '# [objectives."..."]',
-        ]
-    for objective in used:
-        lines += [
-            "",
-            f"[objectives.{_quoted(objective.column)}]",
-            "weight = 1.0                  # 0: not pursued, only protected",
-        ]
-        if objective.lower_is_better:
-            lines.append(
-                f"lower_is_better = true        # suggested, since {objective.reason}; remove it if more is better"
-            )
-        elif objective.reason:
-            lines.append(f"# lower_is_better = true      # {objective.reason}")
-        lines.append("# discount = 0.99             # what the next step counts against this one")
-    left = [objective for objective in start.objectives if not objective.used]
-    if left:
-        lines += ["", "# Left out; remove the # to protect or pursue it:"]
-        lines += [
-            f"# [objectives.{_quoted(objective.column)}]".ljust(29) + f" # {objective.reason}" for objective in left
-        ]
-    if start.unused:
-        lines += ["", "# Without a use: " + ", ".join(f"{_quoted(name)} ({why})" for name, why in start.unused.items())]
-    return "\n".join(lines) + "\n"
