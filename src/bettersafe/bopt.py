@@ -301,24 +301,21 @@ def judge(
     d = outcomes.n_objectives
     loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
     labels = list(names) if names is not None else [f"policy {i}" for i in range(len(policies))]
-    middle = posterior(outcomes, neutral, scale_concentration=scale_concentration)
-    darker: list[Posterior] = []
-    if pessimism > 0.0:
-        v, _ = policy_values(model.mdp, baseline)
-        darker = [
-            posterior(
-                outcomes,
-                neutral,
-                pessimistic_for=k,
-                pessimism=pessimism,
-                baseline_v=v,
-                scale_concentration=scale_concentration,
-            )
-            for k in range(d)
-        ]
+    middle, darker = all_priors(
+        outcomes,
+        baseline,
+        model=model,
+        neutral=neutral,
+        pessimism=pessimism,
+        scale_concentration=scale_concentration,
+    )
     tables = np.array(policies).reshape(len(policies), *baseline.shape)
     allowed = delta * (draws + 1) - 1.0 + 1e-9
-    rough = _linearised(labels, tables, baseline, middle, darker, loss, delta) if screen else []
+    rough = (
+        linearised_candidates(labels, policies, linearised_spread(tables, baseline, middle, darker), loss, delta)
+        if screen
+        else []
+    )
     limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / draws)
     closely = [
         i
@@ -373,7 +370,7 @@ def judge(
         improvement=reference,
         chosen=None,
         candidates=tuple(candidates[i] for i in range(len(policies))),
-        priors=(middle.name, *(prior.name for prior in darker)),
+        priors=(neutral, *(f"{neutral}, pessimistic for {model.objectives[k]}" for k in range(len(darker)))),
         concentration=float(middle.weight @ middle.concentration),
         end_concentration=float(middle.end_weight @ middle.end_concentration),
         delta=delta,
@@ -382,6 +379,33 @@ def judge(
         seed=seed,
         objectives=model.objectives,
     )
+
+
+def all_priors(
+    outcomes: Outcomes,
+    baseline: Floats,
+    *,
+    model: Model,
+    neutral: Neutral = "hierarchical",
+    pessimism: float = 1.0,
+    scale_concentration: float = 1.0,
+) -> tuple[Posterior, list[Posterior]]:
+    """The posterior under the neutral prior, and under one that is pessimistic for each objective; as in `b_opt`."""
+    middle = posterior(outcomes, neutral, scale_concentration=scale_concentration)
+    if pessimism <= 0.0:
+        return middle, []
+    v, _ = policy_values(model.mdp, baseline)
+    return middle, [
+        posterior(
+            outcomes,
+            neutral,
+            pessimistic_for=k,
+            pessimism=pessimism,
+            baseline_v=v,
+            scale_concentration=scale_concentration,
+        )
+        for k in range(outcomes.n_objectives)
+    ]
 
 
 def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, draws: int, delta: float) -> bool:
@@ -441,33 +465,54 @@ def _looks(draws: int, screen: bool) -> list[tuple[int, int]]:
     return [(first, end - first) for first, end in zip([0, *ends], ends, strict=False)]
 
 
-def _linearised(
-    names: Sequence[str],
-    policies: Floats,
-    baseline: Floats,
-    middle: Posterior,
-    darker: Sequence[Posterior],
-    zeta: Floats,
-    delta: float,
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """What the linearised form says of C policies, whatever loss is accepted; all of shape [C, d].
+
+    Attributes:
+        gain: Mean of J_k(π) − J_k(π_b) under the neutral prior.
+        sd: Its standard deviation.
+        dark_gain: Its mean under the prior that is pessimistic for k; +inf where none was asked.
+        dark_sd: The standard deviation of that.
+    """
+
+    gain: Floats
+    sd: Floats
+    dark_gain: Floats
+    dark_sd: Floats
+
+
+def linearised_spread(policies: Floats, baseline: Floats, middle: Posterior, darker: Sequence[Posterior]) -> Spread:
+    """Means and spreads of gains to first order, with no draws; ``policies`` is [C, X, A], priors are of `all_priors`."""
+    mean, covariance = linearised_gains(middle, policies, baseline)
+    dark_mean, dark_sd = np.full(mean.shape, np.inf), np.ones(mean.shape)
+    for k, prior in enumerate(darker):
+        one_mean, one_covariance = linearised_gains(prior, policies, baseline, objectives=[k])
+        dark_mean[:, k], dark_sd[:, k] = one_mean[:, 0], np.sqrt(np.maximum(one_covariance[:, 0, 0], 1e-300))
+    sd = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-300))
+    return Spread(gain=mean, sd=sd, dark_gain=dark_mean, dark_sd=dark_sd)
+
+
+def linearised_candidates(
+    names: Sequence[str], policies: Sequence[Floats], spread: Spread, zeta: Floats, delta: float
 ) -> list[Candidate]:
-    """Candidates judged by the linearised form alone; none passes, for that is what draws are for."""
+    """Candidates judged by the linearised form alone; none passes, for that is what draws are for.
+
+    The gains of an objective are taken for normal, and those of several for dependent in whatever way is worst:
+    P(safe) = 1 − Σ_k (1 − P_k).
+    """
     from scipy.special import ndtr, ndtri
 
-    mean, covariance = linearised_gains(middle, policies, baseline)
-    sd = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-300))
-    each = ndtr((mean + zeta) / sd)
-    dark = np.ones(mean.shape)
-    for k, prior in enumerate(darker):
-        dark_mean, dark_covariance = linearised_gains(prior, policies, baseline, objectives=[k])
-        dark[:, k] = ndtr((dark_mean[:, 0] + zeta[k]) / np.sqrt(np.maximum(dark_covariance[:, 0, 0], 1e-300)))
-    half = ndtri(1.0 - delta / 2.0) * sd
+    each = ndtr((spread.gain + zeta) / spread.sd)
+    dark = ndtr((spread.dark_gain + zeta) / spread.dark_sd)
+    half = ndtri(1.0 - delta / 2.0) * spread.sd
     return [
         Candidate(
             name=name,
             policy=policies[i],
-            gain=mean[i],
-            least=mean[i] - ndtri(1.0 - delta) * sd[i],
-            interval=np.array([mean[i] - half[i], mean[i] + half[i]]),
+            gain=spread.gain[i],
+            least=spread.gain[i] - ndtri(1.0 - delta) * spread.sd[i],
+            interval=np.array([spread.gain[i] - half[i], spread.gain[i] + half[i]]),
             p_safe=float(np.max([0.0, 1.0 - np.sum(1.0 - each[i])])),
             p_objective=each[i],
             p_pessimistic=dark[i],

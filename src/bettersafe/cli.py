@@ -180,6 +180,17 @@ TaskOption = Annotated[
 NoReportOption = Annotated[
     bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page about the run for people.")
 ]
+ErrorKindOption = Annotated[
+    str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)")
+]
+SupportOption = Annotated[int | None, _detail("N", "For l1: the most successors a decision can have, if you know it.")]
+UnseenOption = Annotated[
+    str | None,
+    _detail(
+        "RULE", "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)"
+    ),
+]
+EngineOption = Annotated[str | None, _detail("ENGINE", "auto, native or highs. (default: auto)")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
@@ -308,19 +319,10 @@ def improve(
     ] = None,
     draws: Annotated[int | None, _test("M", "For b-opt: processes drawn under every prior. (default: 200)")] = None,
     seed: Annotated[int | None, _test("S", "Draws what is held out, and b-opt's processes. (default: 0)")] = None,
-    error_kind: Annotated[
-        str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)")
-    ] = None,
-    support: Annotated[
-        int | None, _detail("N", "For l1: the most successors a decision can have, if you know it.")
-    ] = None,
-    unseen: Annotated[
-        str | None,
-        _detail(
-            "RULE", "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)"
-        ),
-    ] = None,
-    engine: Annotated[str | None, _detail("ENGINE", "auto, native or highs. (default: auto)")] = None,
+    error_kind: ErrorKindOption = None,
+    support: SupportOption = None,
+    unseen: UnseenOption = None,
+    engine: EngineOption = None,
     episode: EpisodeOption = None,
     step: StepOption = None,
     state: StateOption = None,
@@ -365,6 +367,86 @@ def improve(
     missed = run.certificate is not None and any(not floor.passed for floor in run.certificate.floors)
     if not run.changed or missed or (tested and not run.certificate.accepted):  # type: ignore[union-attr]
         raise typer.Exit(KEEP_BASELINE)
+
+
+@app.command()
+def explore(
+    data: DataArgument = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs are kept in. (default: runs)")
+    ] = Path("runs"),
+    objective: ObjectiveOption = None,
+    lower_is_better: LowerOption = None,
+    discount: DiscountOption = None,
+    rare_below: RareOption = None,
+    rare_reward: RareRewardOption = None,
+    rare_weight: RareWeightOption = None,
+    baseline: BaselineOption = None,
+    method: Annotated[
+        str | None,
+        _goal(
+            "METHOD", "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)"
+        ),
+    ] = None,
+    epsilon: Annotated[float | None, _goal("E", "Where the budget's slider starts. (default: 0.1)")] = None,
+    delta: Annotated[float | None, _goal("D", "Where the risk's slider starts. (default: 0.1)")] = None,
+    reward_range: RangeOption = None,
+    zeta: ZetaOption = None,
+    threshold: ThresholdOption = None,
+    error_kind: ErrorKindOption = None,
+    support: SupportOption = None,
+    unseen: UnseenOption = None,
+    engine: EngineOption = None,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    task: TaskOption = None,
+    port: Annotated[
+        int, typer.Option(metavar="P", min=0, max=65535, help="Port on this machine. (default: any that is free)")
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link, and open nothing.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='Print {"url": …} as the first line, and nothing else.')
+    ] = False,
+) -> None:
+    """Look for a good trade-off on a page: move the preference and see what it costs, what is believed, and what changes.
+
+    Example: [bold]bettersafe explore visits.csv --objective survival --objective pain --lower-is-better pain[/bold]
+
+    The page is served to this machine alone, until Ctrl-C. "Keep this one" saves a run as [bold]improve[/bold] would.
+    """
+    import json
+
+    from bettersafe import printing
+    from bettersafe.explore.server import Explorer, open_browser, serve
+    from bettersafe.explore.session import open_session
+    from bettersafe.task import read_task
+
+    job = _task(locals())
+    with printing.working("Reading and counting") as progress:
+        session = open_session(
+            job,
+            base=None if task is None else read_task(task, data=data),
+            task_file=None if task is None else str(task),
+            progress=progress,
+        )
+        explorer = Explorer(session, output, port=port)
+
+    def ready() -> None:
+        if as_json:
+            print(json.dumps({"url": explorer.url}), flush=True)
+        else:
+            typer.echo(f"The explorer is at {explorer.url}\nThe link works once, on this machine. Ctrl-C ends it.")
+            sys.stdout.flush()
+        if not no_browser:
+            open_browser(explorer.url)
+
+    serve(explorer, ready=ready)
 
 
 @app.command()

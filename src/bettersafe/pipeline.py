@@ -141,8 +141,8 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
     counts = task_counts(task)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
-    model = _model(task, counts, baseline)
-    result = _improve(task, model, baseline, counts.objectives, progress)
+    model = task_model(task, counts, baseline)
+    result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
     if result.changed.size:
@@ -174,7 +174,7 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
     counts = _with_derived(count(train), task.derived)
     visits = visit_table(counts)
     train, held_out = (with_derived_rows(part, visits, task.derived, counts.objectives) for part in (train, held_out))
-    model = _model(task, counts, baseline)
+    model = task_model(task, counts, baseline)
     # in dr and wdr, what was never tried is taken to be worth what the baseline is: the most neutral guess
     control = estimate_model(counts, unseen="baseline", baseline=baseline)
     rule = safety_rule(task, counts.objectives)
@@ -205,7 +205,7 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
         if found.tests:
             certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
     else:
-        result = _improve(task, model, baseline, counts.objectives, progress)
+        result = task_improve(task, model, baseline, counts.objectives, progress)
         if result.changed.size:
             certificate = certify(
                 result.policy,
@@ -254,7 +254,7 @@ def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
     counts = _with_derived(count(dataset), task.derived)
     baseline, source = task_baseline(task, counts)
     known = source != ESTIMATED
-    model = _model(task, counts, baseline)
+    model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
     zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
     asked: dict[str, Any] = {"delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed}
@@ -385,7 +385,8 @@ def _declared(task: Task, counts: Counts) -> Counts:
     return counts
 
 
-def _model(task: Task, counts: Counts, baseline: Floats) -> Model:
+def task_model(task: Task, counts: Counts, baseline: Floats) -> Model:
+    """The model that the task asks for."""
     return estimate_model(
         counts,
         delta=task.delta,
@@ -396,13 +397,14 @@ def _model(task: Task, counts: Counts, baseline: Floats) -> Model:
     )
 
 
-def _improve(
+def task_improve(
     task: Task,
     model: Model,
     baseline: Floats,
     objectives: tuple[Objective, ...],
-    progress: improve.Progress | None,
+    progress: improve.Progress | None = None,
 ) -> improve.Improvement:
+    """What the task's method makes of a model; not for b-opt and h-opt, which need more than one."""
     preference = np.array([objective.weight for objective in objectives])
     if task.resolved_method in ("s-opt", "soft-spibb"):
         within_budget = improve.s_opt if task.resolved_method == "s-opt" else improve.soft_spibb

@@ -339,13 +339,6 @@ class Posterior:
     pessimistic_for: int | None = None
     pessimism: float = 0.0
 
-    @property
-    def name(self) -> str:
-        """In words."""
-        if self.pessimistic_for is None:
-            return self.neutral
-        return f"{self.neutral}, pessimistic for objective {self.pessimistic_for}"
-
     def prior(self, c: float, c_end: float) -> tuple[Floats, Floats]:
         """α_0 of every outcome [K] and of going on [X] at given concentrations."""
         o = self.outcomes

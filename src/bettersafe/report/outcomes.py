@@ -242,9 +242,9 @@ def beliefs(run: Run) -> list[dict[str, Any]]:
 
 
 def named(priors: str, run: Run) -> str:
-    """Priors with the objectives' titles instead of their numbers."""
-    titles = [shorten(o.title, 60) for o in run.objectives]
-    return re.sub(r"objective (\d+)", lambda m: titles[int(m[1])] if int(m[1]) < len(titles) else m[0], clean(priors))
+    """Priors as certificates name them, with the objectives' titles."""
+    titles = {objective.name: objective.title for objective in run.objectives}
+    return re.sub(r"(?<=pessimistic for )[^;]+", lambda m: titles.get(m[0], m[0]), clean(priors))
 
 
 @dataclass(frozen=True, kw_only=True)
