@@ -70,12 +70,19 @@ JSON = {
     "demo": ("demo", "--patients", "100"),
     "discretize": ("discretize", "vitals.csv", "--k", "3", "--quick", "--objective", "gain", "-o", "STATES"),
     "study list": ("study", "list"),
+    "sepsis prepare": (
+        "sepsis",
+        "prepare",
+        "sepsis_mimiciii.csv",
+        "MIMICtable.csv",
+        "--k",
+        "4",
+        "--quick",
+        "-o",
+        "MIMIC",
+    ),
 }
-ELSEWHERE = {
-    "study run",
-    "study figures",
-    "sepsis prepare",
-}  # their JSON is read in the tests of the studies and of states
+ELSEWHERE = {"study run", "study figures", "explore"}  # their JSON is read in the tests of the studies and the explorer
 
 
 @pytest.mark.filterwarnings("default")
