@@ -470,7 +470,7 @@ def certify_posterior(
             "What can happen after a decision is among what was seen to happen in that state under some decision, or an end as"
             " they are elsewhere in the log.",
             "Episodes start as those of the log do.",
-            f"The priors: {'; '.join(result.priors)}.",
+            f"The priors: {'; '.join(result.priors)}. {_fit(result)}",
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
@@ -487,6 +487,16 @@ def certify_posterior(
             "end_concentration": result.end_concentration,
         },
         seed=result.seed,
+    )
+
+
+def _fit(result: BOpt) -> str:
+    """How strong the neutral prior is, in words."""
+    if result.priors[0] != "hierarchical":
+        return "The neutral one counts for one visit of every action."
+    return (
+        "Learned from the log: what a state's other actions did counts for about"
+        f" {result.concentration:.3g} visits in where a step leads, and {result.end_concentration:.3g} in whether it ends."
     )
 
 
