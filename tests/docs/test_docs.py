@@ -22,6 +22,9 @@ from bettersafe.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TRUE_TO_THE_LETTER = {
+    "your-own-log.md"
+}  # what it shows is what is printed; on the other pages commands run on less data
 LANGUAGES = {"python", "bash", "toml", "text", ""}  # text and none: what a command prints
 
 
@@ -119,8 +122,10 @@ def command(words, page):
         done = CliRunner().invoke(app, [*words[1:], *smaller])
         assert done.exit_code in (0, 3), f"{page.name}: {shlex.join(words)}\n{done.output}\n{done.exception}"
         assert done.stdout
+        return done.stdout
     else:
         assert words[0] in ("pip", "make"), f"{page.name}: can't try {shlex.join(words)}"
+    return ""
 
 
 @pytest.mark.filterwarnings("default")
@@ -130,7 +135,7 @@ def test_code_on_the_page_runs(page, desk):
         command(
             shlex.split("bettersafe improve visits.csv --objective survival --objective pain --epsilon 1 -o RUN"), page
         )
-    names = {}
+    names, said = {}, ""
     for language, code, mark in blocks(page.read_text(encoding="utf-8")):
         if mark.startswith("not run:"):
             assert mark.removeprefix("not run:").strip(), f"{page.name}: say why it is not run"
@@ -140,7 +145,14 @@ def test_code_on_the_page_runs(page, desk):
             exec(compile(code, page.name, "exec"), names)
         elif language == "bash":
             for words in shell_lines(code):
-                command(words, page)
+                said += command(words, page)
+        elif language == "text" and page.name in TRUE_TO_THE_LETTER:
+            printed = {
+                " ".join(line.split()) for line in (said + Path("ward.csv").read_text(encoding="utf-8")).splitlines()
+            }
+            for line in code.splitlines():
+                if line.strip(" ─"):
+                    assert " ".join(line.split()) in printed, f"{page.name} shows what is not printed: {line}"
 
 
 def test_blocks_are_found():
