@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard src/bettersafe/_native/*.cpp src/bettersafe/_native/*.hpp)
 
-.PHONY: demo test test-long browser check format bench clean help
+.PHONY: demo docs test test-long browser check format bench clean help
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -37,10 +37,13 @@ format: $(BIN)/.ready ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(BIN)/.ready ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+
 bench: $(BIN)/.ready ## Measure speed side by side with what one would use instead
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cvxpy
 	$(BIN)/python benchmarks/s_opt.py
 	$(BIN)/python benchmarks/evaluate.py
 
 clean: ## Remove what was built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

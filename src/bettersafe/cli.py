@@ -10,14 +10,18 @@ import math
 import os
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bettersafe.errors import BettersafeError, ParameterError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bettersafe.certificate import Certificate
     from bettersafe.data import Columns, Objective
     from bettersafe.runs import Run
@@ -25,8 +29,36 @@ if TYPE_CHECKING:
 
 KEEP_BASELINE = 3
 
+
+class _Commands(TyperGroup):
+    """The commands; an option that is none gets the nearest one that is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _nearest_option():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _nearest_option():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _nearest_option() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # By name: newer versions of Typer bring a Click of their own.
+        if type(error).__name__ == "NoSuchOption":
+            typo, command = error.option_name, error.ctx.command  # type: ignore[attr-defined]
+            known = [name for option in command.params for name in option.opts if name.startswith("--")]
+            error.possibilities = None  # type: ignore[attr-defined]
+            error.message = f"there is no option {typo}.{did_you_mean(typo, known)}"  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
     name="bettersafe",
+    cls=_Commands,
     help="Better on what you prefer, no worse on anything: policies improved from logged decisions with several objectives.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -160,6 +192,38 @@ UnseenOption = Annotated[
 ]
 EngineOption = Annotated[str | None, _detail("ENGINE", "auto, native or highs. (default: auto)")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+
+
+@app.command()
+def init(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The task file to write. (default: task.toml)")
+    ] = Path("task.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a task file from a log's columns: a guess for each, with its reason, and what is left to decide.
+
+    Example: [bold]bettersafe init visits.csv -o task.toml[/bold] then [bold]bettersafe describe --task task.toml[/bold]
+
+    Only the first rows of a large file are looked at. Read what it wrote: a guess is no more than that.
+    """
+    from bettersafe import printing
+    from bettersafe.starting import start_json, write_start
+
+    with printing.working("Looking at the columns"):
+        start = write_start(data, output, force=force)
+    if as_json:
+        printing.print_json(start_json(start, data, output))
+    else:
+        printing.print_start(start, output)
 
 
 @app.command()

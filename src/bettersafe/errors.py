@@ -80,6 +80,9 @@ def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` when something like ``word`` is among ``words``, else an empty string."""
-    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    """`` Did you mean 'x'?`` when something like ``word``, or one that has it as a part, is among ``words``, else nothing."""
+    plain = {candidate.casefold(): candidate for candidate in words}
+    near = difflib.get_close_matches(word.casefold(), list(plain), n=1, cutoff=0.6)
+    if not near and len(word) >= 3:  # 'pain' for 'reward_pain'; two letters are a part of too much
+        near = [candidate for candidate in plain if word.casefold() in candidate][:1]
+    return f" Did you mean {plain[near[0]]!r}?" if near else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bettersafe.discretize import Discretization
     from bettersafe.improve import Round
     from bettersafe.runs import Run
+    from bettersafe.starting import Start
     from bettersafe.studies.catalogue import Entry
 
 
@@ -94,6 +96,37 @@ def print_studies(catalogue: Mapping[str, Entry]) -> None:
     for study_id, entry in catalogue.items():
         table.add_row(study_id, escape(entry.about), f"{entry.full} {entry.unit}")
     console.print(table)
+
+
+def print_start(start: Start, output: Path) -> None:
+    """What was guessed of a log's columns, what is left to decide, and the next command."""
+    console = _console()
+    table = _table(f"Guessed from {'all' if start.whole else 'the first'} {count_of(start.rows, 'row')}")
+    for column in ("column", "taken as", "because of"):
+        table.add_column(column)
+    for guess in start.roles:
+        others = f"; or {', '.join(guess.others)}?" if guess.others else ""
+        table.add_row(escape(guess.column), guess.role, escape(guess.reason + others))
+    for objective in start.objectives:
+        use = "objective" if objective.used else "[dim]nothing[/]"
+        direction = ", lower is better" if objective.lower_is_better else ""
+        table.add_row(escape(objective.column), use + direction, escape(objective.reason or "a column of numbers"))
+    for name, why in start.unused.items():
+        table.add_row(escape(name), "[dim]nothing[/]", escape(why))
+    console.print(table)
+    for role, why in start.open.items():
+        console.print(f"[yellow]To decide:[/] {role}: {escape(why)}.", highlight=False)
+    if not any(objective.used for objective in start.objectives):
+        console.print(
+            "[yellow]To decide:[/] objectives: no column of numbers is left that could be one.", highlight=False
+        )
+    file = shlex.quote(str(output))
+    console.print(
+        f"Written to {escape(str(output))}. Read it, {'correct what is wrong' if start.complete else 'fill in what is missing'},"
+        f" and go on with: bettersafe describe --task {escape(file)}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def print_json(document: Any) -> None:

@@ -1,0 +1,199 @@
+"""Task files begun from the columns of a log: what is guessed, what is not, and that the file is read again."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from bettersafe.counts import count_files
+from bettersafe.errors import DataError, RunError
+from bettersafe.starting import guess_task, guessing, task_text, write_start
+from bettersafe.task import read_task
+from logs import FORMATS, small_log, write
+
+
+def roles(start):
+    return {guess.role: guess.column for guess in start.roles}
+
+
+def rows_of(n=12, **more):
+    """Episodes of two rows each; ``more`` are functions of the row's number."""
+    return [
+        {"stay_id": f"S{i // 2}", "bloc": i % 2 + 1, "cluster": i % 3, "dose": "ab"[i % 2]}
+        | {name: value(i) for name, value in more.items()}
+        for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_plain_log_is_understood_in_every_format(name, tmp_path):
+    log = [{**row, "episode": row["episode"] + 10 * k} for k in range(4) for row in small_log()]
+    start = guess_task(write(tmp_path / name, log))
+    assert roles(start) == {
+        role: role for role in ("episode", "step", "state", "action", "next_state", "terminated")
+    }  # fmt: skip
+    assert {o.column: o.lower_is_better for o in start.objectives} == {"gain": False, "pain": True}
+    assert start.complete
+    assert start.whole
+
+
+def test_what_it_writes_is_a_task_that_can_be_done(tmp_path):
+    log = rows_of(
+        **{"Next Cluster": lambda i: None if i % 2 else (i + 1) % 3, "is_terminal": lambda i: bool(i % 2)},
+        propensity=lambda i: 0.5, survival=lambda i: i % 4, waiting_time=lambda i: i * 0.5, comment=lambda i: f"note {i}",
+    )  # fmt: skip
+    write(tmp_path / "visits.csv", log)
+    (tmp_path / "sub").mkdir()
+    start = write_start(str(tmp_path / "visits.csv"), tmp_path / "sub" / "task.toml")
+    assert start.complete
+    task = read_task(tmp_path / "sub" / "task.toml")
+    assert task.columns.next_state == "Next Cluster"
+    assert task.columns.terminated == "is_terminal"
+    assert task.columns.baseline_prob == "propensity"
+    assert {o.name: (o.weight, o.lower_is_better) for o in task.objectives} == {
+        "survival": (1.0, False), "waiting_time": (1.0, True),
+    }  # fmt: skip
+    assert "comment" in start.unused
+    counts = count_files(task.data, objectives=task.objectives, columns=task.columns)
+    assert counts.n_rows == 12
+
+
+def test_nothing_is_overwritten_unasked(tmp_path):
+    log = str(write(tmp_path / "log.csv", rows_of(r=lambda i: i)))
+    task = tmp_path / "task.toml"
+    task.write_text("mine")
+    with pytest.raises(RunError, match="--force"):
+        write_start(log, task)
+    assert task.read_text() == "mine"
+    write_start(log, task, force=True)
+    assert read_task(task).columns.episode == "stay_id"
+
+
+def test_cells_have_a_veto(tmp_path):
+    log = rows_of(
+        done=lambda i: "abc"[i % 3], prob=lambda i: 2.0, next_state=lambda i: 0.5 + i, truncated=lambda i: "no",
+        timeout=lambda i: i,
+    )  # fmt: skip
+    found = roles(guess_task(write(tmp_path / "log.csv", log)))
+    assert not {"terminated", "baseline_prob", "next_state"} & set(found)
+    assert found["truncated"] == "truncated"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda i: 4 * (i % 2), "it jumps"),
+        (lambda i: 0, "more than once"),
+        (lambda i: i + 0.5, "whole numbers"),
+    ],
+)
+def test_a_step_that_is_none_is_left_to_decide(change, reason, tmp_path):
+    log = [{**row, "bloc": change(i)} for i, row in enumerate(rows_of(r=lambda i: i % 5))]
+    write(tmp_path / "log.csv", log)
+    start = write_start(str(tmp_path / "log.csv"), tmp_path / "task.toml")
+    assert not start.complete
+    assert reason in start.open["step"]
+    text = (tmp_path / "task.toml").read_text(encoding="utf-8")
+    assert "# DECIDE step" in text
+    assert 'step = "row-order"' in text
+    read_task(tmp_path / "task.toml")  # still a task file
+    (tmp_path / "task.toml").write_text(text.replace('# step = "..."', 'step = "row-order"'), encoding="utf-8")
+    task = read_task(tmp_path / "task.toml")
+    assert count_files(task.data, objectives=task.objectives, columns=task.columns).n_rows == 12
+
+
+def test_a_column_that_alone_could_be_it_is_taken_and_equals_are_not(tmp_path):
+    log = [
+        {
+            "Aufenthalt": row["stay_id"],
+            "Nummer": row["bloc"],
+            "state": row["cluster"],
+            "was getan": row["dose"],
+            "r": i % 5,
+        }
+        for i, row in enumerate(rows_of(24))
+    ]
+    start = guess_task(write(tmp_path / "one.csv", log))
+    assert set(start.open) == {"episode", "step", "action"}  # nothing is named that tells them apart
+    assert "Nummer" in start.open["step"]
+    named = [{"episode": row.pop("Aufenthalt"), **row} for row in log]
+    found = roles(guess_task(write(tmp_path / "two.csv", named)))
+    assert found["step"] == "Nummer"
+    assert found["action"] == "was getan"
+    both = [{**row, "zweites": row["was getan"]} for row in named]
+    assert "action" in guess_task(write(tmp_path / "three.csv", both)).open
+
+
+def test_what_has_only_states_in_it_is_the_next_state(tmp_path):
+    log = [
+        {**row, "cluster": "abc"[i % 3], "afterwards": "" if i % 2 else "bca"[i % 3], "over": "yes" if i % 2 else "no", "r": i % 5}
+        for i, row in enumerate(rows_of(24))
+    ]  # fmt: skip
+    log = [{**row, "dose": "d" + row["dose"]} for row in log]
+    start = guess_task(write(tmp_path / "log.csv", log))
+    assert roles(start)["next_state"] == "afterwards"
+    assert "process ended" in start.unused["over"]
+    log[4]["afterwards"] = "home"
+    assert "next_state" not in roles(guess_task(write(tmp_path / "other.csv", log)))
+
+
+def test_numbers_with_fractions_are_no_states(tmp_path):
+    log = [{**row, "cluster": i / 7} for i, row in enumerate(rows_of(r=lambda i: i % 5))]
+    start = guess_task(write(tmp_path / "log.csv", log))
+    assert "discretize" in start.open["state"]
+    assert not any(o.used for o in start.objectives if o.column == "cluster")
+
+
+def test_directions_and_what_is_no_objective(tmp_path):
+    log = rows_of(
+        reward_pain=lambda i: -float(i), price=lambda i: i + 0.5, dull=lambda i: 1, key=lambda i: 100 - i,
+        hole=lambda i: None if i == 3 else i, time=lambda i: i % 5,
+    )  # fmt: skip
+    start = guess_task(write(tmp_path / "log.csv", log))
+    found = {o.column: o for o in start.objectives}
+    assert found["reward_pain"].used
+    assert not found["reward_pain"].lower_is_better
+    assert "negative" in found["reward_pain"].reason
+    assert found["price"].lower_is_better
+    assert [name for name, o in found.items() if not o.used] == ["dull", "key", "hole", "time"]
+    text = task_text(start, "log.csv")
+    assert '# lower_is_better = true      # its name says "pain", but it has negative values' in text
+    assert set(tomllib.loads(text)["objectives"]) == {"reward_pain", "price"}
+
+
+def test_many_numbers_are_features(tmp_path):
+    more = {f"vital_{k}": (lambda i, k=k: (i * k) % 7 + 0.5) for k in range(1, 15)}
+    start = guess_task(write(tmp_path / "log.csv", rows_of(survival=lambda i: i % 3, **more)))
+    assert [o.column for o in start.objectives if o.used] == ["survival"]
+
+
+def test_odd_names_stay_what_they_are(tmp_path):
+    odd = 'say "so", \\ [now]\n# = \t é \x7f'
+    write(tmp_path / "log.parquet", [{**row, odd: i % 5} for i, row in enumerate(rows_of())])
+    start = write_start(str(tmp_path / "log.parquet"), tmp_path / "task.toml")
+    assert start.complete
+    assert [o.name for o in read_task(tmp_path / "task.toml").objectives] == [odd]
+
+
+def test_only_the_first_rows_of_a_large_file_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(guessing, "SAMPLE", 6)
+    log = rows_of(r=lambda i: i % 5)
+    log[8]["bloc"] = 77
+    start = guess_task(write(tmp_path / "log.csv", log))
+    assert start.rows == 6
+    assert not start.whole
+    assert roles(start)["step"] == "bloc"
+    assert "the first 6 rows" in task_text(start, "log.csv")
+
+
+def test_files_that_tell_nothing(tmp_path):
+    (tmp_path / "log.csv").write_text("episode,step\n", encoding="utf-8")
+    with pytest.raises(DataError, match="has no rows"):
+        guess_task(tmp_path / "log.csv")
+    with pytest.raises(DataError, match="there is no file"):
+        guess_task(tmp_path / "gone.csv")
+    start = guess_task(write(tmp_path / "text.csv", [{"a thing": "x"}, {"a thing": "y"}]))
+    assert set(start.open) == {"episode", "step", "state", "action"}
+    assert "DECIDE objectives" in task_text(start, "text.csv")
+    assert not start.complete
