@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pyarrow import parquet
 from test_commands import run
 
@@ -64,6 +65,7 @@ def test_prepared_splits_make_one_table(tmp_path):
         assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.long  # 25 s of CPU time; 300 stays go the same way in tests/unit/test_sepsis_study.py
 def test_a_made_up_cohort_from_its_two_tables_to_the_papers(tmp_path):
     files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(2000))
     run("sepsis", "prepare", *files, "--k", 25, "--quick", "-o", tmp_path / "split")
