@@ -75,8 +75,8 @@ def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, F
 
 
 def _policies(rows: pa.Table) -> list[Record]:
-    """The rows of the study's own definition of rare treatments."""
-    return [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
+    """The rows of the paper's methods, by the study's own definition of rare treatments."""
+    return [r for r in rows.to_pylist() if r["rare_below"] == RARE_BELOW and r["method"] in MARKERS]
 
 
 def dose_words(rows: pa.Table) -> str:
