@@ -747,7 +747,7 @@ def study_run(
     ] = None,
     without: Annotated[
         str | None,
-        typer.Option(metavar="METHOD", help="Sepsis: leave out b-opt, which takes nearly all of the time."),
+        typer.Option(metavar="METHOD", help="Sepsis: leave out b-opt, which takes most of the time."),
     ] = None,
     data: Annotated[
         list[Path] | None,

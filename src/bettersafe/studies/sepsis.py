@@ -101,7 +101,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 DEFAULTS: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
 
 LEFT_OUT = ("b-opt",)
-"""What the option ``without`` may leave out: nearly all of the study's time is B-OPT's."""
+"""What the option ``without`` may leave out: most of the study's time is B-OPT's."""
 
 ABOUT: dict[str, str] = {
     "sepsis/icu": "Table 1 and its companions on the ICU-Sepsis benchmark, with the truth",
