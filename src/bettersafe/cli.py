@@ -154,9 +154,7 @@ LevelsOption = Annotated[
     str | None,
     _test("NAME", "split: each objective at delta/d; full: each at delta, enough for the verdict. (default: split)"),
 ]
-FoldsOption = Annotated[
-    int, _test("K", "Models for dr and wdr are fitted on K-1 of K parts, and used on the other. (default: 5)")
-]
+FoldsOption = Annotated[int, _test("K", "Models for dr and wdr are fitted on K-1 of K parts, and used on the other.")]
 RareOption = Annotated[
     int | None, _goal("N", "Add the objective 'rare': decisions that the data has fewer than N times are penalised.")
 ]
@@ -372,9 +370,9 @@ def improve(
 @app.command()
 def explore(
     data: DataArgument = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs are kept in. (default: runs)")
-    ] = Path("runs"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs are kept in.")] = Path(
+        "runs"
+    ),
     objective: ObjectiveOption = None,
     lower_is_better: LowerOption = None,
     discount: DiscountOption = None,
@@ -407,7 +405,10 @@ def explore(
     baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
     port: Annotated[
-        int, typer.Option(metavar="P", min=0, max=65535, help="Port on this machine. (default: any that is free)")
+        int,
+        typer.Option(
+            metavar="P", min=0, max=65535, show_default=False, help="Port on this machine. (default: any that is free)"
+        ),
     ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link, and open nothing.")] = False,
     as_json: Annotated[
@@ -457,12 +458,10 @@ def evaluate(
     lower_is_better: LowerOption = None,
     discount: DiscountOption = None,
     baseline: BaselineOption = None,
-    delta: Annotated[float, _goal("D", "Intervals are at level 1 - delta. (default: 0.1)")] = 0.1,
-    interval: Annotated[str, _detail("NAME", "t, bootstrap or bca. (default: t)")] = "t",
+    delta: Annotated[float, _goal("D", "Intervals are at level 1 - delta.")] = 0.1,
+    interval: Annotated[str, _detail("NAME", "t, bootstrap or bca.")] = "t",
     folds: FoldsOption = 5,
-    seed: Annotated[
-        int, typer.Option(metavar="S", min=0, help="Draws the folds. (default: 0)", rich_help_panel=DETAILS_PANEL)
-    ] = 0,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the folds.", rich_help_panel=DETAILS_PANEL)] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the table (.parquet or .csv).")
     ] = None,
@@ -540,12 +539,10 @@ def certify(
             rich_help_panel=TEST_PANEL,
         ),
     ] = False,
-    draws: Annotated[int, _test("M", "For --posterior: processes drawn under every prior. (default: 200)")] = 200,
+    draws: Annotated[int, _test("M", "For --posterior: processes drawn under every prior.")] = 200,
     seed: Annotated[
         int,
-        typer.Option(
-            metavar="S", min=0, help="Draws the folds or the processes. (default: 0)", rich_help_panel=TEST_PANEL
-        ),
+        typer.Option(metavar="S", min=0, help="Draws the folds or the processes.", rich_help_panel=TEST_PANEL),
     ] = 0,
     episode: EpisodeOption = None,
     step: StepOption = None,
@@ -812,6 +809,10 @@ def study_run(
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sepsis: estimates as ours, or as in the published code.")
     ] = None,
+    without: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="Sepsis: leave out b-opt, which takes most of the time."),
+    ] = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -838,7 +839,7 @@ def study_run(
 
     study = make_study(
         study_id, seed=seed, cmdps=cmdps, worlds=worlds, delta=delta, seeds=seeds, patients=patients, cohort=cohort,
-        baseline=baseline, unseen=unseen, preset=preset, data=data or None,
+        baseline=baseline, unseen=unseen, preset=preset, without=without, data=data or None,
     )  # fmt: skip
     folder = output or Path("study-" + study_id.replace("/", "-"))
     with printing.counting(f"{study_id}: experiments") as progress:
@@ -874,7 +875,7 @@ def study_figures(
     """Draw a study's figures (PNG and SVG) and write its tables, with the published values beside ours.
 
     Example: [bold]bettersafe study figures study-gridworld-fixed[/bold]. What is there of an unfinished study is drawn, and
-    says so. Needs the extra 'plots'.
+    says so. Without the extra 'plots' (Matplotlib) only the tables are written.
     """
     from bettersafe import printing
     from bettersafe.studies.figures import write_figures
@@ -897,7 +898,7 @@ def discretize(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the log and the map to.")
     ] = None,
-    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states. (default: 750)")] = 750,
+    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states.")] = 750,
     feature: Annotated[
         list[str] | None,
         typer.Option(
@@ -914,7 +915,11 @@ def discretize(
         typer.Option(metavar="SHARE", help="Fit on this share of the episodes; writes train.parquet and test.parquet."),
     ] = None,
     fitted: Annotated[
-        Path | None, typer.Option(metavar="MAP", help="Apply a saved map (discretizer.parquet) instead of fitting one.")
+        Path | None,
+        typer.Option(
+            metavar="MAP",
+            help="Apply a saved map (discretizer.parquet) instead of fitting one. Then no actions are needed.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
     seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the split and the starts of k-means.")] = 0,
@@ -981,7 +986,7 @@ def sepsis_prepare(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the logs and the map to.")
     ] = None,
-    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states. (default: 750)")] = 750,
+    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states.")] = 750,
     iv_bins: Annotated[
         str,
         typer.Option(

@@ -286,7 +286,7 @@ class Discretization:
     Attributes:
         discretizer: The map, fitted or given.
         parts: File name -> what it holds.
-        passed_on: Columns that the logs have besides episode, step, state and action.
+        passed_on: Columns that the logs have besides episode, step, state and, if there is one, action.
     """
 
     discretizer: Discretizer
@@ -321,7 +321,8 @@ def discretize_log(
         features: Names, or (name, transform); if None every column of numbers that has no other role. Then
             ``objectives`` must be given, or the rewards would become part of the state.
         train_share: Share of episodes, drawn at random, that the map is fitted on; the others are the test log.
-        fitted: A saved map to apply instead of fitting one.
+        fitted: A saved map to apply instead of fitting one. Then the table needs no actions: it may be of patients who wait
+            for a decision.
         seed: Draws the split and the starts of k-means.
         quick: See `fit_discretizer`.
         n_init: See `fit_discretizer`.
@@ -344,7 +345,9 @@ def discretize_log(
         rules = given.features if given is not None else None if features is None else _rules(features)
         with open_table(data) as table:
             names = None if rules is None else [rule.name for rule in rules]
-            read = read_features(table, columns=columns, objectives=objectives, features=names)
+            read = read_features(
+                table, columns=columns, objectives=objectives, features=names, action_optional=given is not None
+            )
             rules = _rules(read.features) if rules is None else rules
             check_domain(rules, read.values, table.place)
         log, values, episode = read.log.take(read.order), read.values[read.order], read.episode[read.order]
@@ -376,7 +379,8 @@ def discretize_log(
                 explained=explained_share(given, values[chosen], states[chosen]),
             )
         save_discretizer(given, folder / "discretizer.parquet")
-    return Discretization(discretizer=given, parts=held, passed_on=tuple(log.column_names[4:]))
+    passed_on = tuple(name for name in log.column_names if name not in {"episode", "step", "state", "action"})
+    return Discretization(discretizer=given, parts=held, passed_on=passed_on)
 
 
 # Arithmetic

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
 
 import synthetic_mimic
-from bettersafe.discretize import load_discretizer
+from bettersafe.discretize import assign_states, load_discretizer
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 
@@ -79,6 +81,21 @@ def test_discretize_options(vitals, tmp_path):
     _, error = run("discretize", vitals, *WARD, *named, code=1)
     assert "replace it with --force" in error
     run("discretize", vitals, *WARD, code=2)
+
+
+def test_new_patients_get_their_states_as_the_documentation_says(tmp_path):
+    files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(60))
+    run("sepsis", "prepare", *files, "--k", 6, "--quick", "--splits", 1, "-o", tmp_path / "splits")
+    saved = tmp_path / "splits" / "split-00" / "discretizer.parquet"
+    (tmp_path / "later").mkdir()
+    _, later = synthetic_mimic.write(tmp_path / "later", *synthetic_mimic.cohort(20, seed=9))
+    as_said = ("--episode", "icustayid", "--step", "row-order")
+    run("discretize", later, "--fitted", saved, *as_said, "-o", tmp_path / "new")
+    log = parquet.read_table(tmp_path / "new" / "log.parquet")
+    table = arrow_csv.read_csv(later)
+    states = assign_states(load_discretizer(saved), table)
+    order = np.lexsort((table["bloc"].to_numpy(), table["icustayid"].to_numpy()))
+    assert log["state"].to_pylist() == states[order].tolist()
 
 
 def test_sepsis_prepare_then_improve(tmp_path):

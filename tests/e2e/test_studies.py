@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from pyarrow import parquet
 from test_commands import run
 
 import synthetic_mimic
@@ -61,3 +63,30 @@ def test_prepared_splits_make_one_table(tmp_path):
         assert complaint in " ".join(error.split())
         assert "Traceback" not in error
         assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.long  # 25 s of CPU time; 300 stays go the same way in tests/unit/test_sepsis_study.py
+def test_a_made_up_cohort_from_its_two_tables_to_the_papers(tmp_path):
+    files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(2000))
+    run("sepsis", "prepare", *files, "--k", 25, "--quick", "-o", tmp_path / "split")
+    folder = tmp_path / "study"
+    run("study", "run", "sepsis/mimic", "--data", tmp_path / "split", "--workers", 1, "-o", folder)
+    run("study", "figures", folder)
+    rows = [row for row in read_rows(folder).to_pylist() if row["rare_below"] == 10]
+    assert {row["outcome"] for row in rows} == {"died_in_hosp"}
+    clinician = next(row for row in rows if row["method"] == "clinician")
+    last = [row["survival"] for row in parquet.read_table(tmp_path / "split" / "test.parquet").to_pylist()]
+    died = sum(reward == -100.0 for reward in last)
+    assert clinician["test_episodes"] == 400
+    # discounted by at most 0.99^19 of the undiscounted mean
+    assert 0.8 * (100 - 200 * died / 400) < clinician["dr_survival"] < 100 - 200 * died / 400
+    assert clinician["ess"] > 200
+    still = next(row for row in rows if (row["preference"], row["method"], row["parameter"]) == ("1,0", "s-opt", "0"))
+    assert abs(still["dr_survival"] - clinician["dr_survival"]) < 1e-6
+    wild = next(row for row in rows if (row["preference"], row["method"]) == ("1,0", "linearized"))
+    assert wild["model_survival"] > clinician["model_survival"]
+    assert wild["ess"] < clinician["ess"] / 4
+    page = (folder / "figures" / "table.md").read_text(encoding="utf-8")
+    assert "Paper: on MIMIC-III too" in page
+    assert "B-OPT δ = 0.1" in page
+    assert "nan" not in page

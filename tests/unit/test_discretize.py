@@ -398,6 +398,25 @@ def test_a_fitted_map_gives_new_data_the_same_states(tmp_path):
         discretize_log(poor, tmp_path / "three", columns=WARD, fitted=saved)
 
 
+def test_a_fitted_map_needs_no_actions(tmp_path):
+    data = write_csv(tmp_path / "ward.csv", ward())
+    discretize_log(data, tmp_path / "one", k=4, columns=WARD, features=FEATURES)
+    saved = tmp_path / "one" / "discretizer.parquet"
+    waiting = write_csv(tmp_path / "waiting.csv", [{k: v for k, v in row.items() if k != "dose"} for row in ward()])
+    unnamed = Columns(episode="stay", step="block")
+    found = discretize_log(waiting, tmp_path / "two", columns=unnamed, fitted=saved)
+    with_actions = parquet.read_table(tmp_path / "one" / "log.parquet")
+    log = parquet.read_table(tmp_path / "two" / "log.parquet")
+    assert log.column_names[:3] == ["episode", "step", "state"]
+    assert "action" not in log.column_names
+    assert set(found.passed_on) == set(log.column_names[3:])
+    assert log["state"].to_pylist() == with_actions["state"].to_pylist()
+    with pytest.raises(DataError, match=r"has no column 'dose'.*--action"):  # one that was named must be there
+        discretize_log(waiting, tmp_path / "three", columns=WARD, fitted=saved)
+    with pytest.raises(DataError, match=r"has no column 'action'.*--action"):  # and a new map is fitted for a log
+        discretize_log(waiting, tmp_path / "three", k=4, columns=unnamed, features=FEATURES)
+
+
 def test_rows_as_they_come(tmp_path):
     rows = sorted(ward(), key=lambda row: row["block"])
     data = write_csv(tmp_path / "ward.csv", [{k: v for k, v in row.items() if k != "block"} for row in rows])

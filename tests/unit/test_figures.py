@@ -158,7 +158,12 @@ def test_places_that_can_not_be_written_are_named(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["lagrangian.png"]  # nothing half-written
 
 
-def test_without_matplotlib_the_remedy_is_named(monkeypatch):
+def test_without_matplotlib_tables_are_written_and_the_remedy_is_named(tmp_path, monkeypatch):
+    run_sweep(small_study("gridworld/lagrangian", 1), tmp_path, workers=1)
+    whole = {path.name: path.read_bytes() for path in write_figures(tmp_path, tmp_path / "whole")}
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.warns(UserWarning, match=r"only tables are written: figures need Matplotlib.*'bettersafe\[plots\]'"):
+        written = write_figures(tmp_path, tmp_path / "tables")
+    assert {path.name: path.read_bytes() for path in written} == {n: whole[n] for n in ("table.md", "summary.csv")}
     with pytest.raises(RunError, match=r"pip install 'bettersafe\[plots\]'"):
         draw_study(small_rows("gridworld/fixed"), "gridworld/fixed")

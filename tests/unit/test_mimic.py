@@ -266,6 +266,10 @@ def test_doses_at_the_cuts(tmp_path):
     quarters = prepare(tmp_path / "q", listed, blocks, iv_bins="quartile")
     dose = blocks["input_4hourly"]
     assert quarters["cuts"]["iv"] == np.percentile(dose[dose > 0], [25, 50, 75]).tolist()
+    assert not any("no row is in bin" in note for note in document["notes"])
+    scarce = blocks | {"input_4hourly": np.minimum(dose, 999.0)}
+    notes = prepare(tmp_path / "scarce", listed, scarce)["notes"]
+    assert "no row is in bin 3, 4 of input_4hourly (0: none, 1 to 4: by its cuts)" in notes
     with pytest.raises(DataError, match="max_dose_vaso is 0 in every row"):
         prepare(tmp_path / "none", listed, blocks | {"max_dose_vaso": np.zeros(n)})
 
@@ -331,14 +335,23 @@ def cell(name, value, row=4):
         (cell("Weight_kg", 82_000), "Weight_kg must be in kilograms .0 to 300.* got 82000 .* line 6"),
         (cell("SpO2", 0.97), "SpO2 must be in per cent .* got 0.97 in column 'SpO2' of MIMICtable.csv, line 6"),
         (cell("Temp_C", 98.6), "Temp_C must be in degrees Celsius .at most 70. .* got 98.6 .* line 6"),
+        (
+            lambda b: b | {"input_4hourly": b["input_4hourly"] / 1000},
+            r"input_4hourly must be in mL in four hours; the median of its doses above 0 in MIMICtable.csv is 0\.\d+, expected",
+        ),
+        (
+            lambda b: b | {"max_dose_vaso": b["max_dose_vaso"] * b["Weight_kg"]},
+            r"max_dose_vaso must be in µg/kg/min; the median .* is \d\d[.\d]*, expected was 0.01 to 5. Convert",
+        ),
         (cell("FiO2_1", 40), "FiO2_1 must be a fraction .* got 40 in column 'FiO2_1' of MIMICtable.csv, line 6"),
         (
             lambda b: b | {"age": np.where(np.arange(b["age"].size) % 7 == 4, b["age"] / 365.25, b["age"])},
             r"age must be in days.* in every row; got .* line 6; rows like it: \d\d\. Convert",
         ),
         (lambda b: {k: v[:0] for k, v in b.items()}, "MIMICtable.csv has no rows"),
-        (lambda b: {k: v for k, v in b.items() if k != "HR"}, "it lacks HR. Rename"),
-        (lambda b: b | {"Extra": b["HR"]}, "the 59 columns .* it has Extra besides"),
+        (lambda b: {k: v for k, v in b.items() if k != "HR"}, "it lacks HR. Add it"),
+        (lambda b: b | {"Extra": b["HR"]}, "the 59 columns .* it has Extra besides. Remove it"),
+        (lambda b: b | {"Extra": b["HR"], "More": b["HR"]}, "it has Extra, More besides. Remove them"),
         (
             lambda b: {("Hr" if k == "HR" else k): v for k, v in b.items()},
             "it lacks HR and it has Hr besides. 'Hr' may be 'HR'. Rename",
@@ -461,8 +474,10 @@ def test_splits_that_are_there_are_kept_and_others_not_overwritten(pair):
     assert more[:2] == documents
     assert more[2]["settings"]["seed"] == 5
     before = (two / "split-00/prepare.json").stat().st_mtime_ns
-    with pytest.raises(RunError, match=r"split-00 already has a prepare.json; .* --force"):
+    with pytest.raises(RunError, match=r"split-00 was prepared otherwise: k was 6, is 5\. Give the same .* --force"):
         prepare_splits(*files, two, splits=3, seed=3, **(SMALL | {"k": 5}))
+    with pytest.raises(RunError, match=r"otherwise: seed was 3, is 4; the table file has other contents\."):
+        prepare_splits(files[0], files[0], two, splits=1, seed=4, **SMALL)
     assert (two / "split-00/prepare.json").stat().st_mtime_ns == before
     forced = prepare_splits(*files, two, splits=1, seed=3, force=True, **(SMALL | {"k": 5}))
     assert forced[0]["settings"]["k"] == 5

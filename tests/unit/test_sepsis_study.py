@@ -228,6 +228,43 @@ def test_without_a_truth_none_is_shown():
     assert draw_sepsis(table, "sepsis/mimic").keys() == {"doses"}
 
 
+@pytest.mark.parametrize(
+    ("prepared", "paper", "doses"),
+    [
+        ({}, "Paper: on MIMIC-III, another cohort and another outcome", "1 to 4: quarters of the non-zero doses;"),
+        (
+            {"outcome": "died_in_hosp", "iv_bins": "clinical"},
+            "Paper: on MIMIC-III too, with splits and states of its own.",
+            "1 to 4: fluid cut at 500, 1000, 2000 mL, vasopressor at the quarters of the non-zero doses;",
+        ),
+        (
+            {"outcome": "mortality_90d", "iv_bins": "quartile"},
+            "but with deaths in hospital, here within 90 days: compare the picture",
+            "1 to 4: quarters of the non-zero doses;",
+        ),
+    ],
+)
+def test_words_are_those_of_the_cohort(prepared, paper, doses):
+    table = pa.Table.from_pylist([prepared | record for record in study_rows(seeds=1).to_pylist()])
+    assert paper in sepsis_tables(table, "sepsis/any", "About it")
+    drawn = draw_sepsis(table, "sepsis/any")
+    assert doses in " ".join(texts(drawn["doses"]))
+    assert_nothing_overlaps(drawn["doses"])
+    assert "every policy of the paper's methods" in " ".join(texts(drawn["truth"]))
+
+
+def test_b_opt_may_be_left_out():
+    assert all("without" not in job for job in make_study("sepsis/icu", seeds=1).jobs)
+    job = make_study("sepsis/icu", seeds=1, patients=300, without="b-opt").jobs[0]
+    assert job["without"] == "b-opt"
+    with pytest.raises(ParameterError, match="without must be one of b-opt"):
+        make_study("sepsis/icu", without="bopt")
+    rows = [record for record in study_rows().to_pylist() if record["method"] != "b-opt"]
+    page = sepsis_tables(pa.Table.from_pylist(rows), "sepsis/icu", "About it")
+    assert "B-OPT" not in page
+    assert "G-OPT ε = 1" in page
+
+
 def test_figures_say_what_they_are_and_nothing_overlaps():
     drawn = draw_sepsis(study_rows(), "sepsis/icu", note="a word in the subtitle")
     assert drawn.keys() == {"doses", "truth", "epsilon"}
@@ -307,8 +344,8 @@ def test_route_a_splits_a_cohort_of_the_papers_size_as_published(monkeypatch, st
 def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(figures, "draw_sepsis", lambda rows, study_id, note: said.append((study_id, note)) or {})
-    run_sweep(sepsis_study("sepsis/icu-published", seeds=1, patients=300), tmp_path, workers=1)
-    study = sepsis_study("sepsis/icu-published", seeds=2, patients=300)
+    run_sweep(sepsis_study("sepsis/icu-published", seeds=1, patients=300, without="b-opt"), tmp_path, workers=1)
+    study = sepsis_study("sepsis/icu-published", seeds=2, patients=300, without="b-opt")
     description = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))
     description["jobs"].append({"job": study.keys[1], "settings": study.jobs[1]})
     (tmp_path / "study.json").write_text(json.dumps(description), encoding="utf-8")
@@ -318,6 +355,8 @@ def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatc
     assert "This is an unfinished sweep: 1 of 2 seeds." in page
     assert said == [("sepsis/icu-published", "unfinished sweep: 1 of 2 seeds")]
     rows = read_rows(tmp_path, partial=True).to_pylist()
+    assert {record["method"] for record in rows} >= {"h-opt", "g-opt"}
+    assert "b-opt" not in {record["method"] for record in rows}
     assert all(-100.0 <= record["dr_survival"] <= 100.0 for record in rows)  # clipped
     assert rows[0]["test_episodes"] < 0.2 * 300  # those with an unseen pair are dropped
     assert not any(record["usable"] for record in rows)  # biased on purpose
@@ -334,6 +373,7 @@ def test_route_b_in_small(tmp_path):
     page = (tmp_path / "study" / "figures" / "table.md").read_text(encoding="utf-8")
     assert "worse in truth" not in page
     assert "2 seeds; ±" in page
+    assert "Paper: on MIMIC-III too" in page
     rows = read_rows(tmp_path / "study")
     values = [r["dr_survival"] for r in rows.to_pylist() if key(r) == CLINICIAN and r["rare_below"] == 10]
     assert len(set(values)) == 2

@@ -29,7 +29,8 @@ class FeatureLog:
     """A table that was read, its rows in the order of the files.
 
     Attributes:
-        log: What will be in the log, under the names that it has there: episode, step, action, and what else is passed on.
+        log: What will be in the log, under the names that it has there: episode, step, action if there is one, and what
+            else is passed on.
         features: Names of the features, length f.
         values: Their cells, shape [N, f].
         episode: Number of every row's episode, in the order of the labels, shape [N].
@@ -44,7 +45,12 @@ class FeatureLog:
 
 
 def read_features(
-    table: Table, *, columns: Columns, objectives: Sequence[str], features: Sequence[str] | None
+    table: Table,
+    *,
+    columns: Columns,
+    objectives: Sequence[str],
+    features: Sequence[str] | None,
+    action_optional: bool = False,
 ) -> FeatureLog:
     """Read a table of features.
 
@@ -53,9 +59,10 @@ def read_features(
         columns: Which columns are episode, step, action; terminated, truncated and baseline_prob are optional.
         objectives: Reward columns.
         features: Feature columns; None for every column of numbers that has no other role.
+        action_optional: Whether the table may be without a column "action": patients who wait for a decision.
     """
     kinds = table.kinds()
-    roles = _roles(table, columns, objectives)
+    roles = _roles(table, columns, objectives, action_optional=action_optional)
     used = [*roles.values(), *objectives]
     names = _features(table, kinds, used, features, named_rewards=bool(objectives))
     others = [name for name in table.names if name not in {*used, *names} and kinds[name] != "empty"]
@@ -72,9 +79,11 @@ def read_features(
     return FeatureLog(log=log, features=tuple(names), values=values, episode=episode, order=order)
 
 
-def _roles(table: Table, columns: Columns, objectives: Sequence[str]) -> dict[str, str]:
+def _roles(table: Table, columns: Columns, objectives: Sequence[str], *, action_optional: bool) -> dict[str, str]:
     """Role -> column, for the roles that are there."""
     roles = {"episode": columns.episode, "step": columns.step, "action": columns.action}
+    if action_optional and columns.action == "action" and "action" not in table.names:  # not one that was named
+        del roles["action"]
     if columns.step == ROW_ORDER:
         del roles["step"]
     for role in ("terminated", "truncated", "baseline_prob"):
@@ -142,12 +151,14 @@ def _read_log(
         return cells.number(table.role(name), shapes[table.role(name)])
 
     reading = {"episode": as_it_stands(roles["episode"])}
-    expected = {"episode": "every row needs an episode", "action": "every row needs an action"}
+    expected = {"episode": "every row needs an episode"}
     if "step" in roles:
         at = table.role(roles["step"])
         reading["step"] = cells.integer(at, shapes[at])
         expected["step"] = "steps must be integers"
-    reading["action"] = as_it_stands(roles["action"])
+    if "action" in roles:
+        reading["action"] = as_it_stands(roles["action"])
+        expected["action"] = "every row needs an action"
     for role in ("terminated", "truncated"):
         if role in roles:
             at = table.role(roles[role])

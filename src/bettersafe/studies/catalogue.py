@@ -51,7 +51,7 @@ def _icu(study_id: str) -> Entry:
         about=sepsis.ABOUT[study_id],
         full=sepsis.SEEDS,
         unit="seeds",
-        options=("seeds", "patients", *sepsis.CHOICES),
+        options=("seeds", "patients", *sepsis.CHOICES, "without"),
         make=lambda seed, **options: sepsis.sepsis_study(study_id, seed=seed, **options),
     )
 
@@ -70,7 +70,7 @@ CATALOGUE: Mapping[str, Entry] = {
         about=sepsis.ABOUT["sepsis/mimic"],
         full=sepsis.SEEDS,
         unit="splits",
-        options=("seeds", "data", "preset", "unseen"),
+        options=("seeds", "data", "preset", "unseen", "without"),
         needs={"data": "a folder that 'bettersafe sepsis prepare' wrote"},
         make=lambda seed, data, **options: sepsis.mimic_study(data, seed=seed, **options),
     ),

@@ -36,15 +36,25 @@ LOOK: Any = {  # by Matplotlib's names
 }
 
 
+NO_MATPLOTLIB = "figures need Matplotlib, which is not installed. Install it with: pip install 'bettersafe[plots]'."
+
+
+def has_matplotlib() -> bool:
+    """Whether figures can be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 @contextmanager
 def matplotlib_look() -> Iterator[None]:
     """Matplotlib with our settings, which are gone afterwards."""
     try:
         from matplotlib import rc_context
     except ImportError:
-        raise RunError(
-            "figures need Matplotlib, which is not installed. Install it with: pip install 'bettersafe[plots]'."
-        ) from None
+        raise RunError(NO_MATPLOTLIB) from None
     with rc_context(LOOK):
         yield
 

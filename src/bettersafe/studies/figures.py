@@ -7,6 +7,7 @@ rows give the same bytes.
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from bettersafe.errors import ParameterError, RunError, check_choice
 from bettersafe.studies import garnet
-from bettersafe.studies.drawing import matplotlib_look, rendered, settled, write_whole
+from bettersafe.studies.drawing import NO_MATPLOTLIB, has_matplotlib, matplotlib_look, rendered, settled, write_whole
 from bettersafe.studies.gridworld import PLANS, VARIANTS
 from bettersafe.studies.panels import (
     Frame,
@@ -83,7 +84,8 @@ def draw_study(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Fi
 def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Path]:
     """Figures, tables and summary of the study in ``folder``, gridworld or sepsis, finished or not.
 
-    Of an unfinished sweep, the CMDPs or seeds whose experiments are all done are used, and everything says so.
+    Of an unfinished sweep, the CMDPs or seeds whose experiments are all done are used, and everything says so. Without
+    Matplotlib there are only the tables and the summary, and a warning.
 
     Args:
         folder: Where the sweep is.
@@ -110,17 +112,19 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
         raise ParameterError(
             f"no figures are known for the study {study_id!r}; those known: {', '.join((*PLANS, garnet.STUDY, *ABOUT))}."
         )
+    drawn = has_matplotlib()
+    if not drawn:
+        warnings.warn(f"only tables are written: {NO_MATPLOTLIB}", stacklevel=2)
     note = f"unfinished sweep: {done} of {total} {unit}" if done < total else ""
     sentence = f"This is an {note}." if note else ""
     if study_id in PLANS:
-        figures = draw_study(rows, study_id, note=note)
+        figures = draw_study(rows, study_id, note=note) if drawn else {}
         page, summary = study_tables(rows, study_id, note=sentence), summary_table(rows, study_id)
     elif study_id == garnet.STUDY:
-        with matplotlib_look():
-            figures = settled(garnet.draw_garnet(rows, note=note))
+        figures = _draw_garnet(rows, note) if drawn else {}
         page, summary = garnet.garnet_tables(rows, note=sentence), garnet.garnet_summary(rows)
     else:
-        figures = draw_sepsis(rows, study_id, note=note)
+        figures = draw_sepsis(rows, study_id, note=note) if drawn else {}
         page, summary = sepsis_tables(rows, study_id, ABOUT[study_id], note=sentence), sepsis_summary_table(rows)
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -136,6 +140,11 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
     csv.write_csv(summary, sink)
     written.append(write_whole(place / "summary.csv", sink.getvalue()))
     return written
+
+
+def _draw_garnet(rows: pa.Table, note: str) -> dict[str, Figure]:
+    with matplotlib_look():
+        return settled(garnet.draw_garnet(rows, note=note))
 
 
 # ---- the figures

@@ -10,8 +10,8 @@ columns, imputed. `prepare_mimic` does what the published code of the S-OPT pape
     parts      0.7 / 0.1 / 0.2 of the stays for training, validation, test
     state      the nearest of 750 k-means centres of 48 standardised features; all of it fitted on the training part
 
-The paper's tables are over ten splits: `prepare_splits` writes so many, each with states of its own. Stays are the episodes, named by their ``icustayid``. Blocks may be missing within a stay: its rows follow each other as they
-are. The 90-day mortality is not read unless it is asked for. Nothing here is medical advice.
+The paper's tables are over ten splits: `prepare_splits` writes so many, each with states of its own. Stays are the
+episodes, named by their ``icustayid``. Blocks may be missing within a stay: its rows follow each other as they are. The 90-day mortality is not read unless it is asked for. Nothing here is medical advice.
 """
 
 from __future__ import annotations
@@ -158,9 +158,14 @@ def prepare_splits(
         folder = place / split_name(i)
         if not force and (folder / PREPARED).is_file():
             there = read_prepared(folder)
-            if there["settings"] == wanted and _contents(there["inputs"]) == _contents(inputs):
+            other = _differences(there, wanted, inputs)
+            if not other:
                 found[i] = there
                 continue
+            raise RunError(
+                f"{folder} was prepared otherwise: {'; '.join(other)}. Give the same settings and files, choose another name,"
+                " or replace it with --force."
+            )
         check_free(folder, mark=PREPARED, force=force)
     if len(found) < splits:
         say("Reading the stays and their blocks")
@@ -350,9 +355,12 @@ def _digests(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[st
     }
 
 
-def _contents(inputs: dict[str, dict[str, str]]) -> dict[str, str]:
-    """The digests alone: a file that was renamed is the same."""
-    return {key: file["sha256"] for key, file in inputs.items()}
+def _differences(there: dict[str, Any], settings: dict[str, Any], inputs: dict[str, dict[str, str]]) -> list[str]:
+    """What is otherwise in a prepared split than is wanted now; a file that was renamed is the same."""
+    old = there["settings"]
+    other = [f"{name} was {old.get(name)}, is {value}" for name, value in settings.items() if old.get(name) != value]
+    changed = [key for key, file in inputs.items() if there["inputs"][key]["sha256"] != file["sha256"]]
+    return [*other, *(f"the {key} file has other contents" for key in changed)]
 
 
 def _comparable(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -404,6 +412,7 @@ def _write_split(
         }
     save_discretizer(discretizer, folder / "discretizer.parquet")
     counts = cohort.counts()
+    filled = {name: np.bincount(bins, minlength=5).tolist() for name, bins in cohort.bins.items()}
     document = {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -411,11 +420,11 @@ def _write_split(
         "settings": settings,
         "inputs": inputs,
         "cuts": cohort.cuts,
-        "bins": {name: np.bincount(bins, minlength=5).tolist() for name, bins in cohort.bins.items()},
+        "bins": filled,
         "counts": counts,
         "parts": parts,
         "discretizer_sha256": file_digest(folder / "discretizer.parquet"),
-        "notes": _notes(counts, settings["outcome"]),
+        "notes": _notes(counts, filled, settings["outcome"]),
     }
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / PREPARED).write_text(text + "\n", encoding="utf-8")
@@ -474,7 +483,7 @@ def _objective() -> Objective:
     return Objective(name="survival", discount=DISCOUNT, label="survival (±100)", unit="points")
 
 
-def _notes(counts: dict[str, int], outcome: Outcome) -> list[str]:
+def _notes(counts: dict[str, int], bins: dict[str, list[int]], outcome: Outcome) -> list[str]:
     """What a careful reader should know."""
     notes = []
     other = [
@@ -486,6 +495,10 @@ def _notes(counts: dict[str, int], outcome: Outcome) -> list[str]:
         notes.append(f"{counts['stays_without_rows']:,} stays of the cohort have no rows in the table")
     if counts["rows_of_other_stays"]:
         notes.append(f"{counts['rows_of_other_stays']:,} rows are of stays outside the cohort and were left out")
+    for name, title in (("vaso", "max_dose_vaso"), ("iv", "input_4hourly")):
+        empty = [str(i) for i, rows in enumerate(bins[name]) if not rows]
+        if empty:
+            notes.append(f"no row is in bin {', '.join(empty)} of {title} (0: none, 1 to 4: by its cuts)")
     if outcome == "mortality_90d":
         notes.append("death within 90 days is the outcome, where the paper counts deaths in hospital")
     return notes

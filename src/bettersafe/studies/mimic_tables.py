@@ -86,6 +86,14 @@ UNITS = {
 """Columns whose unit can be told. The public cohort step removes weights over 300 kg and fractions over 1.5, and takes
 temperatures over 70 for degrees Fahrenheit."""
 
+DOSES = {
+    # the published cuts of the non-zero doses are 0.08, 0.2, 0.45; per minute but not per kg they would be 80 times that
+    "max_dose_vaso": ("µg/kg/min", (0.01, 5.0)),
+    # litres would be below 10; nobody gets ten litres in four hours at the median
+    "input_4hourly": ("mL in four hours", (10.0, 10_000.0)),
+}
+"""Unit of the doses, and where the median of those that are not 0 must be."""
+
 NAMED = 6
 """Columns that a message names before it counts the rest."""
 
@@ -196,6 +204,8 @@ def _read_columns(table: Table, outcome: Outcome) -> dict[str, Floats]:
         _refuse(table, column[name], column[name] < 0, name, "0 or more")
     for name, unit in UNITS.items():
         _check_unit(table, column[name], name, unit)
+    for name, (unit_name, where) in DOSES.items():
+        _check_dose(table, column[name], name, unit_name, where)
     features = np.stack([column[name] for name, _ in FEATURES], axis=1)
     check_domain([FeatureRule(name=name, transform=how) for name, how in FEATURES], features, table.place)
     _check_stays(table, stay, bloc, died, outcome)
@@ -217,6 +227,17 @@ def _check_unit(table: Table, column: Floats, name: str, unit: Unit) -> None:
         raise DataError(
             f"{name} must be {unit.name} ({bounds}) in every row; got {column[row]:.12g} in column {name!r} of"
             f" {table.place(row)}; rows like it: {np.count_nonzero(wrong)}. Convert or correct them."
+        )
+
+
+def _check_dose(table: Table, column: Floats, name: str, unit: str, where: tuple[float, float]) -> None:
+    """Raise if the doses that are not 0 are in another unit by their median: actions would be cut at the wrong places."""
+    given = column[column > 0.0]
+    middle = float(np.median(given)) if given.size else math.nan
+    if middle < where[0] or middle > where[1]:
+        raise DataError(
+            f"{name} must be in {unit}; the median of its doses above 0 in {table.raw.title} is {middle:g}, expected was"
+            f" {where[0]:g} to {where[1]:g}. Convert the column."
         )
 
 
@@ -248,9 +269,11 @@ def _check_header(table: Table, expected: tuple[str, ...]) -> None:
     if missing or extra:
         lacks = f"it lacks {_some(missing)}" if missing else ""
         has = f"it has {_some(extra)} besides" if extra else ""
+        remedy = "Rename, add or remove columns." if missing and extra else "Add it." if missing else "Remove it."
+        remedy = remedy.replace("it.", "them.") if len(missing or extra) > 1 else remedy
         raise DataError(
             f"{table.raw.title} must have the {len(expected)} columns of the published cohort; "
-            f"{' and '.join(filter(None, (lacks, has)))}.{_renamed(extra, missing)} Rename or remove them."
+            f"{' and '.join(filter(None, (lacks, has)))}.{_renamed(extra, missing)} {remedy}"
         )
     for i, (name, there) in enumerate(zip(expected, found, strict=True)):
         if name != there:

@@ -6,13 +6,21 @@ preference λ each method makes a policy from the training part, of which is rec
 
     dr, wdr       off-policy estimates on the test part, and on the valid part (where ε is chosen)
     ess           how many test episodes effectively carry them
-    model         what the estimated model says: the in-sample opinion
+    model         what the model that it was made in says: the in-sample opinion
     true          the exact value in the simulator (route A alone)
 
-Two presets. "published" does as the published code: behaviour and model from the training part, pairs never seen lead to
-death, episodes with such a pair are dropped and each term is clipped, H-OPT by the published rule. "ours" drops and clips
-nothing: behaviour is estimated from all parts together, models hold what was never seen for worth the baseline, H-OPT is
-tested in sequence.
+Policies are made in a model of the training part in which pairs never seen lead to death (``unseen``), around π_b of the
+training part. How they are judged depends on the preset:
+
+    published     as the published code: by the same model and π_b; episodes with a pair never seen are dropped, each
+                  episode's estimate is clipped, H-OPT by the published rule
+    ours          nothing is dropped or clipped. Weights are against π_b of all parts together, valid and test included, so
+                  that no logged action has probability 0 (and the weights of the training part's π_b are not all 1). dr and
+                  wdr have a model of their own, of the training part, in which what was never seen is worth what π_b is
+                  worth there. H-OPT is tested in sequence
+
+Unlike the published code, policy iteration starts from π_b and not from the uniform policy, which is not in S-OPT's
+feasible set.
 
 Route A draws cohorts from the embedded ICU-Sepsis benchmark; route B reads what `sepsis prepare` made of MIMIC-III.
 """
@@ -76,6 +84,9 @@ OURS = ("g-opt", "b-opt")
 G_OPT_EPSILONS = (0.1, 1.0)
 BOPT_DELTA = 0.1
 
+SAID = ("outcome", "iv_bins")
+"""How a cohort was prepared, as far as tables and figures must say it."""
+
 OPE: tuple[Estimator, ...] = ("dr", "wdr")
 MAX_ROUNDS = 10
 LARGE_DOSE = 3
@@ -89,6 +100,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 DEFAULTS: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
 
+LEFT_OUT = ("b-opt",)
+"""What the option ``without`` may leave out: most of the study's time is B-OPT's."""
 
 ABOUT: dict[str, str] = {
     "sepsis/icu": "Table 1 and its companions on the ICU-Sepsis benchmark, with the truth",
@@ -107,7 +120,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 def sepsis_study(
     study_id: str, *, seeds: int | None = None, seed: int = 0, patients: int = PATIENTS, **options: Any
 ) -> Study:
-    """Route A over ``seeds`` cohorts or splits (10 if left out); options are those of `DEFAULTS`."""
+    """Route A over ``seeds`` cohorts or splits (10 if left out); options are those of `DEFAULTS`, and ``without``."""
     settings = _settings({**SETTINGS[study_id], **options})
     n = SEEDS if seeds is None else seeds
     if n < 1:
@@ -131,7 +144,7 @@ def mimic_study(
         folders: Prepared splits, or folders that hold some; all of one cohort, prepared alike.
         seeds: Use so many of them, the first; all if left out.
         seed: 0: the splits were drawn when they were prepared.
-        options: Those of `DEFAULTS`.
+        options: Those of `DEFAULTS`, and ``without``.
     """
     settings = _settings(options)
     if seed != 0:
@@ -151,6 +164,7 @@ def mimic_study(
                 "seed": info["settings"]["seed"],
                 "folder": str(place.resolve()),
                 "prepared": file_digest(place / PREPARED)[:16],  # what is prepared anew is another experiment
+                **{name: info["settings"][name] for name in SAID},
                 **settings,
             }
             for i, (place, info) in enumerate(splits[:seeds])
@@ -160,10 +174,11 @@ def mimic_study(
 
 
 def _settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The defaults with these over them, each checked."""
+    """The defaults with these over them, each checked; ``without`` is there only when given."""
+    known = {**CHOICES, "without": LEFT_OUT}
     for name, value in options.items():
-        check_choice("option", name, tuple(CHOICES))
-        check_choice(name, value, CHOICES[name])
+        check_choice("option", name, tuple(known))
+        check_choice(name, value, known[name])
     return {**DEFAULTS, **options}
 
 
@@ -219,7 +234,7 @@ def compare(
     rows = [main.row("0,0", "clinician", "", main.baseline)]
     for text in PREFERENCES:
         preference = np.array([float(weight) for weight in text.split(",")])
-        rows += [main.row(text, *found) for found in main.policies(preference)]
+        rows += [main.row(text, *found) for found in main.policies(preference, without=settings.get("without"))]
     return [{"rare_below": RARE_BELOW, **row} for row in rows] + [
         {"rare_below": REMOVED_BELOW, **row} for row in _removed(train, valid, test, settings, known_baseline, truth)
     ]
@@ -351,8 +366,8 @@ class _Case:
         """A model of other counts by the same rules."""
         return _estimate(counts, self.unseen, self.baseline)
 
-    def policies(self, preference: Floats) -> list[tuple[str, str, Floats]]:
-        """(method, parameter, policy) of every method for ``preference``."""
+    def policies(self, preference: Floats, *, without: str | None) -> list[tuple[str, str, Floats]]:
+        """(method, parameter, policy) of every method for ``preference``, but the one to leave out."""
         found = [(name, "", self.improved(name, preference)) for name in ("linearized", "adv-linearized")]
         found += [("s-opt", f"{epsilon:g}", self.improved("s-opt", preference, epsilon)) for epsilon in EPSILONS]
         proposal = self._within_support(found[1][2])
@@ -364,7 +379,9 @@ class _Case:
                 mix = 1.0 if chosen is None else chosen.mix
                 found.append(("h-opt", f"{estimator} {delta:g}", (1.0 - mix) * proposal + mix * self.baseline))
         found += [("g-opt", f"{epsilon:g}", self.improved("g-opt", preference, epsilon)) for epsilon in G_OPT_EPSILONS]
-        return [*found, ("b-opt", f"{BOPT_DELTA:g}", self.believed(preference))]
+        if without != "b-opt":
+            found.append(("b-opt", f"{BOPT_DELTA:g}", self.believed(preference)))
+        return found
 
     def believed(self, preference: Floats) -> Floats:
         """B-OPT's policy, from the training part alone like the others."""

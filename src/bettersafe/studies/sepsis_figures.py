@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe.studies.drawing import matplotlib_look, settled
+from bettersafe.studies.mimic import CLINICAL_CUTS
 from bettersafe.studies.panels import also
 from bettersafe.studies.sepsis import EPSILONS, LARGE_DOSE, PREFERENCES, RARE_BELOW
 from bettersafe.studies.sepsis_summary import CLINICIAN, by_key, knows_truth, summarise_sepsis, with_chosen
@@ -64,7 +65,7 @@ def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, F
     seeds = records[CLINICIAN]["seeds"]
     where = f"{study_id}; {'mean over ' if seeds > 1 else ''}{seeds} {'seeds' if seeds > 1 else 'seed'}{also(note)}"
     with matplotlib_look():
-        figures = {"doses": _draw_doses(records, where)}
+        figures = {"doses": _draw_doses(records, where, dose_words(rows))}
         if knows_truth(summary):
             figures["truth"] = _draw_truth(
                 _policies(rows), f"{study_id}; {seeds} {'seeds' if seeds > 1 else 'seed'}{also(note)}"
@@ -74,11 +75,20 @@ def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, F
 
 
 def _policies(rows: pa.Table) -> list[Record]:
-    """The rows of the study's own definition of rare treatments."""
-    return [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
+    """The rows of the paper's methods, by the study's own definition of rare treatments."""
+    return [r for r in rows.to_pylist() if r["rare_below"] == RARE_BELOW and r["method"] in MARKERS]
 
 
-def _draw_doses(records: Mapping[Key, Record], where: str) -> Figure:
+def dose_words(rows: pa.Table) -> str:
+    """What doses 1 to 4 are; route B may cut fluid at fixed volumes."""
+    clinical = "iv_bins" in rows.column_names and rows["iv_bins"][0].as_py() == "clinical"
+    if not clinical:
+        return "1 to 4: quarters of the non-zero doses"
+    cuts = ", ".join(f"{cut:g}" for cut in CLINICAL_CUTS)
+    return f"1 to 4: fluid cut at {cuts} mL, vasopressor at the quarters of the non-zero doses"
+
+
+def _draw_doses(records: Mapping[Key, Record], where: str, doses_are: str) -> Figure:
     """The 5 × 5 doses of the clinician and of three policies, as shares of the training part's decisions."""
     from matplotlib.colors import PowerNorm
 
@@ -88,8 +98,8 @@ def _draw_doses(records: Mapping[Key, Record], where: str) -> Figure:
         (
             "Share of decisions, in per cent, if the policy acted in the patient states of the training part as often as they"
             " occur there; < 1 %: no number.",
-            f"Dose 0: none; 1 to 4: quarters of the non-zero doses; vasopressor doses from {LARGE_DOSE} on (right of the"
-            " line) are large. Colour: the same share, on a square-root scale.",
+            f"Dose 0: none; {doses_are}; vasopressor doses from {LARGE_DOSE} on (right of the line) are large."
+            " Colour: on a square-root scale.",
         ),
         width=12.0,
         height=3.1,
@@ -122,7 +132,7 @@ def _doses(record: Record) -> Any:
 
 
 def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
-    """Estimates against the exact value, every policy of every seed: a column for each estimator, a row per objective."""
+    """Estimates against the exact value, policies of the paper's methods of every seed: a column for each estimator, a row per objective."""
     from matplotlib.colors import LogNorm
     from matplotlib.lines import Line2D
 
@@ -134,7 +144,7 @@ def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
     handles.append(Line2D([], [], color="black", linewidth=1.0, label="estimate = truth"))
     figure = _new_figure(
         "How far each estimate is from the truth",
-        f"every policy of every method, λ and seed; {where}",
+        f"every policy of the paper's methods, of every λ and seed; {where}",
         (
             "Across: the exact value in the simulator. Up: the estimate; points on an upper or lower edge lie beyond it. In the"
             " shaded half the estimate is too good:",
