@@ -140,12 +140,12 @@ def test_many_objectives_and_the_lagrangian(small):
 
 def test_the_catalogue():
     for study_id, entry in CATALOGUE.items():
-        given = {"data": "."} if entry.needs else {entry.options[0]: 2}
-        study = make_study(study_id, seed=5, **given)
+        if entry.needs:  # files, which its own tests have
+            continue
+        study = make_study(study_id, seed=5, **{entry.options[0]: 2})
         assert study.id == study_id
         assert {job["seed"] for job in study.jobs} == {5}
-        given = {"data": "."} if entry.needs else {entry.options[0]: None}
-        assert len(make_study(study_id, **given).jobs) == len(study.jobs) // (1 if entry.needs else 2) * entry.full
+        assert len(make_study(study_id).jobs) == len(study.jobs) // 2 * entry.full
     with pytest.raises(ParameterError, match="Did you mean 'gridworld/fixed'"):
         find_study("gridworld/fixd")
     with pytest.raises(ParameterError, match="at least 2 CMDPs"):
