@@ -2,7 +2,7 @@
 
 Garnets with a weak and with a near-optimal baseline, δ = 0.1, all kinds of candidates. The promise is Bayesian, so a rate under δ
 is no theorem here; it is what the priors are for. Seeds are fixed, so a test gives the same answer every time; the rates
-measured over 250 worlds of each family are in docs/how-to-choose.md.
+measured over 60 worlds of each family are in docs/results-bopt.md.
 """
 
 from __future__ import annotations
