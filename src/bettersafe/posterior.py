@@ -464,10 +464,11 @@ def posterior(
     else:
         concentration, end_concentration = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
         on = np.where(o.ends, 0.0, 1.0)
-        base = np.where(o.ends, _end_mass(o)[0] * o.elsewhere, on / _nonzero(_by_state(o, on))[o.outcome_state])
+        more_ends, more_on = _end_mass(o)
+        base = np.where(o.ends, more_ends * o.elsewhere, on / _nonzero(_by_state(o, on))[o.outcome_state])
         share = o.seen + base  # one visit more of where to, spread evenly
         goes = _by_state(o, o.seen * on)
-        going = np.where(goes > 0.0, goes + _end_mass(o)[1], 0.0)
+        going = np.where(goes > 0.0, goes + more_on, 0.0)
         others = _by_state(o, share * on)[o.pair_state] - o.visits_on
         end_others = (_by_state(o, share * o.ends) + going)[o.pair_state] - o.visits
         weight = _likely(lambda c: _where_to_likelihood(o, share, others, c), concentration)

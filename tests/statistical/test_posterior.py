@@ -361,3 +361,83 @@ def test_model_and_posterior_mean_agree_in_the_limit():
     j, values = returns_in(mean_process(posterior(gather_outcomes(data))), gather_outcomes(data), baseline[None])
     assert values[0] == pytest.approx(v, rel=0.02)
     assert j[0] == pytest.approx(expected_return(truth, baseline), rel=0.1)
+
+
+def worlds_of_few_visits(seed, n_states=6, successors=4, c=3.0):
+    """Two actions tried 15 and 5 times; p(·|x,a) ~ Dirichlet(c m_x), m_x flat; the outcomes and the true gain of the second action."""
+    rng = np.random.default_rng([seed, 11])
+    paid = rng.permutation(successors).astype(float)
+    m = rng.dirichlet(np.ones(successors), n_states)
+    p = np.array([[rng.dirichlet(c * m[x] + 1e-9) for _ in range(2)] for x in range(n_states)])
+    rows = [
+        (x, a, n_states + int(y), paid[y])
+        for x in range(n_states)
+        for a, n in ((0, 15), (1, 5))
+        for y in rng.choice(successors, n, p=p[x, a])
+    ]
+    rows += [(n_states + y, 0, -1, 0.0) for y in range(successors)]
+    starts = np.append(np.full(n_states, 1e6), np.zeros(successors))
+    o = replace(gather_outcomes(a_log(rows, n_states + successors, 2, ("a",))), starts=starts)
+    value = p @ paid
+    return o, float(np.mean(value[:, 1] - value.mean(axis=1)))
+
+
+def test_the_learned_prior_does_not_count_its_data_twice():
+    """90 % intervals where the prior's strength has to be learned from few visits cover at least as often as 150 worlds allow at
+    0.85; with each pair's own visits in its prior they covered half of them."""
+    covered, learned = 0, []
+    for seed in range(150):
+        o, true_gain = worlds_of_few_visits(seed)
+        found = posterior(o)
+        policy, baseline = np.tile([0.0, 1.0], (10, 1)), np.full((10, 2), 0.5)
+        gains = drawn_gains(found, policy[None], baseline, draws=99, seed=seed)[:, 0, 0]
+        covered += 5 <= np.sum(gains < true_gain) < 95
+        learned.append(float(found.weight @ found.concentration))
+    assert covered >= stats.binom.ppf(1e-3, 150, 0.85)
+    assert np.median(learned) < 15.0
+
+
+def test_no_prior_is_stronger_than_what_it_was_learned_from():
+    o = gather_outcomes(hazard_log(np.random.default_rng(3)))
+    found = posterior(o)
+    for c in (0.3, 30.0, 1e6):
+        block = found.end_block(c)
+        assert np.all(block.scale * found.end_others <= np.minimum(c, found.end_others) + 1e-9)
+    never = a_log([(0, 0, -1, 1.0)] * 5 + [(0, 1, -1, 3.0)] * 5, 1, 3, ("a",))  # action 2 was never tried
+    policy = np.array([[[0.0, 0.0, 1.0]]])
+    gains = drawn_gains(posterior(gather_outcomes(never)), policy, np.array([[0.5, 0.5, 0.0]]), draws=400, seed=0)
+    assert gains.std() > 0.3  # between 1 and 3 anything may be
+
+
+def test_rewards_go_with_an_outcome_only_where_they_are_a_function_of_it():
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 12, size=(300, 2)).astype(float)
+    bandit = a_log([(0, i % 2, -1, *pair) for i, pair in enumerate(values)], 1, 2)
+    o = gather_outcomes(bandit)
+    assert o.noisy.all()  # 144 kinds of ends would make an outcome of nearly every row
+    assert o.outcome_next.tolist() == [-1]
+    few = gather_outcomes(a_log([(0, i % 2, -1, float(i % 3), 0.0) for i in range(30)], 1, 2))
+    assert not few.noisy.any()
+    assert few.seen.size - few.assumed.sum() == 3
+
+
+def test_a_step_cut_off_where_nobody_acted_says_nothing():
+    rows = [(0, 0, 1, 1.0)] * 5 + [(0, 1, -1, 1.0)] * 5  # state 1 was never acted in, and nothing ended there
+    o = gather_outcomes(a_log(rows, 2, 2, ("a",)))
+    assert o.visits.tolist() == [0.0, 5.0]
+    assert o.ends.all()
+
+
+def test_where_episodes_start_is_uncertain():
+    o = gather_outcomes(
+        a_log([(x, a, -1, float(x * a)) for x in (0, 1) for a in (0, 1) for _ in range(3)], 2, 2, ("a",))
+    )
+    sure = replace(o, count=1e9 * o.count)
+    policy, baseline = np.array([[[0.0, 1.0]] * 2]), np.array([[1.0, 0.0]] * 2)
+    gains = drawn_gains(posterior(sure, "support"), policy, baseline, draws=4000, seed=0)[
+        :, 0, 0
+    ]  # the share that starts in 1
+    share = stats.beta(6, 6)
+    assert stats.kstest(gains, share.cdf).pvalue > 1e-6
+    _, covariance = linearised_gains(posterior(sure, "support"), policy, baseline)
+    assert covariance[0, 0, 0] == pytest.approx(share.var(), rel=1e-3)
