@@ -428,3 +428,38 @@ def test_gamma_variates(shape):
     assert stats.kstest(out, stats.gamma(shape).cdf).pvalue > 1e-6
     assert stats.kstest(out, stats.gamma(1.1 * shape).cdf).pvalue < 1e-6
     assert abs(np.corrcoef(out[1:], out[:-1])[0, 1]) < 5 / np.sqrt(out.size)
+
+
+def test_an_objective_that_no_action_changes_is_not_lost_on():
+    """Its gains are rounding, of either sign; they must not decide."""
+    o, model, baseline = a_case(3, tied=False)
+    policy = make_candidates(model, baseline, np.ones(2), epsilons=(0.3,), mixes=(), with_g_opt=False)[0][1]
+    flat = replace(o, pair_reward=np.vstack([o.pair_reward[0], np.full(o.pair_reward.shape[1], 0.1)]))
+    flat = replace(
+        flat, pair_noise=np.vstack([o.pair_noise[0], np.zeros(o.pair_noise.shape[1])]), noisy=o.noisy & [True, False]
+    )
+    same = replace(flat, outcome_reward=np.zeros_like(o.outcome_reward), count=1e9 * o.count)
+    found = judge([policy], same, baseline, model=model, delta=0.1, draws=60).candidates[0]
+    assert abs(found.gain[1]) < 0.1
+    nothing = judge([baseline * (1.0 - 1e-12) + policy * 1e-12], same, baseline, model=model, delta=0.1, draws=60)
+    assert nothing.candidates[0].p_safe == 1.0
+
+
+def test_no_preference_keeps_the_baseline_and_says_why():
+    o, model, baseline = a_case(3)
+    safe = fast((o, model, baseline), preference=np.array([1.0, 1.0]), zeta=[1e9, 1e9])
+    assert safe.accepted
+    mine = safe.candidates[safe.chosen].policy
+    nothing = fast((o, model, baseline), preference=np.zeros(2), policies={"mine": mine}, zeta=[1e9, 1e9])
+    assert not nothing.accepted
+    assert any(candidate.passed for candidate in nothing.candidates)
+    assert "none is better on what is preferred" in nothing.reason
+
+
+def test_what_stands_in_the_way_was_looked_at_closely():
+    for seed in range(12):
+        result = fast(a_case(seed, quality=0.95, episodes=12), delta=0.05)
+        if result.candidates and not result.accepted and not any(c.passed for c in result.candidates):
+            assert not np.isnan(result.deciding.p_pessimistic).any()
+            assert result.deciding.draws == result.draws
+            assert "nan" not in result.reason
