@@ -473,13 +473,22 @@ def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
 
 def _repeat(run: Run, certificate: Certificate, data: str) -> None:
     """Make a certificate's test again on ``data``, and raise unless it gives the same."""
-    tested = certificate.data.get("tested_on", {})
+    by_posterior = certificate.evidence == "posterior"
+    tested = certificate.data.get("tested_on") or (certificate.data.get("made_from", {}) if by_posterior else {})
     if "sha256" not in tested:
-        raise RunError("the certificate was made within `improve`; run that again with the same seed to repeat it.")
+        raise RunError(
+            "the test was made within `improve`, on a part of its log held out by chance; run that again with the same seed to"
+            " repeat it."
+        )
     if data_digest(data) != tested["sha256"]:
         raise RunError(f"{data} is not the log that the policy was tested on: its digest differs.")
     settings = certificate.settings
-    if certificate.evidence == "posterior":
+    if by_posterior and not run.changed:
+        raise RunError(
+            "the certificate is about a policy that was not trusted and is not in the run; run `improve` again with the same seed"
+            " to repeat it."
+        )
+    if by_posterior:
         again = certify_run_posterior(
             run,
             data,

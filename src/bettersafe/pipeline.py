@@ -437,7 +437,10 @@ def _run(
     status: dict[str, Any] | None = None,
 ) -> Run:
     settings = {**dataclasses.asdict(task), "method": task.resolved_method}
-    settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
+    if task.resolved_method == "b-opt":
+        del settings["epsilon"]  # it has none
+    else:
+        settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
     data = {
         "path": task.data,
         "sha256": data_digest(task.data),

@@ -2,7 +2,7 @@
 
 Every pair (x,a) has its own unknown distribution over the outcomes of its state. An outcome is where the step led (a state,
 or the end) together with what it paid; so rewards that go with the outcome need no model of their own. Outcomes of a state are
-those seen from it under any action, and an end as ends are elsewhere in the log, if it has ends. A step ends or goes on; if on, it
+those seen from it under any action, and every kind of end that the log has. A step ends or goes on; if on, it
 goes somewhere. With prior α_0 and counts n,
 
     (on, ends)(x,a) | D      ~ Dirichlet( α_0(x,·) + n(x,a,·) )       the counts of "on" are those of all that goes on
@@ -14,8 +14,8 @@ Two neutral priors, and a pessimistic one for every objective k:
     "hierarchical"   for a pair, what the *other* actions of its state saw, at two concentrations, of ends c' and of where to c,
                      integrated over by the likelihood of every pair given the others. No prior counts for more visits than it
                      was learned from. How often a state ends is drawn to how often all do (`_end_mass`)
-    pessimistic(k)   the neutral one plus pseudo-transitions (one, if not said otherwise) of every pair to the outcome seen of
-                     its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
+    pessimistic(k)   the neutral one, its concentrations at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one, if not
+                     said otherwise) of every pair to the outcome seen of its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
 
 Ends have a concentration of their own because actions that lead to different places may well be equally likely to end. With one
 for both, a pair that has not ended yet in ten visits is taken for one that hardly ever does; policies made from the log prefer
@@ -66,12 +66,16 @@ NEUTRAL: tuple[Neutral, ...] = ("support", "hierarchical")
 MOST_ENDS = 20
 """Ends are told apart by what they pay if there are at most this many kinds; with more, a reward that ends differ in is noisy."""
 
-CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 300.0, 15))
 """Grid over which the hierarchical prior's concentration of where to is integrated. It stops where what a state's other actions
 did counts for 300 visits: more would say of an action tried often that it is like the others, whatever was seen of it."""
 
-END_CONCENTRATIONS = (*CONCENTRATIONS, 1000.0, 3000.0)
+END_CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 3000.0, 19))
 """The same of ends, which may be as likely everywhere."""
+
+PESSIMISTIC_CONCENTRATION = 5.0
+"""Visits that what the other actions did counts for at most in a pessimistic prior. Beside a neutral prior that counts for hundreds
+one bad visit would say nothing, and what the log tells wrongly of the others it would tell both."""
 
 VALUE_TOL = 1e-9
 """Backward error of values in a draw and at the mean: far below the spread of draws."""
@@ -91,8 +95,7 @@ class Outcomes:
         outcome_ptr: Outcomes of state x are outcome_ptr[x]:outcome_ptr[x+1], shape [X+1].
         outcome_next: Where an outcome leads, −1 for the end, shape [K].
         outcome_reward: What it pays, shape [d, K]; 0 for rewards that are known or noisy.
-        elsewhere: Whether an outcome stands for the ends of the whole log, shape [K]: one of every state acted in, if the log has
-            ends. It pays what they do on average.
+        kind: Which kind of end an outcome is, −1 where it goes on, shape [K]. Every state acted in has every kind that the log has.
         assumed: Whether it is there for that alone, not seen from its state, shape [K].
         count_ptr: What was seen of pair p is count_ptr[p]:count_ptr[p+1], shape [P+1].
         count_outcome: Outcomes that were seen of a pair, in order, shape [S].
@@ -114,7 +117,7 @@ class Outcomes:
     outcome_ptr: Ints
     outcome_next: Ints
     outcome_reward: Floats
-    elsewhere: Bools
+    kind: Ints
     assumed: Bools
     count_ptr: Ints
     count_outcome: Ints
@@ -225,38 +228,34 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     end = following < 0
     key = x * (n_states + 1) + following + 1
     few = [k for k in range(d) if k not in known and np.unique(reward[end, k]).size <= MOST_ENDS]
-    kinds = (
-        np.unique(reward[end][:, few], axis=0, return_inverse=True)[1].reshape(-1)
-        if few and np.any(end)
-        else end[:0] + 0
-    )
-    told_apart = kinds.size > 0 and kinds.max() < MOST_ENDS
-    if told_apart:  # ends that pay differently are different ends
-        key = key * MOST_ENDS
-        key[end] += kinds
-    where = np.unique(key, return_inverse=True)[1]
+    kind = np.where(end, 0, -1)  # of rows
+    if few and np.any(end):  # ends that pay differently are different ends
+        kinds = np.unique(reward[end][:, few], axis=0, return_inverse=True)[1].reshape(-1)
+        if kinds.max() < MOST_ENDS:
+            kind[end] = kinds
+    where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
     # outcomes of a state: where it led, and of ends what they paid; a reward that does not go with that is noisy
-    if told_apart and not any(tied):
-        key = x * (n_states + 1) + following + 1
-    _, some_row, outcome_of_row = np.unique(key, return_index=True, return_inverse=True)
-    outcome_state, outcome_next = x[some_row], following[some_row]
+    if not any(tied):
+        kind = np.minimum(kind, 0)
+    _, some_row, outcome_of_row = np.unique(key * MOST_ENDS + kind, return_index=True, return_inverse=True)
+    outcome_state, outcome_next, outcome_kind = x[some_row], following[some_row], kind[some_row]
     outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
-    ends = outcome_next < 0  # of outcomes
-    elsewhere = np.zeros(outcome_next.size, dtype=np.bool_)
     assumed = np.zeros(outcome_next.size, dtype=np.bool_)
-    if np.any(ends):
-        paid = np.where(tied, reward[end].mean(axis=0), 0.0)
-        elsewhere = ends & np.all(np.abs(outcome_reward - paid[:, None]) <= 1e-12 * np.abs(paid[:, None]), axis=0)
-        missing = np.setdiff1d(outcome_state, outcome_state[elsewhere])
-        order = np.argsort(np.concatenate([outcome_state, missing]), kind="stable")
-        outcome_state = np.concatenate([outcome_state, missing])[order]
+    if np.any(end):  # what ends elsewhere in the log can end here, and pays what it does there
+        n_kinds = int(kind.max()) + 1
+        paid = np.array([np.where(tied, reward[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]).T  # [d, kinds]
+        every = np.unique(x)[:, None] * n_kinds + np.arange(n_kinds)
+        ended = outcome_kind >= 0
+        missing = np.setdiff1d(every, outcome_state[ended] * n_kinds + outcome_kind[ended])
+        order = np.argsort(np.concatenate([outcome_state, missing // n_kinds]), kind="stable")
+        assumed = order >= outcome_next.size
         outcome_next = np.concatenate([outcome_next, np.full(missing.size, -1)])[order]
-        outcome_reward = np.concatenate([outcome_reward, np.tile(paid[:, None], missing.size)], axis=1)[:, order]
-        assumed = order >= elsewhere.size
-        elsewhere = np.concatenate([elsewhere, np.ones(missing.size, dtype=np.bool_)])[order]
+        outcome_reward = np.concatenate([outcome_reward, paid[:, missing % n_kinds]], axis=1)[:, order]
+        outcome_state = np.concatenate([outcome_state, missing // n_kinds])[order]
+        outcome_kind = np.concatenate([outcome_kind, missing % n_kinds])[order]
         outcome_of_row = np.argsort(order)[outcome_of_row]
     outcome_ptr = np.searchsorted(outcome_state, np.arange(n_states + 1))
 
@@ -295,7 +294,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         outcome_ptr=outcome_ptr.astype(np.int64),
         outcome_next=outcome_next.astype(np.int64),
         outcome_reward=outcome_reward,
-        elsewhere=elsewhere,
+        kind=outcome_kind.astype(np.int64),
         assumed=assumed,
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
@@ -465,7 +464,7 @@ def posterior(
         concentration, end_concentration = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
         on = np.where(o.ends, 0.0, 1.0)
         more_ends, more_on = _end_mass(o)
-        base = np.where(o.ends, more_ends * o.elsewhere, on / _nonzero(_by_state(o, on))[o.outcome_state])
+        base = np.where(o.ends, np.append(more_ends, 0.0)[o.kind], on / _nonzero(_by_state(o, on))[o.outcome_state])
         share = o.seen + base  # one visit more of where to, spread evenly
         goes = _by_state(o, o.seen * on)
         going = np.where(goes > 0.0, goes + more_on, 0.0)
@@ -501,27 +500,50 @@ def posterior(
         pair_reward[k] += o.prior_share[k] * (o.least_reward[k] - o.prior_mean[k])
     extra = np.zeros_like(share)
     extra[_worst_outcomes(o, k, baseline_v)] = pessimism
-    return replace(found, extra=extra, pair_reward=pair_reward, pessimistic_for=k, pessimism=pessimism)
+    concentration, weight = _at_most(concentration, weight, PESSIMISTIC_CONCENTRATION)
+    end_concentration, end_weight = _at_most(end_concentration, end_weight, PESSIMISTIC_CONCENTRATION)
+    return replace(
+        found,
+        extra=extra,
+        concentration=concentration,
+        weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
+        pair_reward=pair_reward,
+        pessimistic_for=k,
+        pessimism=pessimism,
+    )
 
 
-def _end_mass(o: Outcomes) -> tuple[float, float]:
-    """Ends, and steps that go on, that every state has beside its own: (C ḡ, C (1 − ḡ)).
+def _at_most(concentration: Floats, weight: Floats, most: float) -> tuple[Floats, Floats]:
+    """Concentrations over ``most`` taken for that, and the probabilities of what is left."""
+    kept, place = np.unique(np.minimum(concentration, most), return_inverse=True)
+    return np.asarray(kept), np.bincount(place, weights=weight).astype(np.float64)
 
-    ḡ is the share of ends in the whole log, and C how alike the states' rates are: its posterior mean on a logarithmic scale, by
-    the likelihood of all states' ends. A state that has not ended in the log can end all the same, as seldom as the other states
-    make likely. Where ends pay differently the mass of ends is at most 1: it stands for the average of all of them.
+
+def _end_mass(o: Outcomes) -> tuple[Floats, float]:
+    """Ends of every kind, and steps that go on, that every state has beside its own: C ḡ of kinds, C (1 − Σ ḡ).
+
+    ḡ is the share of a kind of end in the whole log, and C how alike the states are in that: its posterior mean on a logarithmic
+    scale, by the likelihood of all states' ends. A state that has not ended in some way in the log can all the same, as seldom as
+    the other states make likely.
     """
-    total, ended = _by_state(o, o.seen), _by_state(o, o.seen * o.ends)
-    rate = float(ended.sum() / max(total.sum(), 1.0))
-    if rate in (0.0, 1.0):
-        return rate, 1.0 - rate
-    acted = total > 0.0
+    total = _by_state(o, o.seen)
+    table = np.zeros(
+        (o.n_states, int(np.max(o.kind, initial=-1)) + 2)
+    )  # ends of every kind, and in the last what went on
+    np.add.at(table, (o.outcome_state, o.kind), o.seen)
+    share = table.sum(axis=0) / max(float(total.sum()), 1.0)
+    if np.max(share) == 1.0:
+        return share[:-1], float(share[-1])
+    state, column = np.nonzero(table)
     grid = np.array(END_CONCENTRATIONS)
-    spread = _likely(lambda c: _beta_binomial(ended[acted], (total - ended)[acted], c * rate, c * (1.0 - rate)), grid)
+    acted = total[total > 0.0]
+    spread = _likely(
+        lambda c: _dirichlet_multinomial(c * share[column], table[state, column], np.full(acted.size, c), acted), grid
+    )
     mass = float(np.exp(spread @ np.log(grid)))
-    if np.any(o.ends & ~o.elsewhere):
-        mass = min(mass, 1.0 / rate)
-    return mass * rate, mass * (1.0 - rate)
+    return mass * share[:-1], mass * float(share[-1])
 
 
 def _by_state(o: Outcomes, value: Floats) -> Floats:
@@ -534,13 +556,6 @@ def _likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
     logs = np.array([log_likelihood(float(c)) for c in grid]) - 0.5 * np.log1p(grid)
     weight = np.exp(logs - logs.max())
     return np.asarray(weight / weight.sum())
-
-
-def _beta_binomial(yes: Floats, no: Floats, alpha: float, beta: float) -> float:
-    """Σ log P(yes | yes + no) but for what does not depend on α and β; 0 where only one of them can happen."""
-    from scipy.special import betaln
-
-    return float(np.sum(betaln(alpha + yes, beta + no) - betaln(alpha, beta))) if alpha > 0.0 and beta > 0.0 else 0.0
 
 
 def _where_to_likelihood(o: Outcomes, share: Floats, others: Floats, c: float) -> float:

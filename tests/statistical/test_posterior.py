@@ -49,16 +49,17 @@ LOG = a_log([(0, 0, 1, 0, 5), (0, 0, 1, 0, 5), (0, 1, -1, 7, 5), (0, 1, -1, 3, 5
 
 
 def test_outcomes_by_hand():
-    """From state 0: to state 1 (0, 5), to the end (3, 5) and (7, 5); from state 1: to the end (0, 1); from both an end as elsewhere."""
+    """From state 0: to state 1 (0, 5), to the end (3, 5) and (7, 5); from state 1: to the end (0, 1); from both every end."""
     o = gather_outcomes(LOG)
-    assert o.outcome_ptr.tolist() == [0, 4, 6]
-    assert sorted(zip(o.outcome_next.tolist(), *o.outcome_reward.tolist(), strict=True)) == [
-        (-1, 0.0, 1.0), (-1, 3.0, 5.0), *2 * [(-1, 10.0 / 3.0, 11.0 / 3.0)], (-1, 7.0, 5.0), (1, 0.0, 5.0),
-    ]  # fmt: skip
-    assert o.outcome_reward[0][o.assumed].tolist() == [10.0 / 3.0] * 2
-    assert o.elsewhere.tolist() == o.assumed.tolist()
+    assert o.outcome_ptr.tolist() == [0, 4, 7]
+    ends = [(-1, 0.0, 1.0), (-1, 3.0, 5.0), (-1, 7.0, 5.0)]
+    outcomes = list(zip(o.outcome_next.tolist(), *o.outcome_reward.tolist(), strict=True))
+    assert sorted(outcomes[:4]) == [*ends, (1, 0.0, 5.0)]
+    assert sorted(outcomes[4:]) == ends
+    assert [sorted(np.array(outcomes)[o.kind == i].tolist()) for i in range(3)] == [[list(e)] * 2 for e in ends]
+    assert sorted(np.array(outcomes)[o.assumed][:, 1].tolist()) == [0.0, 3.0, 7.0]
     assert o.pair_state.tolist() == [0, 0, 1, 1]  # the untried pair (1, 1) is there
-    assert o.entry_ptr.tolist() == [0, 4, 8, 10, 12]
+    assert o.entry_ptr.tolist() == [0, 4, 8, 11, 14]
     assert np.add.reduceat(o.entry_count, o.entry_ptr[:-1]).tolist() == [2, 2, 1, 0]
     assert o.initial.tolist() == [0.8, 0.2]
     assert not o.noisy.any()
@@ -79,7 +80,7 @@ def test_known_and_noisy_rewards():
     o = gather_outcomes(noisy)
     assert o.noisy.tolist() == [True]
     assert o.outcome_next.tolist() == [-1]  # ends that pay the same are one outcome, here and elsewhere
-    assert o.elsewhere.tolist() == [True]
+    assert o.kind.tolist() == [0]
     assert not o.assumed.any()
     even, odd = values[::2], values[1::2]
     within = (np.sum((even - even.mean()) ** 2) + np.sum((odd - odd.mean()) ** 2)) / 58
@@ -119,6 +120,21 @@ def test_pessimism_goes_to_the_worst_outcome():
     for wrong in ({"pessimistic_for": 0}, {"pessimistic_for": 5, "baseline_v": v}):
         with pytest.raises(ParameterError):
             posterior(o, "support", **wrong)
+
+
+def test_a_strong_prior_does_not_drown_pessimism():
+    """Where all actions are alike the neutral prior is strong; one bad visit still counts for a sixth of the pessimistic one."""
+    rows = [(0, a, following, 0.0, 0.0) for a in (0, 1) for following in (0, 1) for _ in range(300)]
+    o = gather_outcomes(a_log([*rows, (1, 0, 1, -9.0, 0.0), (1, 1, 1, -9.0, 0.0)], 2, 3))
+    middle = posterior(o)
+    assert middle.weight @ middle.concentration > 50.0
+    v = np.array([[0.0, -9.0], [0.0, 0.0]])
+    dark = posterior(o, pessimistic_for=0, baseline_v=v)
+    untried = int(np.flatnonzero((o.pair_state == 0) & (o.pair_action == 2))[0])
+    assert mean_process(middle).transition.toarray()[untried] == pytest.approx([0.5, 0.5], abs=1e-3)
+    expected = (0.5 * 5.0 + 1.0) / 6.0  # 5 but for what 1,200 visits leave open of the others
+    assert mean_process(dark).transition.toarray()[untried, 1] == pytest.approx(expected, abs=0.01)
+    assert dark.weight.sum() == pytest.approx(1.0)
 
 
 def test_the_concentration_is_learned():
@@ -181,6 +197,34 @@ def test_states_that_never_ended_can_end():
     assert posterior(gather_outcomes(lasting)).mean_going == pytest.approx(1.0)
 
 
+def test_how_others_ended_can_happen_here():
+    """Where one state saw only good ends and the log has bad ones, a bad one is possible, and the less the more was seen."""
+
+    def bad(good):
+        rows = [(0, a, -1, 1.0) for a in (0, 1) for _ in range(good)]
+        rows += [(x, a, -1, r) for x in range(1, 12) for a in (0, 1) for r in (-1.0, 1.0, 1.0)]
+        o = gather_outcomes(a_log(rows, 12, 2, ("a",)))
+        return (1.0 - mean_process(posterior(o)).reward[0, 0]) / 2.0
+
+    assert 0.05 < bad(2) < 1.0 / 3.0
+    assert 0.0 < bad(50) < bad(10) < bad(2)
+
+
+def test_the_strength_of_the_prior_of_ends_is_that_of_the_worlds():
+    """Kinds of ends that only one action of a state saw do not make actions look less alike than they are (here c' = 50)."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for x in range(120):
+        rates = rng.dirichlet(20.0 * np.array([0.88, 0.02, 0.1]))
+        for a in range(5):
+            n = rng.multinomial(rng.integers(10, 60), rng.dirichlet(50.0 * rates))
+            rows += [(x, a, x, 0.0)] * n[0] + [(x, a, -1, -1.0)] * n[1] + [(x, a, -1, 1.0)] * n[2]
+    found = posterior(gather_outcomes(a_log(rows, 120, 5, ("a",))))
+    assert (
+        30.0 < float(np.exp(found.end_weight @ np.log(found.end_concentration))) < 85.0
+    )  # a step of the grid is a factor of 1.8
+
+
 def test_a_state_from_which_all_end_goes_nowhere():
     log = a_log([(0, 0, 1, 0, 0), (0, 1, 1, 0, 0), (1, 0, -1, 0, 0), (1, 1, -1, 1, 0)])
     found = posterior(gather_outcomes(log))
@@ -207,7 +251,13 @@ def test_the_two_dirichlets_have_their_moments():
     log = a_log(rows, 3, 2)
     o = replace(gather_outcomes(log), discount=np.array([0.0, 0.0]), starts=np.array([1.0, 0.0, 0.0]))
     found = posterior(o)
-    found = replace(found, weight=np.eye(8)[3], end_weight=np.eye(10)[5])  # c = 3, c' = 30
+    found = replace(
+        found,
+        concentration=np.array([3.0]),
+        weight=np.ones(1),
+        end_concentration=np.array([30.0]),
+        end_weight=np.ones(1),
+    )
     policy, baseline = np.array([[[1.0, 0.0]] * 3]), np.array([[0.0, 1.0]] * 3)
     n = 20_000
     gains = drawn_gains(found, policy, baseline, draws=n, seed=0)[:, 0, 0]

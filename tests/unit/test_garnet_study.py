@@ -8,7 +8,7 @@ import pytest
 from bettersafe.errors import ParameterError
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
-from bettersafe.studies.garnet import METHODS, QUALITIES, SIZES, experiment, garnet_study, garnet_tables
+from bettersafe.studies.garnet import FAMILIES, METHODS, SIZES, experiment, garnet_study, garnet_tables
 from bettersafe.studies.sweep import read_rows, run_sweep
 
 
@@ -21,14 +21,14 @@ def folder(tmp_path_factory):
 
 def test_experiments_and_tables(folder):
     rows = read_rows(folder)
-    assert rows.num_rows == len(QUALITIES) * len(SIZES) * len(METHODS)
-    assert set(rows["quality"].to_pylist()) == set(QUALITIES)
+    assert rows.num_rows == len(FAMILIES) * len(SIZES) * len(METHODS)
+    assert set(rows["family"].to_pylist()) == set(FAMILIES)
     names = {path.name for path in write_figures(folder)}
     assert names == {"garnet.png", "garnet.svg", "table.md", "summary.csv"}
     page = (folder / "figures" / "table.md").read_text(encoding="utf-8")
     assert "B-OPT" in page
-    assert "1 world for each baseline, δ = 0.1" in page
-    assert page.count("| B-OPT |") == 4  # failures and improvements, for two baselines
+    assert "1 world of each family, δ = 0.1" in page
+    assert page.count("| B-OPT |") == 8  # failures and improvements, for four families
 
 
 def test_a_world_is_the_same_whichever_others_are_asked_for():
@@ -41,7 +41,7 @@ def test_a_world_is_the_same_whichever_others_are_asked_for():
 
 def test_failures_and_improvements_are_counted_against_the_baseline():
     rows = [
-        {"cmdp": n, "quality": 0.0, "delta": 0.1, "episodes": 20, "method": "b-opt", "parameter": "",
+        {"cmdp": n, "family": "weak", "delta": 0.1, "episodes": 20, "method": "b-opt", "parameter": "",
          "improvement": 10.0 * n, "failure": n == 3}
         for n in range(4)
     ]  # fmt: skip

@@ -30,7 +30,7 @@ def files(tmp_path_factory):
     rng = np.random.default_rng(4)
     world = garnet(rng, n_states=5, n_actions=3, end=0.4, discount=0.8)
     baseline = rng.dirichlet(np.full(3, 4.0), size=5)
-    for name, n in (("log", 1500), ("later", 3000)):
+    for name, n in (("log", 1500), ("later", 3000), ("few", 6)):
         data = sample_episodes(world, baseline, n, rng)
         rewards = np.column_stack([data.rewards[:, 0], -data.rewards[:, 1]])
         write_dataset(dataclasses.replace(data, rewards=rewards, objectives=OBJECTIVES), folder / f"{name}.parquet")
@@ -216,3 +216,26 @@ def test_derived_objectives_and_thresholds(files):
     auto = run_task(dataclasses.replace(task, method="auto", epsilon=None, draws=40))
     assert auto.certificate.evidence == "posterior"
     assert auto.info["method"] == "b-opt"
+
+
+def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path):
+    log = str(files / "log.parquet")
+    rare = Rare(name="rare", below=5, reward=-1.0)
+    task = Task(data=log, objectives=OBJECTIVES, derived=(rare,), zeta={"harm": 0.01}, draws=60, seed=3)
+    save_run(run_task(task), tmp_path / "RUN")
+    assert verify_run(tmp_path / "RUN", data=log).accepted
+    assert "epsilon" not in load_run(tmp_path / "RUN").info["settings"]
+    with pytest.raises(RunError, match="its digest differs"):
+        verify_run(tmp_path / "RUN", data=str(files / "later.parquet"))
+    file = tmp_path / "RUN" / "certificate.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    del document["sha256"]
+    document["beliefs"][0]["p_safe"] = 0.999
+    file.write_text(json.dumps({**document, "sha256": _document_digest(document)}), encoding="utf-8")
+    with pytest.raises(RunError, match="gives another result: beliefs"):
+        verify_run(tmp_path / "RUN", data=log)
+    few = str(files / "few.parquet")
+    save_run(run_task(dataclasses.replace(task, data=few, zeta={})), tmp_path / "FEW")
+    assert not load_run(tmp_path / "FEW").changed
+    with pytest.raises(RunError, match="was not trusted"):
+        verify_run(tmp_path / "FEW", data=few)

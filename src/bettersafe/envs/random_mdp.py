@@ -22,7 +22,7 @@ def garnet(
     branching: int = 4,
     n_objectives: int = 2,
     discount: float = 0.95,
-    end: float = 0.05,
+    end: float | Floats = 0.05,
 ) -> World:
     """A random world.
 
@@ -33,12 +33,13 @@ def garnet(
         branching: Successors of every pair, with Dirichlet(1) probabilities.
         n_objectives: d; rewards of a pair are uniform in [0, 1], the same for all its outcomes.
         discount: γ of every objective.
-        end: Probability that any step ends the episode.
+        end: Probability that a step ends the episode: of all pairs, or of each, shape [|X| |A|].
     """
     n_pairs = n_states * n_actions
     columns = np.sort(rng.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
-    probability = rng.dirichlet(np.ones(branching), size=n_pairs) * (1.0 - end)
-    data = np.hstack([probability, np.full((n_pairs, 1), end)])
+    ends = np.broadcast_to(end, n_pairs)[:, None]
+    probability = rng.dirichlet(np.ones(branching), size=n_pairs) * (1.0 - ends)
+    data = np.hstack([probability, ends])
     indices = np.hstack([columns, np.full((n_pairs, 1), n_states)])
     outcome = sparse.csr_array(
         (data.ravel(), indices.ravel(), np.arange(0, data.size + 1, branching + 1)), shape=(n_pairs, n_states + 1)
