@@ -44,6 +44,7 @@ bench: $(BIN)/.ready ## Measure speed side by side with what one would use inste
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cvxpy
 	$(BIN)/python benchmarks/s_opt.py
 	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/posterior.py
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

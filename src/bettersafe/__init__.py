@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bettersafe.bopt import BOpt, b_opt
     from bettersafe.bounds import choose_cap, lower_bound
     from bettersafe.certificate import (
         Certificate,
@@ -54,12 +55,14 @@ if TYPE_CHECKING:
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
     from bettersafe.pipeline import run_task
     from bettersafe.policies import read_policy, write_policy
+    from bettersafe.posterior import Outcomes, Posterior, gather_outcomes
     from bettersafe.report import report_html, write_report
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
     from bettersafe.safety import SafetyRule, SafetyTest, safety_test
     from bettersafe.task import Task, read_task
 
 _WHERE = {
+    "bopt": ("BOpt", "b_opt"),
     "bounds": ("choose_cap", "lower_bound"),
     "certificate": (
         "Certificate",
@@ -103,6 +106,7 @@ _WHERE = {
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
     "pipeline": ("run_task",),
     "policies": ("read_policy", "write_policy"),
+    "posterior": ("Outcomes", "Posterior", "gather_outcomes"),
     "report": ("report_html", "write_report"),
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
     "safety": ("SafetyRule", "SafetyTest", "safety_test"),
@@ -117,6 +121,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
     "Improvement", "s_opt", "g_opt", "g_opt_path", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return", "CMDPOptimum", "cmdp_optimum",
+    "Outcomes", "gather_outcomes", "Posterior", "BOpt", "b_opt",
     "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "SafetyRule", "SafetyTest", "safety_test", "HOpt", "h_opt",
     "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_theory", "prove",
     "evaluate_saved", "certify_run", "verify_run",

@@ -480,7 +480,13 @@ def certify_posterior(
         ),
         delta=result.delta,
         beliefs=(belief(result, candidate), *(belief(other, other.candidates[0]) for other in others)),
-        settings={"bound": "posterior", "draws": result.draws, "candidate": candidate.name},
+        settings={
+            "bound": "posterior",
+            "draws": result.draws,
+            "candidate": candidate.name,
+            "prior": result.priors[0],
+            "pessimism": result.pessimism,
+        },
         diagnostics={
             "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(result.objectives)},
             "concentration": result.concentration,
@@ -494,9 +500,10 @@ def _fit(result: BOpt) -> str:
     """How strong the neutral prior is, in words."""
     if result.priors[0] != "hierarchical":
         return "The neutral one counts for one visit of every action."
+    ends = "" if result.end_concentration is None else f", and {result.end_concentration:.3g} in whether it ends"
     return (
         "Learned from the log: what a state's other actions did counts for about"
-        f" {result.concentration:.3g} visits in where a step leads, and {result.end_concentration:.3g} in whether it ends."
+        f" {result.concentration:.3g} visits in where a step leads{ends}."
     )
 
 

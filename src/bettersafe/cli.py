@@ -97,6 +97,17 @@ def _test(metavar: str, text: str) -> Any:
     return typer.Option(metavar=metavar, help=text, rich_help_panel=TEST_PANEL)
 
 
+PriorOption = Annotated[
+    str | None,
+    _test(
+        "NAME",
+        "For b-opt and --posterior: hierarchical (a state's actions resemble each other as much as the log says) or support (they do not). (default: hierarchical)",
+    ),
+]
+PessimismOption = Annotated[
+    float | None,
+    _test("N", "For b-opt and --posterior: bad visits that pessimistic priors add to every decision. (default: 1)"),
+]
 EpisodeOption = Annotated[str | None, _column("Column that tells episodes apart. (default: episode)")]
 StepOption = Annotated[str | None, _column("Column with the step number, or 'row-order'. (default: step)")]
 StateOption = Annotated[str | None, _column("Column with the state. (default: state)")]
@@ -316,6 +327,12 @@ def improve(
         _test("NAME", "For h-opt: paired, or published (a fixed number, as if it were known). (default: paired)"),
     ] = None,
     draws: Annotated[int | None, _test("M", "For b-opt: processes drawn under every prior. (default: 200)")] = None,
+    prior: PriorOption = None,
+    pessimism: PessimismOption = None,
+    candidate: Annotated[
+        list[str] | None,
+        _goal("FILE", "For b-opt: a policy file of your own to have among the candidates; may be repeated."),
+    ] = None,
     seed: Annotated[int | None, _test("S", "Draws what is held out, and b-opt's processes. (default: 0)")] = None,
     error_kind: ErrorKindOption = None,
     support: SupportOption = None,
@@ -540,6 +557,8 @@ def certify(
         ),
     ] = False,
     draws: Annotated[int, _test("M", "For --posterior: processes drawn under every prior.")] = 200,
+    prior: PriorOption = None,
+    pessimism: PessimismOption = None,
     seed: Annotated[
         int,
         typer.Option(metavar="S", min=0, help="Draws the folds or the processes.", rich_help_panel=TEST_PANEL),
@@ -578,6 +597,8 @@ def certify(
                 zeta=_by_name(zeta, "--zeta"),
                 draws=draws,
                 seed=seed,
+                prior=prior,  # type: ignore[arg-type]
+                pessimism=pessimism,
                 columns=_columns_over_run(saved, options),
             )
             save_certificate(run, believed, ())
@@ -1123,11 +1144,13 @@ def _task(options: dict[str, Any]) -> Task:
             settings[key] = {**(getattr(base, key) if base else {}), **_by_name(options[key], f"--{key}")}
     plain = (
         "baseline", "method", "epsilon", "delta", "error_kind", "support", "unseen", "engine", "hold_out", "estimator",
-        "bound", "selection", "levels", "comparison", "draws", "seed",
+        "bound", "selection", "levels", "comparison", "draws", "prior", "pessimism", "seed",
     )  # fmt: skip
     for key in plain:
         if options.get(key) is not None:
             settings[key] = options[key]
+    if options.get("candidate"):
+        settings["candidates"] = tuple(options["candidate"])
     return dataclasses.replace(base, **settings) if base else Task(**settings)
 
 

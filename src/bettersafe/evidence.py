@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from bettersafe.counts import Counts
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
+    from bettersafe.posterior import Neutral
     from bettersafe.safety import Levels
     from bettersafe.task import Task
 
@@ -381,6 +382,8 @@ def certify_run_posterior(
     zeta: dict[str, float] | None = None,
     draws: int = 200,
     seed: int = 0,
+    prior: Neutral | None = None,
+    pessimism: float | None = None,
     columns: Columns | None = None,
 ) -> Certificate:
     """Ask the posterior of a log, which may be the one that the policy was made from, whether the policy is safe.
@@ -392,6 +395,8 @@ def certify_run_posterior(
         zeta: Accepted loss by objective.
         draws: Processes drawn under every prior.
         seed: Of the draws.
+        prior: Neutral prior; the run's if left out.
+        pessimism: Bad visits that the pessimistic priors add to every pair; as in the run if left out.
         columns: Which column is which, if not as in the run's log.
     """
     if not run.changed:
@@ -412,6 +417,8 @@ def certify_run_posterior(
         "zeta": by_objective(losses, run.objectives, "zeta", otherwise=0.0),
         "draws": draws,
         "seed": seed,
+        "neutral": old.get("prior", "hierarchical") if prior is None else prior,
+        "pessimism": old.get("pessimism", 1.0) if pessimism is None else pessimism,
     }
     found = judge([evidence.policy], outcomes, evidence.baseline, model=model, names=["the run's policy"], **asked)
     certificate = posterior_certificate(
@@ -495,6 +502,8 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
             delta=certificate.delta,
             zeta=settings["zeta"],
             draws=settings["draws"],
+            prior=settings["prior"],
+            pessimism=settings["pessimism"],
             seed=certificate.seed or 0,
             columns=None if settings["columns"] is None else Columns(**settings["columns"]),
         )

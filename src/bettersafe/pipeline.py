@@ -257,9 +257,12 @@ def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
     model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
     zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-    asked: dict[str, Any] = {"delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed}
+    asked: dict[str, Any] = {
+        "delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed, "neutral": task.prior, "pessimism": task.pessimism,
+    }  # fmt: skip
+    handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
-    found = b_opt(outcomes, model, baseline, preference=preference, progress=progress, **asked)
+    found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
     certificate = None
     if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
         certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)

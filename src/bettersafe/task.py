@@ -25,6 +25,7 @@ rare = { below = 10, reward = -10 }
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ from bettersafe.errors import ParameterError, check_choice, check_epsilon, check
 from bettersafe.evaluate import ESTIMATORS, Estimator
 from bettersafe.hcpi import SELECTIONS, Selection
 from bettersafe.model import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
+from bettersafe.posterior import NEUTRAL, Neutral
 from bettersafe.safety import COMPARISONS, LEVELS, Comparison, Levels
 
 BUDGET = 0.1
@@ -88,6 +90,9 @@ class Task:
         bound: Lower bound of the test.
         selection: Rule of H-OPT.
         draws: Processes that B-OPT draws under every prior.
+        prior: Neutral prior of B-OPT: "hierarchical" or "support".
+        pessimism: Bad visits that B-OPT's pessimistic priors add to every pair; 0 leaves those priors out.
+        candidates: Policy files that B-OPT has among its candidates.
         levels: How the test gives δ to the objectives.
         comparison: What H-OPT's test compares with.
         seed: Draws what is held out.
@@ -116,6 +121,9 @@ class Task:
     levels: Levels = "split"
     comparison: Comparison = "paired"
     draws: int = 200
+    prior: Neutral = "hierarchical"
+    pessimism: float = 1.0
+    candidates: tuple[str, ...] = ()
     seed: int = 0
     action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -126,6 +134,14 @@ class Task:
         check_choice("selection", self.selection, SELECTIONS)
         check_choice("levels", self.levels, LEVELS)
         check_choice("comparison", self.comparison, COMPARISONS)
+        check_choice("prior", self.prior, NEUTRAL)
+        if not 0.0 <= self.pessimism < math.inf:
+            raise ParameterError(f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.")
+        if self.candidates and self.resolved_method != "b-opt":
+            raise ParameterError(
+                f"candidates are a setting of b-opt alone, and the method is {self.resolved_method}; test a policy of your own"
+                " with: bettersafe evaluate."
+            )
         if self.seed < 0:
             raise ParameterError(f"seed must be 0 or more; got {self.seed}.")
         if self.hold_out is not None and not 0.0 <= self.hold_out < 1.0:
@@ -178,6 +194,7 @@ TASK_KEYS = {
     "data": "text", "baseline": "text", "method": "text", "epsilon": "number", "delta": "number", "error_kind": "text",
     "support": "whole number", "unseen": "text", "engine": "text", "hold_out": "number", "estimator": "text",
     "bound": "text", "selection": "text", "levels": "text", "comparison": "text", "draws": "whole number", "seed": "whole number",
+    "prior": "text", "pessimism": "number", "candidates": "list of texts",
 }  # fmt: skip
 COLUMN_KEYS = {field.name: "text" for field in dataclasses.fields(Columns)}
 OBJECTIVE_KEYS = {
@@ -190,7 +207,14 @@ OBJECTIVE_KEYS = {
 }
 PROMISE_KEYS = {"zeta": "number", "threshold": "number"}
 """What may be said of every objective, and belongs to the task."""
-ARTICLE = {"text": "", "number": "a ", "whole number": "a ", "true or false": "", "pair of numbers": "a "}
+ARTICLE = {
+    "text": "",
+    "number": "a ",
+    "whole number": "a ",
+    "true or false": "",
+    "pair of numbers": "a ",
+    "list of texts": "a ",
+}
 RARE_KEYS = {"below": "whole number", "reward": "number", "weight": "number", "discount": "number"}
 
 
@@ -221,6 +245,7 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         raise ParameterError(f'{name} must say where the data is: data = "log.parquet".')
     if settings.get("baseline", "") not in ("", "logged", "estimate"):
         settings["baseline"] = str(file.parent / settings["baseline"])
+    settings["candidates"] = tuple(str(file.parent / name) for name in settings.get("candidates", ()))
     promises: dict[str, Any] = {key: {} for key in PROMISE_KEYS}
 
     def fields(kind: str, key: str, table: Any, known: dict[str, str]) -> dict[str, Any]:
@@ -273,6 +298,7 @@ def _checked(
             "number": _is_number(value),
             "whole number": isinstance(value, int) and not isinstance(value, bool),
             "true or false": isinstance(value, bool),
+            "list of texts": isinstance(value, list) and all(isinstance(v, str) for v in value),
             "pair of numbers": isinstance(value, list) and len(value) == 2 and all(_is_number(v) for v in value),
         }[kind]
         if not right:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from bettersafe import _native, bopt
-from bettersafe.bopt import b_opt, judge, make_candidates, posterior_passes, sensitivity
+from bettersafe.bopt import b_opt, judge, make_candidates, normal_p_safe, posterior_passes, sensitivity
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
@@ -463,3 +463,21 @@ def test_what_stands_in_the_way_was_looked_at_closely():
             assert not np.isnan(result.deciding.p_pessimistic).any()
             assert result.deciding.draws == result.draws
             assert "nan" not in result.reason
+
+
+def test_normal_probabilities():
+    """Against SciPy's integral, and where the answer is known: independent, all the same, one objective, no spread."""
+    rng = np.random.default_rng(0)
+    for d in (2, 3, 5):
+        for _ in range(10):
+            factor = rng.normal(size=(d, d))
+            covariance, gain, zeta = factor @ factor.T + 0.01 * np.eye(d), rng.normal(1.0, 2.0, size=d), rng.random(d)
+            expected = stats.multivariate_normal(-gain, covariance).cdf(zeta)
+            assert normal_p_safe(gain, covariance, zeta) == pytest.approx(expected, abs=0.02)
+    z = stats.norm.ppf(0.999)
+    many = np.full(65, z)
+    assert normal_p_safe(many, np.eye(65), np.zeros(65)) == pytest.approx(0.999**65, abs=0.02)
+    assert normal_p_safe(many, np.ones((65, 65)), np.zeros(65)) == pytest.approx(0.999, abs=0.002)
+    assert normal_p_safe(many[:1], np.eye(1), np.zeros(1)) == pytest.approx(0.999)
+    assert normal_p_safe(np.array([1.0, 0.0]), np.zeros((2, 2)), np.full(2, 1e-9)) == 1.0
+    assert normal_p_safe(np.array([1.0, -1.0]), np.zeros((2, 2)), np.zeros(2)) == 0.0

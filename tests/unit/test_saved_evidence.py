@@ -14,6 +14,7 @@ from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import BettersafeError, ParameterError, PolicyError, RunError
 from bettersafe.evidence import certify_run, certify_run_posterior, evaluate_saved, evidence_for_run, verify_run
 from bettersafe.pipeline import run_task
+from bettersafe.policies import write_policy
 from bettersafe.runs import _document_digest, load_run, save_certificate, save_run
 from bettersafe.task import Rare, Task
 
@@ -239,3 +240,31 @@ def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path)
     assert not load_run(tmp_path / "FEW").changed
     with pytest.raises(RunError, match="was not trusted"):
         verify_run(tmp_path / "FEW", data=few)
+
+
+def test_priors_and_policies_of_your_own(files, tmp_path):
+    """A policy that is handed in is a candidate, the priors asked for are named, and both are as before when verified."""
+    log = str(files / "log.parquet")
+    made = run_task(Task(data=log, objectives=OBJECTIVES, method="adv-linearized"))
+    write_policy(tmp_path / "ours.csv", made.policy, made.state_labels, made.action_labels)
+    task = Task(data=log, objectives=OBJECTIVES, prior="support", pessimism=2.0, draws=60)
+    run = run_task(dataclasses.replace(task, candidates=(str(tmp_path / "ours.csv"),)))
+    # as Adv-Linearized made it, so it is the same candidate, under the name that it was made with first
+    assert [row["name"] for row in run.info["candidates"]] == [row["name"] for row in run_task(task).info["candidates"]]
+    mixed = 0.9 * made.policy + 0.1 * made.baseline
+    write_policy(tmp_path / "mixed.csv", mixed, made.state_labels, made.action_labels)
+    run = run_task(dataclasses.replace(task, candidates=(str(tmp_path / "mixed.csv"),)))
+    assert run.info["candidates"][-1]["name"] == str(tmp_path / "mixed.csv")
+    assert run.certificate.beliefs[0].priors.startswith("support; support, pessimistic for gain")
+    assert len(run.certificate.beliefs) == 3  # no concentration to halve or double
+    assert "counts for one visit" in " ".join(run.certificate.assumptions)
+    save_run(run, tmp_path / "RUN")
+    assert verify_run(tmp_path / "RUN", data=log).settings["pessimism"] == 2.0
+    again = certify_run_posterior(load_run(tmp_path / "RUN"), log, prior="hierarchical", pessimism=0.0, draws=60)
+    assert again.beliefs[0].priors == "hierarchical"
+    with pytest.raises(ParameterError, match="candidates are a setting of b-opt alone"):
+        dataclasses.replace(task, candidates=("x.csv",), method="s-opt")
+    with pytest.raises(ParameterError, match="prior"):
+        dataclasses.replace(task, prior="flat")
+    with pytest.raises(ParameterError, match="pessimism"):
+        dataclasses.replace(task, pessimism=-1.0)
