@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,6 +190,10 @@ UnseenOption = Annotated[
     ),
 ]
 EngineOption = Annotated[str | None, _detail("ENGINE", "auto, native or highs. (default: auto)")]
+AllOption = Annotated[
+    bool,
+    typer.Option("--all", help="Show every objective; of more than 12, only those that decide are shown otherwise."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
@@ -332,6 +337,7 @@ def improve(
     task: TaskOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that is there.")] = False,
     no_report: NoReportOption = False,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Improve on the baseline along your preference, losing on no objective.
@@ -358,7 +364,7 @@ def improve(
     if as_json:
         printing.print_json(printing.run_json(run, output))
     else:
-        printing.print_run(run, changes=5)
+        printing.print_run(run, changes=5, every=every)
         typer.echo(f"Saved to {output}. See more of it with: bettersafe show {output}")
         _tell(page)
     tested = run.certificate is not None and run.certificate.evidence != "theory"
@@ -474,6 +480,7 @@ def evaluate(
     truncated: TruncatedOption = None,
     baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """What a policy would earn, judged from a log that another one made: all estimators, intervals, and what doubts them.
@@ -490,6 +497,8 @@ def evaluate(
 
     options = locals()
     same = False
+    if not policy.exists():
+        raise ParameterError(f"there is no {policy}. Name a run directory, or a policy file.")
     with printing.working("Reading and evaluating"):
         if policy.is_dir():
             if data is None:
@@ -513,7 +522,7 @@ def evaluate(
     if as_json:
         printing.print_json({"rows": printing.json_rows(rows), "notes": notes})
     else:
-        printing.print_evaluation(rows, evidence.dataset.objectives, notes)
+        printing.print_evaluation(rows, evidence.dataset.objectives, notes, every=every)
         if output is not None:
             typer.echo(f"Written to {output}.")
 
@@ -554,6 +563,7 @@ def certify(
     baseline_prob: BaselineProbOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the result of an earlier test.")] = False,
     no_report: NoReportOption = False,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Test a run's policy on held-out episodes, and write its certificate: is it no worse on any objective?
@@ -581,7 +591,7 @@ def certify(
                 columns=_columns_over_run(saved, options),
             )
             save_certificate(run, believed, ())
-        _show_certificate(believed, saved, as_json=as_json, page=_report(run, no_report))
+        _show_certificate(believed, saved, as_json=as_json, every=every, page=_report(run, no_report))
         return
     if saved.certificate is not None and saved.certificate.evidence == "held-out" and not force:
         raise ParameterError(
@@ -603,7 +613,7 @@ def certify(
             columns=_columns_over_run(saved, options),
         )
         save_certificate(run, certificate, rows)
-    _show_certificate(certificate, saved, as_json=as_json, page=_report(run, no_report))
+    _show_certificate(certificate, saved, as_json=as_json, every=every, page=_report(run, no_report))
 
 
 @app.command()
@@ -613,6 +623,7 @@ def verify(
         str | None,
         typer.Option("--data", metavar="HELD_OUT", help="The log that it was tested on: then the test is made again."),
     ] = None,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check that a run is as it was saved, and that its certificate is about the policy beside it.
@@ -630,10 +641,12 @@ def verify(
     if not as_json:
         again = "" if data is None else " The test was made again, with the same result."
         typer.echo(f"{run} is as it was saved, and the certificate is about its policy.{again}")
-    _show_certificate(certificate, load_run(run), as_json=as_json)
+    _show_certificate(certificate, load_run(run), as_json=as_json, every=every)
 
 
-def _show_certificate(certificate: Certificate, run: Run, *, as_json: bool, page: Path | None = None) -> None:
+def _show_certificate(
+    certificate: Certificate, run: Run, *, as_json: bool, every: bool, page: Path | None = None
+) -> None:
     """Print a certificate, name the page about it, and leave with its meaning."""
     from bettersafe import printing
     from bettersafe.certificate import certificate_json
@@ -641,7 +654,8 @@ def _show_certificate(certificate: Certificate, run: Run, *, as_json: bool, page
     if as_json:
         printing.print_json(certificate_json(certificate))
     else:
-        printing.print_certificate(certificate, run.objectives)
+        shown = None if every else printing.deciding(replace(run, certificate=certificate))
+        printing.print_certificate(certificate, run.objectives, shown=shown)
         _tell(page)
     if not certificate.accepted:
         raise typer.Exit(KEEP_BASELINE)
@@ -691,6 +705,7 @@ def report(
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     changes: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the largest changes to show.")] = 15,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print a saved run: the objectives before and after, and where the policy differs most.
@@ -704,7 +719,7 @@ def show(
     if as_json:
         printing.print_json(printing.run_json(saved, run, changes))
     else:
-        printing.print_run(saved, changes)
+        printing.print_run(saved, changes, every=every)
 
 
 @app.command()
