@@ -278,8 +278,8 @@ class Certificate:
             width = finding.estimate - finding.lower_bound
             margin = (finding.lower_bound + finding.zeta) / width if width > 0.0 else math.inf
             # NaN is no order: nothing known is the most doubtful
-            sure = [chance if chance == chance else -1.0 for chance in self._chances(k)]
-            return (float(finding.passed), min(sure, default=0.0), margin if margin == margin else -math.inf, k)
+            sure = [-1.0 if math.isnan(chance) else chance for chance in self._chances(k)]
+            return (float(finding.passed), min(sure, default=0.0), -math.inf if math.isnan(margin) else margin, k)
 
         return tuple(sorted(range(len(self.findings)), key=doubt))
 

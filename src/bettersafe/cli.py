@@ -650,11 +650,12 @@ def _show_certificate(
     """Print a certificate, name the page about it, and leave with its meaning."""
     from bettersafe import printing
     from bettersafe.certificate import certificate_json
+    from bettersafe.runs import deciding
 
     if as_json:
         printing.print_json(certificate_json(certificate))
     else:
-        shown = None if every else printing.deciding(replace(run, certificate=certificate))
+        shown = None if every else deciding(replace(run, certificate=certificate), printing.MOST_ROWS)
         printing.print_certificate(certificate, run.objectives, shown=shown)
         _tell(page)
     if not certificate.accepted:

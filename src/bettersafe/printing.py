@@ -12,7 +12,6 @@ import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -22,7 +21,7 @@ from rich.table import Table
 
 from bettersafe.certificate import certificate_json
 from bettersafe.data import user_sign
-from bettersafe.runs import largest_changes
+from bettersafe.runs import deciding, largest_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,28 +154,6 @@ def _objective_name(objective: Objective) -> str:
 MOST_ROWS = 12
 """Objectives that a table has one by one; of more, those that decide, and --all shows the rest."""
 
-MOST_PURSUED = 4
-"""So few objectives with a weight are shown even if nothing about them is in doubt."""
-
-
-def deciding(run: Run) -> list[int]:
-    """Objectives to show of many, in their own order: the few that are pursued, and those that most decide the answer.
-
-    By the certificate, the least sure first; without one, by the gain in the estimated model relative to the baseline.
-    """
-    d = len(run.objectives)
-    if d <= MOST_ROWS:
-        return list(range(d))
-    if run.certificate is not None:
-        places = {objective.name: k for k, objective in enumerate(run.objectives)}
-        order = [places[run.certificate.findings[k].objective] for k in run.certificate.doubt_order]
-    else:
-        gain = (run.policy_return - run.baseline_return) / np.maximum(np.abs(run.baseline_return), 1e-12)
-        order = np.argsort(gain, kind="stable").tolist()
-    pursued = [k for k in range(d) if run.info["preference"][k] != 0.0]
-    first = pursued if len(pursued) <= MOST_PURSUED else []
-    return sorted(list(dict.fromkeys([*first, *order]))[:MOST_ROWS])
-
 
 def _and_more(console: Console, shown: Sequence[int], d: int) -> None:
     if len(shown) < d:
@@ -190,7 +167,7 @@ def _and_more(console: Console, shown: Sequence[int], d: int) -> None:
 def print_run(run: Run, changes: int, *, every: bool = False) -> None:
     """A run: what it found, the objectives before and after, and the largest changes; ``every`` objective, or those that decide."""
     console = _console()
-    rows = list(range(len(run.objectives))) if every else deciding(run)
+    rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
     info = run.info
     console.print()
     console.print(f"[bold]{escape(info['status'])}[/]", highlight=False)
@@ -449,7 +426,11 @@ def print_evaluation(
             table.add_row(heads[k], *(_estimate(by_name[name][k]) for name in ("logged", *shown)))
     console.print(table)
     if len(objectives) > MOST_COLUMNS:
-        left = "" if len(places) == len(objectives) else f"Shown are the {len(places)} of {len(objectives)} objectives that"
+        left = (
+            ""
+            if len(places) == len(objectives)
+            else f"Shown are the {len(places)} of {len(objectives)} objectives that"
+        )
         left += " look worst against what was logged; --all shows every one. " if left else ""
         console.print(f"{left}All estimators: --json, or -o FILE.", style="dim", highlight=False)
     doubts = _table("What doubts it")

@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bettersafe.data import user_sign
 from bettersafe.errors import RunError
 from bettersafe.report.charts import Mark, Point, change
 from bettersafe.report.words import chance, clean, number, precision, risk, shorten
+from bettersafe.runs import deciding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,12 @@ if TYPE_CHECKING:
     from bettersafe.data import Objective
     from bettersafe.runs import Run
 
+
+MOST_CARDS = 8
+"""Objectives with a card and a chart of their own; of more, those that decide, and all of them in a table."""
+
+MOST_COLUMNS = 4
+"""Objectives that stand side by side in a table; more stand below each other."""
 
 MOST_DRAWN = 8
 """Objectives of which every pair is drawn; 8 make 28 pictures."""
@@ -235,10 +240,22 @@ def beliefs(run: Run) -> list[dict[str, Any]]:
                 + (f" (pessimistic {chance(belief.p_pessimistic[k], belief.draws)})" if belief.p_pessimistic else "")
                 for k, p in enumerate(belief.p_objective)
             ],
+            "least": [_least(run, chances, belief.draws) for chances in (belief.p_objective, belief.p_pessimistic)],
             "passes": belief.passes(run.certificate.delta),
         }
         for place, belief in enumerate(run.certificate.beliefs)
     ]
+
+
+def _least(run: Run, chances: Sequence[float], draws: int) -> str:
+    """The objective that is least sure, and how sure; nothing where these priors were not asked."""
+    if not chances or run.certificate is None:
+        return "–"
+    k = min(range(len(chances)), key=lambda place: chances[place])
+    if chances[k] >= 1.0:
+        return f"{chance(chances[k], draws)} of each"
+    titles = {objective.name: objective.title for objective in run.objectives}
+    return f"{chance(chances[k], draws)} {shorten(titles[run.certificate.findings[k].objective], 60)}"
 
 
 def named(priors: str, run: Run) -> str:
@@ -365,9 +382,8 @@ def bars_words(run: Run) -> str:
 
 
 def drawn_pairs(run: Run) -> list[tuple[int, int]]:
-    """Pairs of objectives to draw: all of the MOST_DRAWN with the largest weights."""
-    weights = np.array([abs(float(w)) for w in run.info["preference"]])
-    chosen = sorted(np.argsort(-weights, kind="stable")[:MOST_DRAWN].tolist())
+    """Pairs of objectives to draw: all of the MOST_DRAWN that most decide."""
+    chosen = deciding(run, MOST_DRAWN)
     return [(i, j) for place, i in enumerate(chosen) for j in chosen[place + 1 :]]
 
 
