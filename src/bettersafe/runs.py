@@ -308,8 +308,12 @@ def load_run(path: str | Path) -> Run:
     folder = Path(path)
     file = folder / "run.json"
     if not file.is_file():
-        what = "is not a run directory: it has no run.json" if folder.exists() else "is not there"
-        raise RunError(f"{folder} {what}. Name the directory that `bettersafe improve -o` wrote.")
+        what = (
+            "is not a run directory: it has no run.json"
+            if folder.exists()
+            else "is no run directory: it does not exist"
+        )
+        raise RunError(f"{folder} {what}. Name what `bettersafe improve -o` wrote.")
     document = _read_json(file)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:

@@ -185,9 +185,12 @@ def assert_belief(session, settings):
         risk = stats.norm.cdf(-zeta[k], dark_mean[0, k], dark_covariance[0, k, k] ** 0.5)
         assert row["p_no_worse_pessimistic"] == pytest.approx(1.0 - risk, abs=1e-9)
         dark_lost += risk
-    assert belief["p_safe"] == pytest.approx(max(0.0, 1.0 - lost), abs=1e-9)
+    normal = stats.multivariate_normal(mean[0], covariance[0], allow_singular=True)
+    p_safe = float(normal.cdf(np.full(len(zeta), np.inf), lower_limit=-np.array(zeta)))
+    assert belief["p_safe"] == pytest.approx(p_safe, abs=2e-3)
+    assert 1.0 - lost - 1e-5 <= belief["p_safe"]
     assert belief["p_pessimistic"] == pytest.approx(max(0.0, 1.0 - dark_lost), abs=1e-9)
-    safe = lost <= settings.delta and dark_lost <= settings.delta
+    safe = p_safe >= 1.0 - settings.delta and dark_lost <= settings.delta
     assert belief["level"] == ("likely" if safe else "doubtful")
     assert belief["verdict"].startswith("Probably safe" if safe else "In doubt")
     assert "not a test" in belief["evidence"]
@@ -195,10 +198,31 @@ def assert_belief(session, settings):
 
 @pytest.mark.parametrize(
     ("p", "text"),
-    [(1.0, "99.9"), (0.99995, "99.9"), (0.9987, "99.8"), (0.979, "97"), (0.9, "90"), (0.0099, "0.9"), (0.0, "0")],
+    [(1.0, "99.9"), (0.99995, "99.9"), (0.9987, "99.8"), (0.979, "97"), (0.9, "90"), (0.0099, "0.9")],
 )
 def test_probabilities_are_never_said_to_be_higher_than_they_are(p, text):
     assert explore.at_least(p) == f"at least {text} %"
+
+
+def test_a_bound_that_says_nothing_is_called_that():
+    assert explore.at_least(0.0).startswith("can't be told")
+    assert [explore.about(p) for p in (1.0, 0.979, 0.004)] == ["over 99.9 %", "about 97 %", "under 1 %"]
+
+
+def test_the_chance_of_several_gains_at_once():
+    """Against counting in plain draws; independent ones, ones that move together, and ones that are sure or hopeless."""
+    rng = np.random.default_rng(3)
+    for d in (1, 2, 7, 20):
+        root = rng.normal(size=(d, max(1, d - 2)))  # of less than full rank
+        mean = rng.normal(1.0, 1.0, d)
+        drawn = mean + rng.normal(size=(200_000, root.shape[1])) @ root.T
+        assert explore.joint_chance(mean, root @ root.T) == pytest.approx(
+            np.mean(np.all(drawn >= 0.0, axis=1)), abs=6e-3
+        )
+    assert explore.joint_chance(np.full(20, 2.0), np.eye(20)) == pytest.approx(stats.norm.cdf(2.0) ** 20, abs=1e-3)
+    assert explore.joint_chance(np.full(20, 2.0), np.ones((20, 20))) == pytest.approx(stats.norm.cdf(2.0), abs=1e-3)
+    assert explore.joint_chance(np.array([1.0, 1.0]), np.zeros((2, 2))) == pytest.approx(1.0)
+    assert explore.joint_chance(np.array([1.0, -1.0]), np.zeros((2, 2))) == pytest.approx(0.0)
 
 
 def test_the_baseline_is_called_the_baseline(session):

@@ -40,13 +40,13 @@ from bettersafe.pipeline import (
     task_outcomes,
     visit_table,
 )
-from bettersafe.posterior import Posterior, only_played
+from bettersafe.posterior import Posterior, linearised_gains, only_played
 from bettersafe.runs import MARK, largest_changes, make_run, save_run
 from bettersafe.saving import check_free
 from bettersafe.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from bettersafe.counts import Counts
@@ -74,6 +74,9 @@ LARGEST = 1e9
 REMEMBERED = 64
 REMEMBERED_BYTES = 64_000_000
 """Solutions kept: at most so many, and of at most so many bytes."""
+
+POINTS = 1024
+"""Of the sequence in `joint_chance`."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
@@ -321,11 +324,46 @@ def solve(session: Session, settings: Settings) -> Improvement:
     return task_improve(task, model, session.baseline, objectives)
 
 
-def spread(session: Session, policy: Floats) -> Spread:
+@dataclass(frozen=True, kw_only=True)
+class Linearised:
+    """The posterior of a policy's gains to first order: `bopt.Spread`, and the covariance [d, d] under the neutral prior."""
+
+    spread: Spread
+    covariance: Floats
+
+
+def spread(session: Session, policy: Floats) -> Linearised:
     """Means and spreads of the policy's gains under the neutral and the pessimistic priors."""
     inside = not np.any(policy[session.baseline <= 0.0])
+    middle, darker = session.usual if inside else session.priors
     with BLAS.limit(limits=1, user_api="blas"):  # such small products are slower on several cores than on one
-        return linearised_spread(policy[None], session.baseline, *(session.usual if inside else session.priors))
+        found = linearised_spread(policy[None], session.baseline, middle, darker)
+        _, covariance = linearised_gains(middle, policy[None], session.baseline)
+    return Linearised(spread=found, covariance=covariance[0])
+
+
+def joint_chance(mean: Floats, covariance: Floats) -> float:
+    """P(g ≥ 0 in every coordinate) of g ~ N(mean [d], covariance [d, d]), to about 0.001.
+
+    One coordinate after the other, the least probable first, each drawn given that those before it were kept, and the
+    probabilities multiplied (Genz 1992), over the points of a scrambled Sobol' sequence: always the same ones.
+    """
+    from scipy.special import ndtr, ndtri
+    from scipy.stats import qmc
+
+    sd = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
+    order = np.argsort(mean / sd, kind="stable")
+    correlation = (covariance / np.outer(sd, sd))[np.ix_(order, order)]
+    # where objectives move together the matrix has no full rank; a little of each alone mends that
+    root = np.linalg.cholesky((correlation + 1e-9 * np.eye(order.size)) / (1.0 + 1e-9))
+    height = (mean / sd)[order]
+    uniform = qmc.Sobol(order.size, rng=np.random.default_rng(0)).random(POINTS)
+    chance, drawn = np.ones(POINTS), np.zeros((POINTS, order.size))
+    for k in range(order.size):
+        kept = ndtr((height[k] + drawn[:, :k] @ root[k, :k]) / root[k, k])
+        chance *= kept
+        drawn[:, k] = -ndtri(np.clip(uniform[:, k] * kept, 1e-300, 1.0 - 1e-16))
+    return float(np.clip(chance.mean(), 0.0, 1.0))
 
 
 def answer(session: Session, settings: Settings, found: Improvement, *, search: str = "") -> dict[str, Any]:
@@ -341,7 +379,7 @@ def answer(session: Session, settings: Settings, found: Improvement, *, search: 
     gain = found.policy_return - found.baseline_return
     return {
         "settings": settings_json(settings, session),
-        "status": found.status,
+        "status": found.status + _hint(session, found),
         "evidence": MODEL_EVIDENCE,
         "objectives": [
             {
@@ -362,6 +400,16 @@ def answer(session: Session, settings: Settings, found: Improvement, *, search: 
         "matching": n_found,
         "changes": changes,
     }
+
+
+def _hint(session: Session, found: Improvement) -> str:
+    """What to try where protection of many objectives in every state leaves nothing."""
+    if found.changed.size or session.task.method != "s-opt" or len(session.objectives) < 3 or not any(found.preference):
+        return ""
+    return (
+        f" S-OPT protects each of {len(session.objectives)} objectives in every state; bettersafe improve, which protects them"
+        " over the whole, may find more."
+    )
 
 
 def side(gain: float, before: float, after: float) -> str:
@@ -401,32 +449,38 @@ def _changes(session: Session, found: Improvement, search: str) -> tuple[list[di
             "state": change.state,
             "visits": change.visits,
             "moved": change.moved,
-            "less": [list(move) for move in change.less[:3]],
-            "more": [list(move) for move in change.more[:3]],
+            "less": [list(move) for move in _seen(change.less)],
+            "more": [list(move) for move in _seen(change.more)],
         }
         for change in largest_changes(part, SHOWN)
     ]
     return listed, int(rows.size)
 
 
-def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
+def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, float, float]]:
+    """The three largest moves that can be seen in print, or the largest if none can."""
+    return [move for move in moves[:3] if abs(move[2] - move[1]) >= 5e-4] or moves[:1]
+
+
+def believe(session: Session, settings: Settings, found: Improvement, linearised: Linearised | None) -> dict[str, Any]:
     """What the posterior says of a policy, linearised; ``linearised`` (of `spread`) is None where it is the baseline itself.
 
-    The rule is B-OPT's (`bopt`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, and
-    Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
+    The rule is B-OPT's (`bopt`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
+    gains taken for normal (`joint_chance`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": EVIDENCE}
     if linearised is None:
         return {**document, "level": "baseline", "verdict": found.status, "objectives": []}
     zeta = np.array(settings.zeta)
-    one = linearised_candidates(["explored"], [found.policy], linearised, zeta, settings.delta)[0]
+    one = linearised_candidates(["explored"], [found.policy], linearised.spread, zeta, settings.delta)[0]
+    p_safe = joint_chance(one.gain + zeta, linearised.covariance)
     p_dark = float(max(0.0, 1.0 - np.sum(1.0 - one.p_pessimistic)))
-    level = "likely" if min(one.p_safe, p_dark) >= 1.0 - settings.delta else "doubtful"
+    level = "likely" if min(p_safe, p_dark) >= 1.0 - settings.delta else "doubtful"
     return {
         **document,
         "level": level,
-        "verdict": _verdict(session, settings, one.p_safe, p_dark, np.fmin(one.p_objective, one.p_pessimistic), level),
-        "p_safe": one.p_safe,
+        "verdict": _verdict(session, settings, p_safe, p_dark, np.fmin(one.p_objective, one.p_pessimistic), level),
+        "p_safe": p_safe,
         "p_pessimistic": p_dark,
         "objectives": [
             {
@@ -445,7 +499,7 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
 
 def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float, each: Floats, level: str) -> str:
     but = " beyond the loss you accept" if any(settings.zeta) else ""
-    chance = f"{at_least(p_safe)} (expecting the worst: {at_least(p_dark)})"
+    chance = f"{about(p_safe)} (expecting the worst: {at_least(p_dark)})"
     if level == "likely":
         return f"Probably safe: no objective is worse{but} with probability {chance}."
     doubt = session.objectives[int(np.argmin(each))].title
@@ -455,8 +509,17 @@ def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float,
     )
 
 
+def about(p: float) -> str:
+    """A probability that was estimated, for people: rounded down, and never certainty."""
+    if p > 0.999:
+        return "over 99.9 %"
+    return f"about {math.floor(100.0 * p + 1e-9)} %" if p >= 0.01 else "under 1 %"
+
+
 def at_least(p: float) -> str:
-    """A lower bound on a probability for people: rounded down, and never certainty."""
+    """A lower bound on a probability for people: rounded down, and never certainty; 0 says nothing, and is told so."""
+    if p <= 0.0:
+        return "can't be told, the chances of a loss on each objective add up to 100 % and more"
     parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
     return f"at least {min(math.floor(100.0 * p * parts + 1e-9) / parts, 99.9):g} %"
 
@@ -605,7 +668,7 @@ class Memory:
         size = max(int(session.baseline.nbytes), 1)
         most = max(2, min(REMEMBERED, REMEMBERED_BYTES // size))
         self._solved: _Last[Improvement] = _Last(most)
-        self._spread: _Last[Spread] = _Last(most)
+        self._spread: _Last[Linearised] = _Last(most)
 
     def answer(self, settings: Settings, *, search: str = "") -> dict[str, Any]:
         """`answer`, solving only what was not solved before."""

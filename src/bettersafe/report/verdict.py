@@ -116,8 +116,9 @@ def _accepted_headline(certificate: Certificate, titles: dict[str, str]) -> str:
     ]
     parts = [f"better than the baseline on {listed(better, of=len(titles))}"] if better else []
     parts += [f"no worse {'' if parts else 'than the baseline '}on {listed(same, of=len(titles))}"] if same else []
-    worst = listed(loss) if len(loss) <= MOST_NAMED else f"as much worse as is accepted on {len(loss)} objectives"
-    parts += [f"at most {worst}"] if loss else []
+    if len(loss) > MOST_NAMED:
+        loss = [f"as much worse as is accepted on {len(loss)} objectives"]
+    parts += [f"at most {listed(loss)}"] if loss else []
     kept = (
         f", and keeps the threshold on {listed([titles[f.objective] for f in certificate.floors], of=len(titles))}"
         if certificate.floors
