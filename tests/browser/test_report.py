@@ -1,13 +1,8 @@
-"""The report in a browser, opened from disk: it works, asks for nothing, and can be read on a phone, in the dark and by keyboard.
-
-Needs Chromium (`make browser` installs it where it can) and playwright; without them these tests are skipped, and say why.
-"""
+"""The report in a browser, opened from disk: it works, asks for nothing, and can be read on a phone, in the dark and by keyboard."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +13,6 @@ from bettersafe.data import Objective
 from bettersafe.report import report_html
 from bettersafe.runs import Run
 
-CHROMIUM = (
-    os.environ.get("CHROMIUM")
-    or shutil.which("chromium")
-    or shutil.which("chromium-browser")
-    or shutil.which("google-chrome")
-)
-if CHROMIUM is None:
-    pytest.skip(
-        "no Chromium on this machine: `make browser` installs it, or name one in $CHROMIUM", allow_module_level=True
-    )
-sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'bettersafe[dev]'")
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 NASTY = "</script><b>bold</b>"
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -140,17 +122,6 @@ def pages(tmp_path_factory):
         digests = {"run.json": "a" * 64}
         (folder / f"{name}.html").write_text(report_html(run, name=name, digests=digests), encoding="utf-8")
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync.sync_playwright() as playwright:
-        try:
-            found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        except sync.Error as error:
-            pytest.skip(f"{CHROMIUM} does not start: {str(error).splitlines()[0]}")
-        yield found
-        found.close()
 
 
 @pytest.fixture
