@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 KEEP_BASELINE = 3
 
+# What the Tab key offers; the library checks what is given, and a test holds that it takes these.
+METHODS = ("auto", "b-opt", "s-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
+ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr", "wdr")
+BOUNDS = ("t", "bootstrap", "bca", "hoeffding", "bernstein", "anderson", "betting")
+
 
 class _Commands(TyperGroup):
     """The commands; an option that is none gets the nearest one that is."""
@@ -83,19 +88,29 @@ def _column(text: str) -> Any:
     return typer.Option(metavar="COL", help=text, rich_help_panel=COLUMNS_PANEL)
 
 
-def _goal(metavar: str, text: str) -> Any:
+def _choice(metavar: str, text: str, choices: tuple[str, ...], panel: str) -> Any:
+    """An option; the Tab key offers its ``choices``."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    more = {"autocompletion": offered} if choices else {}
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
+def _goal(metavar: str, text: str, *choices: str) -> Any:
     """An option that says what is wanted."""
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=GOAL_PANEL)
+    return _choice(metavar, text, choices, GOAL_PANEL)
 
 
-def _detail(metavar: str, text: str) -> Any:
+def _detail(metavar: str, text: str, *choices: str) -> Any:
     """An option that most people leave alone."""
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=DETAILS_PANEL)
+    return _choice(metavar, text, choices, DETAILS_PANEL)
 
 
-def _test(metavar: str, text: str) -> Any:
+def _test(metavar: str, text: str, *choices: str) -> Any:
     """An option of the safety test."""
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=TEST_PANEL)
+    return _choice(metavar, text, choices, TEST_PANEL)
 
 
 EpisodeOption = Annotated[str | None, _column("Column that tells episodes apart. (default: episode)")]
@@ -143,17 +158,23 @@ ThresholdOption = Annotated[
         "What an objective's return must be worth (a cost: at most), else the answer is 'no solution found'.",
     ),
 ]
-EstimatorOption = Annotated[str | None, _test("NAME", "is, pdis, wis, cwpdis, dr or wdr. (default: dr)")]
+EstimatorOption = Annotated[str | None, _test("NAME", "is, pdis, wis, cwpdis, dr or wdr. (default: dr)", *ESTIMATORS)]
 BoundOption = Annotated[
     str | None,
     _test(
         "NAME",
         "t, bootstrap or bca (approximate); hoeffding, bernstein, anderson or betting (finite-sample, with is or pdis). (default: t)",
+        *BOUNDS,
     ),
 ]
 LevelsOption = Annotated[
     str | None,
-    _test("NAME", "split: each objective at delta/d; full: each at delta, enough for the verdict. (default: split)"),
+    _test(
+        "NAME",
+        "split: each objective at delta/d; full: each at delta, enough for the verdict. (default: split)",
+        "split",
+        "full",
+    ),
 ]
 FoldsOption = Annotated[int, _test("K", "Models for dr and wdr are fitted on K-1 of K parts, and used on the other.")]
 RareOption = Annotated[
@@ -180,16 +201,22 @@ NoReportOption = Annotated[
     bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page about the run for people.")
 ]
 ErrorKindOption = Annotated[
-    str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)")
+    str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)", "q", "l1")
 ]
 SupportOption = Annotated[int | None, _detail("N", "For l1: the most successors a decision can have, if you know it.")]
 UnseenOption = Annotated[
     str | None,
     _detail(
-        "RULE", "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)"
+        "RULE",
+        "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)",
+        "end",
+        "worst",
+        "baseline",
     ),
 ]
-EngineOption = Annotated[str | None, _detail("ENGINE", "auto, native or highs. (default: auto)")]
+EngineOption = Annotated[
+    str | None, _detail("ENGINE", "auto, native or highs. (default: auto)", "auto", "native", "highs")
+]
 AllOption = Annotated[
     bool,
     typer.Option("--all", help="Show every objective; of more than 12, only those that decide are shown otherwise."),
@@ -287,6 +314,7 @@ def improve(
         _goal(
             "METHOD",
             "b-opt (the best of many candidates that the posterior trusts), s-opt (budget, and protection of every objective in every state), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only), linearized (neither), or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
+            *METHODS,
         ),
     ] = None,
     epsilon: Annotated[
@@ -313,12 +341,20 @@ def improve(
         _test(
             "RULE",
             "For h-opt: sequential (valid), or paper, or published (both fail more often than delta). (default: sequential)",
+            "sequential",
+            "paper",
+            "published",
         ),
     ] = None,
     levels: LevelsOption = None,
     comparison: Annotated[
         str | None,
-        _test("NAME", "For h-opt: paired, or published (a fixed number, as if it were known). (default: paired)"),
+        _test(
+            "NAME",
+            "For h-opt: paired, or published (a fixed number, as if it were known). (default: paired)",
+            "paired",
+            "published",
+        ),
     ] = None,
     draws: Annotated[int | None, _test("M", "For b-opt: processes drawn under every prior. (default: 200)")] = None,
     seed: Annotated[int | None, _test("S", "Draws what is held out, and b-opt's processes. (default: 0)")] = None,
@@ -389,7 +425,10 @@ def explore(
     method: Annotated[
         str | None,
         _goal(
-            "METHOD", "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)"
+            "METHOD",
+            "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)",
+            "s-opt",
+            "soft-spibb",
         ),
     ] = None,
     epsilon: Annotated[float | None, _goal("E", "Where the budget's slider starts. (default: 0.1)")] = None,

@@ -308,13 +308,12 @@ def _findings(certificate: Certificate, places: Sequence[int], titles: Mapping[s
     """The gains; the posterior's with their intervals and chances in the place of what is the same for all of them."""
     belief = certificate.beliefs[0] if certificate.beliefs else None
     columns = ["objective", "estimate", "at least", "risk", "accepted loss"]
-    about = "positive is better, for costs too"
     if belief is not None:
-        about += f"; at least: with probability {100 * (1.0 - certificate.findings[0].level):.4g} %"
-        columns = ["objective", "estimate", f"{100 * (1.0 - certificate.delta):.4g} % interval", "at least", "no worse"]
+        columns = ["objective", "estimate", f"{100 * (1.0 - certificate.delta):.4g} % interval"]
+        columns += [f"at least ({100 * (1.0 - certificate.findings[0].level):.4g} %)", "no worse"]
         columns += ["if pessimistic"] if belief.p_pessimistic else []
         columns += ["accepted loss"] if any(finding.zeta for finding in certificate.findings) else []
-    table = _table(f"Gain over the baseline ({about})")
+    table = _table("Gain over the baseline (positive is better, for costs too)")
     for column in columns:
         table.add_column(column, justify="left" if column == "objective" else "right")
     table.add_column("")
