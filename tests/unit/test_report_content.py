@@ -479,6 +479,25 @@ def test_the_terminal_shows_of_many_objectives_those_that_decide(capsys):
     assert len(re.findall(r"^ o\d+ ", said, re.MULTILINE)) == 2 * 17
 
 
+def test_what_the_posterior_said_stays_when_a_test_has_the_last_word():
+    row = {
+        "name": "S-OPT",
+        "evidence": "posterior",
+        "gain": [0.7, 0.2],
+        "least": [0.6, 0.1],
+        "passed": True,
+        "chosen": True,
+    }
+    run = dataclasses.replace(toy(), certificate=certificate())
+    assert "before the test" not in check(report_html(run)).words
+    run.info["candidates"] = [row]
+    page = check(report_html(run))
+    assert "Posterior given data and priors, before the test" in page.words
+    assert "at least 0.6000 better" in page.words
+    assert "the policy by the posterior, before the test" in page.words
+    assert "other candidate that passed" not in page.words
+
+
 def test_what_many_missed_is_not_spelled_out():
     found = tuple(
         Finding(objective=f"o{k}", estimate=0.1, lower_bound=-float(k + 1), level=0.1, zeta=0.0) for k in range(20)

@@ -100,6 +100,7 @@ def _sections(run: Run) -> dict[str, Any]:
             for view in (views[k] for k in shown)
         ],
         "all_objectives": views if len(shown) < len(views) else [],
+        "tested_since": outcomes.chosen_before(run) is not None and sum(dot.kind == "passed" for dot in found) == 1,
         "tall": len(views) > outcomes.MOST_COLUMNS,
         "floors": outcomes.floors(run),
         "beliefs": outcomes.beliefs(run),

@@ -126,6 +126,21 @@ def _objective(run: Run, k: int) -> ObjectiveView:
         )
         low, high = (finding.lower_bound, math.inf) if edges is None else edges
         marks.append(Mark(label=name, estimate=finding.estimate, low=low, high=high, kind=kind))
+    before_test = chosen_before(run)
+    if before_test is not None:
+        lines.insert(
+            1,
+            Line(
+                evidence="Posterior",
+                worth="given data and priors, before the test",
+                baseline="–",
+                policy="–",
+                change=moved(before_test.gain[k]),
+                certain=_at_least(before_test.low[k], digits),
+            ),
+        )
+        gained, least = before_test.gain[k], before_test.low[k]
+        marks.insert(1, Mark(label="Posterior", estimate=gained, low=least, high=math.inf, kind="posterior"))
     proof = None
     if certificate is not None and certificate.theory is not None:
         proof = next((p for p in certificate.theory.proofs if p.objective == objective.name), None)
@@ -286,7 +301,7 @@ def dots(run: Run) -> list[Dot]:
         if row.kind != "chosen" or not tested or run.certificate is None or row.result != run.certificate.evidence:
             found.append(
                 Dot(
-                    name=row.name,
+                    name=f"Policy ({row.result}, before the test)" if row.kind == "chosen" else row.name,
                     kind="failed" if row.kind == "failed" else "passed",
                     result={"failed": "did not pass", "passed": "passed", "chosen": "passed, chosen"}[row.kind],
                     gain=row.gain,
@@ -349,6 +364,13 @@ def candidates(run: Run) -> list[_Candidate]:
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"the candidates in run.json are not as they were saved: {error}.") from None
     return found
+
+
+def chosen_before(run: Run) -> _Candidate | None:
+    """What the posterior said of the policy, where a test has had the last word since; None where there is no such thing."""
+    if run.certificate is None or run.certificate.evidence != "held-out" or not run.changed:
+        return None
+    return next((row for row in candidates(run) if row.kind == "chosen" and row.result == "posterior"), None)
 
 
 def trade_off_points(found: Sequence[Dot], i: int, j: int) -> list[Point]:
