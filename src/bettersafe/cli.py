@@ -94,8 +94,7 @@ def _choice(metavar: str, text: str, choices: tuple[str, ...], panel: str) -> An
     def offered(incomplete: str) -> list[str]:
         return [choice for choice in choices if choice.startswith(incomplete)]
 
-    more = {"autocompletion": offered} if choices else {}
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, **more)
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, autocompletion=offered if choices else None)
 
 
 def _goal(metavar: str, text: str, *choices: str) -> Any:

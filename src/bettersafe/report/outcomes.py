@@ -139,8 +139,8 @@ def _objective(run: Run, k: int) -> ObjectiveView:
                 certain=_at_least(before_test.low[k], digits),
             ),
         )
-        gained, least = before_test.gain[k], before_test.low[k]
-        marks.insert(1, Mark(label="Posterior", estimate=gained, low=least, high=math.inf, kind="posterior"))
+        gained, bound = before_test.gain[k], before_test.low[k]
+        marks.insert(1, Mark(label="Posterior", estimate=gained, low=bound, high=math.inf, kind="posterior"))
     proof = None
     if certificate is not None and certificate.theory is not None:
         proof = next((p for p in certificate.theory.proofs if p.objective == objective.name), None)
