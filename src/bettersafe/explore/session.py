@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from bettersafe.bopt import Spread, all_priors, linearised_candidates, linearised_spread
+from bettersafe.bopt import Spread, all_priors, linearised_candidates
 from bettersafe.data import Columns, Objective, user_sign
 from bettersafe.errors import ParameterError, RunError, check_choice, did_you_mean
 from bettersafe.logs.files import data_digest
@@ -333,12 +333,18 @@ class Linearised:
 
 
 def spread(session: Session, policy: Floats) -> Linearised:
-    """Means and spreads of the policy's gains under the neutral and the pessimistic priors."""
+    """As `bopt.linearised_spread` says it of one policy, with the covariance, which that one does not keep."""
     inside = not np.any(policy[session.baseline <= 0.0])
     middle, darker = session.usual if inside else session.priors
     with BLAS.limit(limits=1, user_api="blas"):  # such small products are slower on several cores than on one
-        found = linearised_spread(policy[None], session.baseline, middle, darker)
-        _, covariance = linearised_gains(middle, policy[None], session.baseline)
+        mean, covariance = linearised_gains(middle, policy[None], session.baseline)
+        dark = [
+            linearised_gains(prior, policy[None], session.baseline, objectives=[k]) for k, prior in enumerate(darker)
+        ]
+    variance = np.array([np.diagonal(covariance[0]), [own[0, 0, 0] for _, own in dark]])
+    sd, dark_sd = np.sqrt(np.maximum(variance, 1e-300))
+    dark_mean = np.array([own[0, 0] for own, _ in dark])
+    found = Spread(gain=mean, sd=sd[None], dark_gain=dark_mean[None], dark_sd=dark_sd[None])
     return Linearised(spread=found, covariance=covariance[0])
 
 
