@@ -13,26 +13,24 @@ import time
 from pathlib import Path
 
 import numpy as np
-from selenium import webdriver
+from playwright.sync_api import sync_playwright
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--window-size=1280,1000",
-)  # fmt: skip
-RIGHT, LEFT = "\ue014", "\ue012"
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+RIGHT, LEFT = "ArrowRight", "ArrowLeft"
 
 # settings that were never asked for, one after the other, as the page sends them; milliseconds of work by Server-Timing
-ASK = """
-const done = arguments[arguments.length - 1];
-(async () => {
+ASK = """async (times) => {
   const found = { answer: [], believe: [], "δ alone": [] };
   const post = async (route, settings) => {
     const response = await fetch(`/api/${route}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ settings }) });
     await response.json();
     return Number(response.headers.get("Server-Timing").split("dur=")[1]);
   };
-  for (let i = 0; i < arguments[0]; i += 1) {
+  for (let i = 0; i < times; i += 1) {
     const asked = structuredClone(settings);
     for (const name of Object.keys(asked.preference)) asked.preference[name] = Math.random();
     asked.epsilon = 10 ** (2.5 * Math.random() - 1.5);
@@ -41,12 +39,10 @@ const done = arguments[arguments.length - 1];
     asked.delta = 0.02 + 0.4 * Math.random();
     found["δ alone"].push(await post("answer", asked));
   }
-  done(found);
-})();
-"""
+  return found;
+}"""
 # a drag: a step of the slider every 33 ms, as a key held down gives them
-DRAG = """
-const [id, step, steps, done] = arguments;
+DRAG = """([id, step, steps]) => new Promise((done) => {
 const slider = document.getElementById(id);
 let left = steps;
 const timer = setInterval(() => {
@@ -58,11 +54,11 @@ const timer = setInterval(() => {
     done();
   }
 }, 33);
-"""
-SETTLED = "return !busy && belief && same(belief.settings, settings)"
+})"""
+SETTLED = "() => !busy && belief && same(belief.settings, settings)"
 MEASURES = (
-    "const found = performance.getEntriesByType('measure').map((m) => [m.name, m.duration]);"
-    " performance.clearMeasures(); return found"
+    "() => { const found = performance.getEntriesByType('measure').map((m) => [m.name, m.duration]);"
+    " performance.clearMeasures(); return found; }"
 )
 
 
@@ -71,13 +67,13 @@ def line(name, milliseconds):
     print(f"| {name} | {len(milliseconds)} | {p50:.0f} | {p95:.0f} |", flush=True)
 
 
-def measured(browser, seconds=20.0):
+def measured(page, seconds=20.0):
     """Durations by name since the last look, once the page is at rest."""
     end = time.monotonic() + seconds
-    while not browser.execute_script(SETTLED) and time.monotonic() < end:
+    while not page.evaluate(SETTLED) and time.monotonic() < end:
         time.sleep(0.02)
     time.sleep(0.1)
-    found = browser.execute_script(MEASURES)
+    found = page.evaluate(MEASURES)
     return {name: [t for n, t in found if n == name] for name in ("picture", "belief")}
 
 
@@ -94,42 +90,40 @@ def main():
         )
         url = json.loads(server.stdout.readline())["url"]
         started = time.perf_counter() - begun
-        chrome = webdriver.ChromeOptions()
-        chrome.binary_location = shutil.which("chromium")
-        for flag in (*FLAGS, f"--user-data-dir={folder}/profile"):
-            chrome.add_argument(flag)
-        browser = webdriver.Chrome(options=chrome, service=webdriver.ChromeService(shutil.which("chromedriver")))
-        browser.set_script_timeout(300)
+        playwright = sync_playwright().start()
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
         try:
             load = os.getloadavg()[0]
-            browser.get(url)
-            measured(browser)
+            page.goto(url)
+            measured(page)
             print(f"Started in {started:.1f} s; load of the machine's {os.cpu_count()} cores: {load:.1f}.\n")
             print("| what | times | median ms | 95 % ms |\n|---|---|---|---|")
-            work = browser.execute_async_script(ASK, options.times)
+            work = page.evaluate(ASK, options.times)
             line("server: policy, returns, changes", work["answer"])
             line("server: the same, δ moved alone", work["δ alone"])
             line("server: belief", work["believe"])
-            slider = browser.find_element("id", "preference-0")
+            slider = page.locator("#preference-0")
             alone = {"picture": [], "belief": []}
             for i in range(options.times):
                 if i % 45 == 30:  # other settings, so that nothing is remembered
-                    browser.find_element("id", "epsilon-slider").send_keys(RIGHT)
-                    measured(browser)
-                slider.send_keys(RIGHT if (i // 45) % 2 == 0 else LEFT)
-                for name, found in measured(browser).items():
+                    page.locator("#epsilon-slider").press(RIGHT)
+                    measured(page)
+                slider.press(RIGHT if (i // 45) % 2 == 0 else LEFT)
+                for name, found in measured(page).items():
                     alone[name] += found
             line("page: input to picture, one step at a time", alone["picture"])
             line("page: input to belief, one step at a time", alone["belief"])
             dragged = {"picture": [], "belief": []}
             for i in range(max(options.times // 10, 1)):
-                browser.execute_async_script(DRAG, "epsilon-slider", 1 if i % 2 == 0 else -1, 20)
-                browser.find_element("id", "preference-1").send_keys(LEFT)
-                for name, found in measured(browser).items():
+                page.evaluate(DRAG, ["epsilon-slider", 1 if i % 2 == 0 else -1, 20])
+                page.locator("#preference-1").press(LEFT)
+                for name, found in measured(page).items():
                     dragged[name] += found
             line("page: input to picture, while dragging", dragged["picture"])
         finally:
-            browser.quit()
+            browser.close()
+            playwright.stop()
             server.terminate()
             server.wait(timeout=30)
 

@@ -51,7 +51,7 @@ above it in standard errors of the draws)."""
 ROUNDING = 1e-9
 """Losses below this share of the largest value are rounding: an objective that no action changes is not lost on."""
 
-NORMAL_POINTS = 8192
+NORMAL_POINTS = 2048
 """Points at which the linearised form asks for P(safe) of several objectives."""
 
 FIRST_LOOK = 50
@@ -516,20 +516,41 @@ def linearised_spread(policies: Floats, baseline: Floats, middle: Posterior, dar
 
 
 def normal_p_safe(gain: Floats, covariance: Floats, zeta: Floats) -> float:
-    """P(g ≥ −ζ in every objective) of a normal g with mean ``gain`` [d] and ``covariance`` [d, d].
+    """P(g ≥ −ζ in every objective) of g ~ N(gain [d], covariance [d, d]), to about 0.001.
 
-    By the same few thousand points every time (their standard error at 0.9 is 0.004); exact for one objective.
+    One objective after the other, the least probable first, each drawn given that those before it were kept, and the
+    probabilities multiplied (Genz 1992), over the points of Richtmyer's sequence, {i √p_k} with p_k the k-th prime, folded:
+    always the same points, and no import that takes a second.
     """
-    from scipy.special import ndtr
+    from scipy.special import ndtr, ndtri
 
-    each = ndtr((gain + zeta) / np.sqrt(np.maximum(np.diagonal(covariance), 1e-300)))
-    if gain.size == 1:
-        return float(each[0])
-    size, axes = np.linalg.eigh(covariance)
-    half = np.random.default_rng(0).standard_normal((NORMAL_POINTS // 2, gain.size))
-    points = np.concatenate([half, -half]) * np.sqrt(np.maximum(size, 0.0))
-    safe = np.all(gain + points @ axes.T >= -zeta, axis=1)
-    return float(min(np.mean(safe), each.min()))
+    sd = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
+    height = (gain + zeta) / sd
+    order = np.argsort(height, kind="stable")
+    height = height[order]
+    correlation = (covariance / np.outer(sd, sd))[np.ix_(order, order)]
+    np.fill_diagonal(correlation, 1.0)
+    # where objectives move together the matrix has no full rank; a little of each alone mends that
+    root = np.linalg.cholesky((correlation + 1e-9 * np.eye(order.size)) / (1.0 + 1e-9))
+    steps = np.sqrt(np.array(_primes(order.size), dtype=np.float64))
+    uniform = np.abs(2.0 * (np.arange(1.0, NORMAL_POINTS + 1.0)[:, None] * steps % 1.0) - 1.0)
+    chance, drawn = np.ones(NORMAL_POINTS), np.zeros((NORMAL_POINTS, order.size))
+    for k in range(order.size):
+        kept = ndtr((height[k] + drawn[:, :k] @ root[k, :k]) / root[k, k])
+        chance *= kept
+        drawn[:, k] = -ndtri(np.clip(uniform[:, k] * kept, 1e-300, 1.0 - 1e-16))
+    return float(np.clip(chance.mean(), 0.0, 1.0))
+
+
+def _primes(n: int) -> list[int]:
+    """The first n."""
+    found: list[int] = []
+    number = 2
+    while len(found) < n:
+        if all(number % prime for prime in found):
+            found.append(number)
+        number += 1
+    return found
 
 
 def linearised_candidates(

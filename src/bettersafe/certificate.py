@@ -47,6 +47,11 @@ Evidence = Literal["held-out", "safety-test", "posterior", "theory"]
 
 SCHEMA = "certificate/1"
 
+MOST_NAMED = 8
+"""Objectives that a sentence names one by one; of more, only how many, and the worst."""
+
+WORST_NAMED = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -262,9 +267,33 @@ class Certificate:
         )
 
     @property
+    def doubt_order(self) -> tuple[int, ...]:
+        """Places in ``findings``, the least sure first: those that did not pass, then by chance of a loss, then by margin.
+
+        The margin is (bound + ζ) / (estimate − bound): how often the width of the bound fits between it and an accepted loss.
+        """
+
+        def doubt(k: int) -> tuple[float, float, float, int]:
+            finding = self.findings[k]
+            width = finding.estimate - finding.lower_bound
+            margin = (finding.lower_bound + finding.zeta) / width if width > 0.0 else math.inf
+            # NaN is no order: nothing known is the most doubtful
+            sure = [-1.0 if math.isnan(chance) else chance for chance in self._chances(k)]
+            return (float(finding.passed), min(sure, default=0.0), -math.inf if math.isnan(margin) else margin, k)
+
+        return tuple(sorted(range(len(self.findings)), key=doubt))
+
+    def _chances(self, k: int) -> tuple[float, ...]:
+        """P(objective k does not lose), neutral and pessimistic, under the priors that decide; empty without beliefs."""
+        return tuple(
+            each[k] for belief in self.beliefs[:1] for each in (belief.p_objective, belief.p_pessimistic) if each
+        )
+
+    @property
     def verdict(self) -> str:
         """The outcome in one or two sentences."""
-        names = ", ".join(finding.objective for finding in self.findings)
+        few = len(self.findings) <= MOST_NAMED
+        names = "of: " + ", ".join(f.objective for f in self.findings) if few else f"of {len(self.findings)} objectives"
         risk = f"with probability {100 * (1.0 - self.delta):.4g} %" + (
             {"approximate": " (approximately)", "posterior": ", given the data and the priors,"}.get(self.grade, "")
         )
@@ -272,7 +301,7 @@ class Certificate:
             lost = [f"{f.objective} {f.zeta:.4g}" for f in self.findings if f.zeta > 0.0]
             but = f", but for an accepted loss of at most {', '.join(lost)}" if lost else ""
             kept = f" It keeps the thresholds on {', '.join(f.objective for f in self.floors)}." if self.floors else ""
-            return f"Accepted: {risk} the policy is not worse than the baseline on any of: {names}{but}.{kept}"
+            return f"Accepted: {risk} the policy is not worse than the baseline on any {names}{but}.{kept}"
         no = "No solution found: keep the baseline" if self.evidence == "safety-test" else "Keep the baseline"
         if not self.unsupported <= UNSUPPORTED_TOL:
             return (
@@ -294,9 +323,7 @@ class Certificate:
             )
         if self.beliefs and not self.beliefs[0].passes(self.delta):
             belief = self.beliefs[0]
-            chances = [
-                min(pair) for pair in zip(belief.p_objective, belief.p_pessimistic or belief.p_objective, strict=True)
-            ]
+            chances = [min(self._chances(k)) for k in range(len(self.findings))]
             k = int(np.argmin(chances))
             return (
                 f"Keep the baseline: given the data, the policy is no worse on every objective with probability"
@@ -304,12 +331,16 @@ class Certificate:
                 f" ({100 * (1.0 - chances[k]):.3g} % chance of a loss under the most pessimistic prior)."
             )
         missed = [f for f in self.findings if not f.passed]
+        if len(missed) > MOST_NAMED:
+            missed = [self.findings[k] for k in self.doubt_order[:WORST_NAMED]]
         if missed:
             worst = "; ".join(
                 f"on {f.objective} the gain is estimated as {f.estimate:.4g} but may be as low as {f.lower_bound:.4g}"
                 + (f" (a loss of {f.zeta:.4g} would be accepted)" if f.zeta > 0.0 else "")
                 for f in missed
             )
+            more = sum(not f.passed for f in self.findings) - len(missed)
+            worst += f"; and likewise on {more} more" if more else ""
             return f"{no}: a loss can't be ruled out {risk}: {worst}."
         return f"No solution found: the policy is no worse than the baseline, but a threshold may be missed: {short}."
 
@@ -445,7 +476,7 @@ def certify_posterior(
 
     def belief(found: BOpt, of: Candidate) -> Belief:
         return Belief(
-            priors="; ".join(found.priors),
+            priors=_priors(found),
             p_safe=of.p_safe,
             p_objective=tuple(of.p_objective.tolist()),
             p_pessimistic=tuple(of.p_pessimistic.tolist()) if len(found.priors) > 1 else (),
@@ -470,7 +501,7 @@ def certify_posterior(
             "What can happen after a decision is among what was seen to happen in that state under some decision, or an end as"
             " they are elsewhere in the log.",
             "Episodes start as those of the log do.",
-            f"The priors: {'; '.join(result.priors)}. {_fit(result)}",
+            f"The priors: {_priors(result)}. {_fit(result)}",
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
@@ -494,6 +525,14 @@ def certify_posterior(
         },
         seed=result.seed,
     )
+
+
+def _priors(result: BOpt) -> str:
+    """The priors in words; one that is pessimistic for each of many objectives is not spelled out."""
+    first, *darker = result.priors
+    if len(darker) > MOST_NAMED:
+        return f"{first}; {first}, pessimistic for each of {len(darker)} objectives in turn"
+    return "; ".join(result.priors)
 
 
 def _fit(result: BOpt) -> str:

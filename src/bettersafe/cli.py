@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from bettersafe.task import Task
 
 KEEP_BASELINE = 3
+
+# What the Tab key offers; the library checks what is given, and a test holds that it takes these.
+METHODS = ("auto", "b-opt", "s-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
+ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr", "wdr")
+BOUNDS = ("t", "bootstrap", "bca", "hoeffding", "bernstein", "anderson", "betting")
 
 
 class _Commands(TyperGroup):
@@ -82,19 +88,28 @@ def _column(text: str) -> Any:
     return typer.Option(metavar="COL", help=text, rich_help_panel=COLUMNS_PANEL)
 
 
-def _goal(metavar: str, text: str) -> Any:
+def _choice(metavar: str, text: str, choices: tuple[str, ...], panel: str) -> Any:
+    """An option; the Tab key offers its ``choices``."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, autocompletion=offered if choices else None)
+
+
+def _goal(metavar: str, text: str, *choices: str) -> Any:
     """An option that says what is wanted."""
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=GOAL_PANEL)
+    return _choice(metavar, text, choices, GOAL_PANEL)
 
 
-def _detail(metavar: str, text: str) -> Any:
+def _detail(metavar: str, text: str, *choices: str) -> Any:
     """An option that most people leave alone."""
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=DETAILS_PANEL)
+    return _choice(metavar, text, choices, DETAILS_PANEL)
 
 
-def _test(metavar: str, text: str) -> Any:
+def _test(metavar: str, text: str, *choices: str) -> Any:
     """An option of the safety test."""
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=TEST_PANEL)
+    return _choice(metavar, text, choices, TEST_PANEL)
 
 
 PriorOption = Annotated[
@@ -153,17 +168,23 @@ ThresholdOption = Annotated[
         "What an objective's return must be worth (a cost: at most), else the answer is 'no solution found'.",
     ),
 ]
-EstimatorOption = Annotated[str | None, _test("NAME", "is, pdis, wis, cwpdis, dr or wdr. (default: dr)")]
+EstimatorOption = Annotated[str | None, _test("NAME", "is, pdis, wis, cwpdis, dr or wdr. (default: dr)", *ESTIMATORS)]
 BoundOption = Annotated[
     str | None,
     _test(
         "NAME",
         "t, bootstrap or bca (approximate); hoeffding, bernstein, anderson or betting (finite-sample, with is or pdis). (default: t)",
+        *BOUNDS,
     ),
 ]
 LevelsOption = Annotated[
     str | None,
-    _test("NAME", "split: each objective at delta/d; full: each at delta, enough for the verdict. (default: split)"),
+    _test(
+        "NAME",
+        "split: each objective at delta/d; full: each at delta, enough for the verdict. (default: split)",
+        "split",
+        "full",
+    ),
 ]
 FoldsOption = Annotated[int, _test("K", "Models for dr and wdr are fitted on K-1 of K parts, and used on the other.")]
 RareOption = Annotated[
@@ -190,16 +211,26 @@ NoReportOption = Annotated[
     bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page about the run for people.")
 ]
 ErrorKindOption = Annotated[
-    str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)")
+    str | None, _detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)", "q", "l1")
 ]
 SupportOption = Annotated[int | None, _detail("N", "For l1: the most successors a decision can have, if you know it.")]
 UnseenOption = Annotated[
     str | None,
     _detail(
-        "RULE", "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)"
+        "RULE",
+        "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)",
+        "end",
+        "worst",
+        "baseline",
     ),
 ]
-EngineOption = Annotated[str | None, _detail("ENGINE", "auto, native or highs. (default: auto)")]
+EngineOption = Annotated[
+    str | None, _detail("ENGINE", "auto, native or highs. (default: auto)", "auto", "native", "highs")
+]
+AllOption = Annotated[
+    bool,
+    typer.Option("--all", help="Show every objective; of more than 12, only those that decide are shown otherwise."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
@@ -293,6 +324,7 @@ def improve(
         _goal(
             "METHOD",
             "b-opt (the best of many candidates that the posterior trusts), s-opt (budget, and protection of every objective in every state), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only), linearized (neither), or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
+            *METHODS,
         ),
     ] = None,
     epsilon: Annotated[
@@ -319,12 +351,20 @@ def improve(
         _test(
             "RULE",
             "For h-opt: sequential (valid), or paper, or published (both fail more often than delta). (default: sequential)",
+            "sequential",
+            "paper",
+            "published",
         ),
     ] = None,
     levels: LevelsOption = None,
     comparison: Annotated[
         str | None,
-        _test("NAME", "For h-opt: paired, or published (a fixed number, as if it were known). (default: paired)"),
+        _test(
+            "NAME",
+            "For h-opt: paired, or published (a fixed number, as if it were known). (default: paired)",
+            "paired",
+            "published",
+        ),
     ] = None,
     draws: Annotated[int | None, _test("M", "For b-opt: processes drawn under every prior. (default: 200)")] = None,
     prior: PriorOption = None,
@@ -349,6 +389,7 @@ def improve(
     task: TaskOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that is there.")] = False,
     no_report: NoReportOption = False,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Improve on the baseline along your preference, losing on no objective.
@@ -375,7 +416,7 @@ def improve(
     if as_json:
         printing.print_json(printing.run_json(run, output))
     else:
-        printing.print_run(run, changes=5)
+        printing.print_run(run, changes=5, every=every)
         typer.echo(f"Saved to {output}. See more of it with: bettersafe show {output}")
         _tell(page)
     tested = run.certificate is not None and run.certificate.evidence != "theory"
@@ -400,7 +441,10 @@ def explore(
     method: Annotated[
         str | None,
         _goal(
-            "METHOD", "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)"
+            "METHOD",
+            "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)",
+            "s-opt",
+            "soft-spibb",
         ),
     ] = None,
     epsilon: Annotated[float | None, _goal("E", "Where the budget's slider starts. (default: 0.1)")] = None,
@@ -491,6 +535,7 @@ def evaluate(
     truncated: TruncatedOption = None,
     baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """What a policy would earn, judged from a log that another one made: all estimators, intervals, and what doubts them.
@@ -507,6 +552,8 @@ def evaluate(
 
     options = locals()
     same = False
+    if not policy.exists():
+        raise ParameterError(f"there is no {policy}. Name a run directory, or a policy file.")
     with printing.working("Reading and evaluating"):
         if policy.is_dir():
             if data is None:
@@ -530,7 +577,7 @@ def evaluate(
     if as_json:
         printing.print_json({"rows": printing.json_rows(rows), "notes": notes})
     else:
-        printing.print_evaluation(rows, evidence.dataset.objectives, notes)
+        printing.print_evaluation(rows, evidence.dataset.objectives, notes, every=every)
         if output is not None:
             typer.echo(f"Written to {output}.")
 
@@ -573,6 +620,7 @@ def certify(
     baseline_prob: BaselineProbOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the result of an earlier test.")] = False,
     no_report: NoReportOption = False,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Test a run's policy on held-out episodes, and write its certificate: is it no worse on any objective?
@@ -602,7 +650,7 @@ def certify(
                 columns=_columns_over_run(saved, options),
             )
             save_certificate(run, believed, ())
-        _show_certificate(believed, saved, as_json=as_json, page=_report(run, no_report))
+        _show_certificate(believed, saved, as_json=as_json, every=every, page=_report(run, no_report))
         return
     if saved.certificate is not None and saved.certificate.evidence == "held-out" and not force:
         raise ParameterError(
@@ -624,7 +672,7 @@ def certify(
             columns=_columns_over_run(saved, options),
         )
         save_certificate(run, certificate, rows)
-    _show_certificate(certificate, saved, as_json=as_json, page=_report(run, no_report))
+    _show_certificate(certificate, saved, as_json=as_json, every=every, page=_report(run, no_report))
 
 
 @app.command()
@@ -634,6 +682,7 @@ def verify(
         str | None,
         typer.Option("--data", metavar="HELD_OUT", help="The log that it was tested on: then the test is made again."),
     ] = None,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check that a run is as it was saved, and that its certificate is about the policy beside it.
@@ -651,18 +700,22 @@ def verify(
     if not as_json:
         again = "" if data is None else " The test was made again, with the same result."
         typer.echo(f"{run} is as it was saved, and the certificate is about its policy.{again}")
-    _show_certificate(certificate, load_run(run), as_json=as_json)
+    _show_certificate(certificate, load_run(run), as_json=as_json, every=every)
 
 
-def _show_certificate(certificate: Certificate, run: Run, *, as_json: bool, page: Path | None = None) -> None:
+def _show_certificate(
+    certificate: Certificate, run: Run, *, as_json: bool, every: bool, page: Path | None = None
+) -> None:
     """Print a certificate, name the page about it, and leave with its meaning."""
     from bettersafe import printing
     from bettersafe.certificate import certificate_json
+    from bettersafe.runs import deciding
 
     if as_json:
         printing.print_json(certificate_json(certificate))
     else:
-        printing.print_certificate(certificate, run.objectives)
+        shown = None if every else deciding(replace(run, certificate=certificate), printing.MOST_ROWS)
+        printing.print_certificate(certificate, run.objectives, shown=shown)
         _tell(page)
     if not certificate.accepted:
         raise typer.Exit(KEEP_BASELINE)
@@ -712,6 +765,7 @@ def report(
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     changes: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the largest changes to show.")] = 15,
+    every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print a saved run: the objectives before and after, and where the policy differs most.
@@ -725,7 +779,7 @@ def show(
     if as_json:
         printing.print_json(printing.run_json(saved, run, changes))
     else:
-        printing.print_run(saved, changes)
+        printing.print_run(saved, changes, every=every)
 
 
 @app.command()

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bettersafe.certificate import certificate_json
 from bettersafe.data import user_sign
-from bettersafe.runs import largest_changes
+from bettersafe.runs import deciding, largest_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,9 +151,23 @@ def _objective_name(objective: Objective) -> str:
     return escape(objective.title) + (f" ({escape(objective.unit)})" if objective.unit else "")
 
 
-def print_run(run: Run, changes: int) -> None:
-    """A run: what it found, the objectives before and after, and the largest changes."""
+MOST_ROWS = 12
+"""Objectives that a table has one by one; of more, those that decide, and --all shows the rest."""
+
+
+def _and_more(console: Console, shown: Sequence[int], d: int) -> None:
+    if len(shown) < d:
+        console.print(
+            f"Shown are the {len(shown)} of {d} objectives that are pursued or least sure; --all shows every one.",
+            style="dim",
+            highlight=False,
+        )
+
+
+def print_run(run: Run, changes: int, *, every: bool = False) -> None:
+    """A run: what it found, the objectives before and after, and the largest changes; ``every`` objective, or those that decide."""
     console = _console()
+    rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
     info = run.info
     console.print()
     console.print(f"[bold]{escape(info['status'])}[/]", highlight=False)
@@ -164,9 +178,9 @@ def print_run(run: Run, changes: int) -> None:
     table.add_column("policy", justify="right")
     table.add_column("change", justify="right")
     table.add_column("")
-    for objective, weight, before, after in zip(
-        run.objectives, info["preference"], run.baseline_return, run.policy_return, strict=True
-    ):
+    for k in rows:
+        objective, weight = run.objectives[k], info["preference"][k]
+        before, after = run.baseline_return[k], run.policy_return[k]
         gain = after - before
         small = abs(gain) <= 1e-9 * max(1.0, abs(before))
         word = "[dim]same[/]" if small else ("[green]better[/]" if gain > 0 else "[bold red]worse[/]")
@@ -181,6 +195,7 @@ def print_run(run: Run, changes: int) -> None:
             word,
         )
     console.print(table)
+    _and_more(console, rows, len(run.objectives))
     budget = f" epsilon {info['epsilon']}," if info["method"] in ("s-opt", "g-opt", "soft-spibb") else ""
     console.print(
         f"{info['method']},{budget} delta {info['delta']}, error function {info['error_kind']}; baseline"
@@ -219,7 +234,7 @@ def print_run(run: Run, changes: int) -> None:
             )
         console.print(table)
     if run.certificate is not None and run.certificate.evidence != "theory":
-        print_certificate(run.certificate, run.objectives)
+        print_certificate(run.certificate, run.objectives, shown=rows)
         return
     console.print(
         "These are estimates from the same data that the policy was made from: a suggestion, not yet a promise.",
@@ -227,9 +242,9 @@ def print_run(run: Run, changes: int) -> None:
         highlight=False,
     )
     if run.certificate is not None and run.certificate.floors:
-        print_certificate(run.certificate, run.objectives)
+        print_certificate(run.certificate, run.objectives, shown=rows)
     elif run.certificate is not None:
-        _print_theory(console, run.certificate, run.objectives)
+        _print_theory(console, run.certificate, run.objectives, rows)
 
 
 GRADES = {
@@ -240,51 +255,21 @@ GRADES = {
 }
 
 
-def print_certificate(certificate: Certificate, objectives: tuple[Objective, ...]) -> None:
-    """The verdict, what it is about, and what it rests on."""
+def print_certificate(
+    certificate: Certificate, objectives: tuple[Objective, ...], *, shown: Sequence[int] | None = None
+) -> None:
+    """The verdict, what it is about, and what it rests on; of the objectives ``shown``, or of all."""
     console = _console()
     titles = {objective.name: _objective_name(objective) for objective in objectives}
     console.print()
     colour = "green" if certificate.accepted else "yellow"
     console.print(f"[bold {colour}]{escape(certificate.verdict)}[/]", highlight=False)
-    table = _table("Gain over the baseline (positive is better, for costs too)")
-    for column in ("objective", "estimate", "at least", "risk", "accepted loss"):
-        table.add_column(column, justify="left" if column == "objective" else "right")
-    table.add_column("")
-    for finding in certificate.findings:
-        table.add_row(
-            titles.get(finding.objective, escape(finding.objective)),
-            f"{finding.estimate:+.5g}",
-            "nothing" if finding.lower_bound == -math.inf else f"{finding.lower_bound:+.5g}",
-            f"{finding.level:.3g}",
-            _format(finding.zeta),
-            "[green]passed[/]" if finding.passed else "[bold red]not passed[/]",
-        )
-    console.print(table)
+    names = None if shown is None else {objectives[k].name for k in shown}
+    places = [k for k, f in enumerate(certificate.findings) if names is None or f.objective in names]
+    console.print(_findings(certificate, places, titles))
+    _and_more(console, places, len(certificate.findings))
     if certificate.beliefs:
-        table = _table("Probability that it is no worse, given the data")
-        for column in (
-            "priors",
-            "all objectives",
-            *(titles.get(f.objective, f.objective) for f in certificate.findings),
-        ):
-            table.add_column(column, justify="left" if column == "priors" else "right")
-        table.add_column("")
-        for place, belief in enumerate(certificate.beliefs):
-            name = belief.priors.split(";")[0] if place else "as used"
-            each = [
-                f"{100 * p:.4g} %"
-                + (f" (pessimistic {100 * belief.p_pessimistic[k]:.4g} %)" if belief.p_pessimistic else "")
-                for k, p in enumerate(belief.p_objective)
-            ]
-            passes = belief.passes(certificate.delta)
-            table.add_row(
-                name,
-                f"{100 * belief.p_safe:.4g} ± {100 * belief.error:.2g} %",
-                *each,
-                "[green]passes[/]" if passes else "[bold red]does not pass[/]",
-            )
-        console.print(table)
+        console.print(_beliefs(certificate, titles))
     if certificate.floors:
         table = _table("Thresholds")
         for column in ("objective", "wanted", "guaranteed", "shortfall"):
@@ -316,10 +301,67 @@ def print_certificate(certificate: Certificate, objectives: tuple[Objective, ...
         console.print(f"  • {escape(text)}", highlight=False)
     for note in settings.get("notes", []):
         console.print(f"Note: {escape(note)}", style="dim", highlight=False)
-    _print_theory(console, certificate, objectives)
+    _print_theory(console, certificate, objectives, shown)
 
 
-def _print_theory(console: Console, certificate: Certificate, objectives: tuple[Objective, ...]) -> None:
+def _findings(certificate: Certificate, places: Sequence[int], titles: Mapping[str, str]) -> Table:
+    """The gains; the posterior's with their intervals and chances in the place of what is the same for all of them."""
+    belief = certificate.beliefs[0] if certificate.beliefs else None
+    columns = ["objective", "estimate", "at least", "risk", "accepted loss"]
+    if belief is not None:
+        columns = ["objective", "estimate", f"{100 * (1.0 - certificate.delta):.4g} % interval"]
+        columns += [f"at least ({100 * (1.0 - certificate.findings[0].level):.4g} %)", "no worse"]
+        columns += ["if pessimistic"] if belief.p_pessimistic else []
+        columns += ["accepted loss"] if any(finding.zeta for finding in certificate.findings) else []
+    table = _table("Gain over the baseline (positive is better, for costs too)")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    table.add_column("")
+    for k in places:
+        finding = certificate.findings[k]
+        least = "nothing" if finding.lower_bound == -math.inf else f"{finding.lower_bound:+.5g}"
+        cells = [titles.get(finding.objective, escape(finding.objective)), f"{finding.estimate:+.5g}"]
+        if belief is None:
+            cells += [least, f"{finding.level:.3g}", _format(finding.zeta)]
+        else:
+            interval = certificate.diagnostics.get("interval", {}).get(finding.objective)
+            cells += ["" if interval is None else f"{interval[0]:+.4g} to {interval[1]:+.4g}", least]
+            cells += [f"{100 * p[k]:.4g} %" for p in (belief.p_objective, belief.p_pessimistic) if p]
+            cells += [_format(finding.zeta)] if "accepted loss" in columns else []
+        table.add_row(*cells, "[green]passed[/]" if finding.passed else "[bold red]not passed[/]")
+    return table
+
+
+def _beliefs(certificate: Certificate, titles: Mapping[str, str]) -> Table:
+    """What other priors would say: of all objectives together, and of the one that is least sure."""
+    table = _table("Probability that it is no worse, given the data")
+    for column in ("priors", "all objectives", "least sure", "if pessimistic, least sure"):
+        table.add_column(column, justify="right" if column == "all objectives" else "left")
+    table.add_column("")
+
+    def least(chances: Sequence[float]) -> str:
+        if not chances:
+            return ""
+        k = min(range(len(chances)), key=lambda place: chances[place])
+        if chances[k] >= 1.0:
+            return "100 % of each"
+        name = certificate.findings[k].objective
+        return f"{100 * chances[k]:.4g} % {titles.get(name, escape(name))}"
+
+    for place, belief in enumerate(certificate.beliefs):
+        table.add_row(
+            belief.priors.split(";")[0] if place else "as used",
+            f"{100 * belief.p_safe:.4g} ± {100 * belief.error:.2g} %",
+            least(belief.p_objective),
+            least(belief.p_pessimistic),
+            "[green]passes[/]" if belief.passes(certificate.delta) else "[bold red]does not pass[/]",
+        )
+    return table
+
+
+def _print_theory(
+    console: Console, certificate: Certificate, objectives: tuple[Objective, ...], shown: Sequence[int] | None
+) -> None:
     """What the counts alone prove, beside the range of returns."""
     theory = certificate.theory
     if theory is None:
@@ -331,7 +373,9 @@ def _print_theory(console: Console, certificate: Certificate, objectives: tuple[
         "objective", "range of returns", "loss at most: Proposition 3.1", "after the fact", "states proven safe",
     ):  # fmt: skip
         table.add_column(column, justify="left" if column == "objective" else "right")
-    for proof in theory.proofs:
+    names = None if shown is None else {objectives[k].name for k in shown}
+    proofs = [proof for proof in theory.proofs if names is None or proof.objective in names]
+    for proof in proofs:
         table.add_row(
             titles.get(proof.objective, escape(proof.objective)),
             _format(proof.return_range),
@@ -342,27 +386,57 @@ def _print_theory(console: Console, certificate: Certificate, objectives: tuple[
     console.print(table)
 
 
-def print_evaluation(rows: Sequence[dict[str, Any]], objectives: tuple[Objective, ...], notes: Sequence[str]) -> None:
-    """All estimators side by side, in the user's own sign, and in words which of them to trust."""
+MOST_COLUMNS = 4
+"""Objectives that stand side by side in a table of estimators; more stand below each other."""
+
+
+def print_evaluation(
+    rows: Sequence[dict[str, Any]], objectives: tuple[Objective, ...], notes: Sequence[str], *, every: bool = False
+) -> None:
+    """All estimators side by side, in the user's own sign, and in words which of them to trust.
+
+    With more than `MOST_COLUMNS` objectives: one row each, of the estimators that can be used, and of more than `MOST_ROWS`
+    those where the policy looks worst against what was logged, or ``every`` one.
+    """
     console = _console()
     console.print()
-    names = list(dict.fromkeys(row["estimator"] for row in rows))
-    table = _table(f"Expected return, with {100 * rows[0]['level']:.3g} % intervals ({rows[0]['interval']})")
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_name.setdefault(row["estimator"], []).append(row)
+    title = f"Expected return, with {100 * rows[0]['level']:.3g} % intervals ({rows[0]['interval']})"
+    heads = [_objective_name(o) + (", lower is better" if o.lower_is_better else "") for o in objectives]
+    table = _table(title)
+    if len(objectives) <= MOST_COLUMNS:
+        table.add_column("estimator", no_wrap=True)
+        for head in heads:
+            table.add_column(head, justify="right")
+        for name, own in by_name.items():
+            table.add_row("as logged" if name == "logged" else name, *(_estimate(row) for row in own))
+    else:
+        usable = [name for name, own in by_name.items() if name != "logged" and own[0]["usable"]]
+        shown = usable or [name for name in by_name if name == "dr"]
+        table.add_column("objective")
+        for name in ("as logged", *shown):
+            table.add_column(name, justify="right")
+        places = list(range(len(objectives)))
+        if not every and shown and len(places) > MOST_ROWS:
+            places = sorted(sorted(places, key=lambda k: _looks(objectives[k], by_name, shown[0], k))[:MOST_ROWS])
+        for k in places:
+            table.add_row(heads[k], *(_estimate(by_name[name][k]) for name in ("logged", *shown)))
+    console.print(table)
+    if len(objectives) > MOST_COLUMNS:
+        left = (
+            ""
+            if len(places) == len(objectives)
+            else f"Shown are the {len(places)} of {len(objectives)} objectives that"
+        )
+        left += " look worst against what was logged; --all shows every one. " if left else ""
+        console.print(f"{left}All estimators: --json, or -o FILE.", style="dim", highlight=False)
     doubts = _table("What doubts it")
-    table.add_column("estimator", no_wrap=True)
-    for objective in objectives:
-        title = _objective_name(objective) + (", lower is better" if objective.lower_is_better else "")
-        table.add_column(title, justify="right")
     doubts.add_column("estimator", no_wrap=True)
     for column in ("effective episodes", "mean weight", "largest", "never seen", "episodes with unseen", "usable"):
         doubts.add_column(column, justify="right")
-    for name in names:
-        own = [row for row in rows if row["estimator"] == name]
-        cells = [
-            _format(row["value"]) + ("" if math.isnan(row["low"]) else f"  [{row['low']:.4g}, {row['high']:.4g}]")
-            for row in own
-        ]
-        table.add_row("as logged" if name == "logged" else name, *(escape(cell) for cell in cells))
+    for name, own in by_name.items():
         if name == "logged":
             continue
         first, weighted = own[0], name != "model"
@@ -375,7 +449,6 @@ def print_evaluation(rows: Sequence[dict[str, Any]], objectives: tuple[Objective
             f"{first['unsupported_episodes']:,}",
             "[green]yes[/]" if first["usable"] else "[yellow]no[/]",
         )
-    console.print(table)
     console.print(doubts)
     by_text: dict[str, list[str]] = {}
     for row in rows:
@@ -385,6 +458,17 @@ def print_evaluation(rows: Sequence[dict[str, Any]], objectives: tuple[Objective
         console.print(f"  • {', '.join(whose)}: {escape(text)}", highlight=False)
     for note in notes:
         console.print(f"Note: {escape(note)}", style="dim", highlight=False)
+
+
+def _estimate(row: dict[str, Any]) -> str:
+    edges = "" if math.isnan(row["low"]) else f"  [{row['low']:.4g}, {row['high']:.4g}]"
+    return escape(_format(row["value"]) + edges)
+
+
+def _looks(objective: Objective, by_name: Mapping[str, Sequence[dict[str, Any]]], estimator: str, k: int) -> float:
+    """How much better an objective looks by an estimator than what was logged, relative to that."""
+    own, logged = (by_name[name][k]["value"] for name in (estimator, "logged"))
+    return float(user_sign(objective, own - logged) / max(abs(logged), 1e-12))
 
 
 def json_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -398,8 +482,13 @@ def json_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2, smallest: float = 5e-4) -> str:
     """The largest moves of one direction; those too small to be seen in print are only counted."""
     seen = [move for move in moves if abs(move[2] - move[1]) >= smallest][:most] or list(moves[:1])
-    shown = [f"{escape(action)} {100 * before:.3g}→{100 * after:.3g} %" for action, before, after in seen]
+    shown = [f"{escape(action)} {_percent(before)}→{_percent(after)} %" for action, before, after in seen]
     return ", ".join(shown) + (f" and {len(moves) - len(seen)} more" if len(moves) > len(seen) else "")
+
+
+def _percent(share: float) -> str:
+    """In percent; what would print as 0.0 is 0, for rounding of solvers leaves 1e-17 where nothing is."""
+    return f"{100 * share:.3g}" if share >= 5e-4 else "0" if share < 1e-9 else "<0.1"
 
 
 def run_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:

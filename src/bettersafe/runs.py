@@ -105,6 +105,29 @@ class Change:
     more: tuple[tuple[str, float, float], ...]  # largest rise first
 
 
+MOST_PURSUED = 4
+"""So few objectives with a weight are shown even where nothing about them is in doubt."""
+
+
+def deciding(run: Run, most: int) -> list[int]:
+    """At most so many objectives to show first, in their own order: the few that are pursued, and those that most decide.
+
+    By the certificate, the least sure first; without one, by the gain in the estimated model relative to the baseline.
+    """
+    d = len(run.objectives)
+    if d <= most:
+        return list(range(d))
+    if run.certificate is not None:
+        places = {objective.name: k for k, objective in enumerate(run.objectives)}
+        order = [places[run.certificate.findings[k].objective] for k in run.certificate.doubt_order]
+    else:
+        gain = (run.policy_return - run.baseline_return) / np.maximum(np.abs(run.baseline_return), 1e-12)
+        order = np.argsort(gain, kind="stable").tolist()
+    pursued = [k for k in range(d) if run.info["preference"][k] != 0.0]
+    first = pursued if len(pursued) <= MOST_PURSUED else []
+    return sorted(list(dict.fromkeys([*first, *order]))[:most])
+
+
 def largest_changes(run: Run, n: int = 10) -> list[Change]:
     """The states where the policy moves most probability, weighted by how often the data visits them."""
     moved = np.abs(run.policy - run.baseline).sum(axis=1) / 2.0
@@ -285,7 +308,12 @@ def load_run(path: str | Path) -> Run:
     folder = Path(path)
     file = folder / "run.json"
     if not file.is_file():
-        raise RunError(f"{folder} is not a run directory: it has no run.json.")
+        what = (
+            "is not a run directory: it has no run.json"
+            if folder.exists()
+            else "is no run directory: it does not exist"
+        )
+        raise RunError(f"{folder} {what}. Name what `bettersafe improve -o` wrote.")
     document = _read_json(file)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,20 +19,11 @@ from bettersafe.explore import session as explore
 from bettersafe.runs import load_run
 from bettersafe.task import Task
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="needs chromium and chromedriver on this machine"),
-    # selenium leaves its sockets to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--window-size=1280,1000",
-)  # fmt: skip
-RIGHT, HOME, END, ALL = "\ue014", "\ue011", "\ue010", "\ue009a\ue000"
+EXPECTED = ("ERR_CONNECTION_REFUSED", "403 (Forbidden)", "409 (Conflict)", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
+"""That a server is gone, or refuses, is logged by the browser itself."""
+
+LOCAL = ("http://127.0.0.1:", "data:", "about:")
 
 
 def write_clinic(path, n=300, seed=5):
@@ -71,11 +62,12 @@ def library(clinic):
 class Server:
     """The command, running."""
 
-    def __init__(self, clinic, folder, port=0):
+    def __init__(
+        self, log, folder, port=0, words=("--objective", "calm", "--objective", "cost", "--lower-is-better", "cost")
+    ):
         self.folder = folder
-        words = ["--objective", "calm", "--objective", "cost", "--lower-is-better", "cost", "-o", str(folder)]
         self.process = subprocess.Popen(
-            [BETTERSAFE, "explore", str(clinic), *words, "--no-browser", "--json", "--port", str(port)],
+            [BETTERSAFE, "explore", str(log), *words, "-o", str(folder), "--no-browser", "--json", "--port", str(port)],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -96,62 +88,34 @@ def server(clinic, tmp_path):
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def lasting(clinic, browser, tmp_path_factory):
-    """A server for all tests that leave it as it was, entered by its link."""
-    server = Server(clinic, tmp_path_factory.mktemp("kept") / "runs")
-    browser.get(server.url)
-    yield server
-    server.stop()
+@pytest.fixture
+def visitor(browser):
+    """People with a browser of their own: no test may leave an error in its console, or ask anybody but the explorer."""
+    contexts, troubles = [], []
+
+    def enter():
+        context = browser.new_context(viewport={"width": 1280, "height": 1000})
+        context.set_default_timeout(20_000)
+        context.on("console", lambda said: said.type != "error" or troubles.append(said.text))
+        context.on("weberror", lambda error: troubles.append(str(error.error)))
+        context.on("request", lambda asked: asked.url.startswith(LOCAL) or troubles.append(asked.url))
+        contexts.append(context)
+        return context
+
+    enter.troubles = troubles
+    yield enter
+    for context in contexts:
+        context.close()
+    assert [text for text in troubles if not any(e in text for e in EXPECTED)] == []
 
 
 @pytest.fixture
-def page(lasting, browser):
-    """A fresh page of it."""
-    browser.get(f"http://127.0.0.1:{lasting.port}/")
-    browser.execute_script("clearTimeout(settle); sessionStorage.clear()")
-    browser.get(f"http://127.0.0.1:{lasting.port}/")
-    return settled(browser, visits=1)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    browser.get("about:blank")
-    browser.get_log("performance")  # of the browser's own first page
-    yield browser
-    browser.quit()
-
-
-@pytest.fixture(autouse=True)
-def quiet(request):
-    """No test may leave an error in the console, or ask anybody but the explorer."""
-    yield
-    if "browser" not in request.fixturenames:
-        return
-    browser = request.getfixturevalue("browser")
-    # that a server is gone, or refuses, is logged by the browser itself
-    expected = (
-        "ERR_CONNECTION_REFUSED",
-        "403 (Forbidden)",
-        "409 (Conflict)",
-        "ERR_CONNECTION_RESET",
-        "ERR_EMPTY_RESPONSE",
-    )
-    bad = [entry["message"] for entry in browser.get_log("browser") if not any(e in entry["message"] for e in expected)]
-    assert bad == []
-    for entry in browser.get_log("performance"):
-        message = json.loads(entry["message"])["message"]
-        if message["method"] == "Network.requestWillBeSent":
-            url = message["params"]["request"]["url"]
-            assert url.startswith(("http://127.0.0.1:", "data:", "about:")), url
+def page(server, visitor):
+    """The explorer, entered by its link."""
+    page = visitor().new_page()
+    page.goto(server.url)
+    settled(page, visits=1)
+    return page
 
 
 def until(what, seconds=20.0):
@@ -165,17 +129,22 @@ def until(what, seconds=20.0):
         time.sleep(0.05)
 
 
-def settled(browser, visits=None):
+def settled(page, visits=None):
     """Wait until what is asked for is drawn, believed and a dot of the path; returns the page's own document."""
     script = (
-        "return !busy && shown && belief && here >= 0 && same(shown.settings, settings) && same(belief.settings, settings)"
+        "() => !busy && shown && belief && here >= 0 && same(shown.settings, settings) && same(belief.settings, settings)"
         " && same(path[here].settings, settings) ? {settings, shown, belief, visits: path.length, here} : null"
     )
-    return until(lambda: (found := browser.execute_script(script)) and (visits in (None, found["visits"])) and found)
+    return until(lambda: (found := page.evaluate(script)) and (visits in (None, found["visits"])) and found)
 
 
-def text_of(browser, css):
-    return browser.execute_script("return [...document.querySelectorAll(arguments[0])].map((n) => n.innerText)", css)
+def press(page, place, key, times=1):
+    for _ in range(times):
+        page.locator(place).press(key)
+
+
+def text_of(page, css):
+    return page.locator(css).all_inner_texts()
 
 
 def js_number(value):
@@ -183,207 +152,214 @@ def js_number(value):
     return f"{float(f'{value:.4g}'):.12g}".replace("-", "−")
 
 
-def assert_shows(browser, library, page):
+def assert_shows(page, library, found):
     """The page's numbers, its picture and its table are what the library says of the page's settings."""
-    settings = explore.read_settings(page["settings"], library)
-    found = explore.solve(library, settings)
-    expected = json.loads(json.dumps(explore.answer(library, settings, found)))
-    belief = json.loads(
-        json.dumps(
-            explore.believe(
-                library, settings, found, explore.spread(library, found.policy) if found.changed.size else None
-            )
-        )
-    )
-    assert page["shown"] == expected
-    assert page["belief"] == belief
-    assert text_of(browser, "#sentence") == [belief["verdict"]]
-    for row, was, now in zip(
-        expected["objectives"], text_of(browser, ".values .was"), text_of(browser, ".now"), strict=True
-    ):
+    settings = explore.read_settings(found["settings"], library)
+    solved = explore.solve(library, settings)
+    spread = explore.spread(library, solved.policy) if solved.changed.size else None
+    expected = json.loads(json.dumps(explore.answer(library, settings, solved)))
+    belief = json.loads(json.dumps(explore.believe(library, settings, solved, spread)))
+    assert found["shown"] == expected
+    assert found["belief"] == belief
+    assert text_of(page, "#sentence") == [belief["verdict"]]
+    for row, was, now in zip(expected["objectives"], text_of(page, ".values .was"), text_of(page, ".now"), strict=True):
         assert was.endswith(js_number(row["baseline"]))
         assert now == f"→ {js_number(row['policy'])}"
-    states = text_of(browser, "#changes tbody th")
-    assert states == [row["state"] for row in expected["changes"]]
+    assert text_of(page, "#changes tbody th") == [row["state"] for row in expected["changes"]]
     return expected
 
 
-def ring(browser):
-    node = browser.find_element("id", "now")
-    return float(node.get_attribute("cx")), float(node.get_attribute("cy"))
+def ring(page):
+    return tuple(float(page.locator("#now").get_attribute(name)) for name in ("cx", "cy"))
 
 
-def test_moving_a_slider_moves_numbers_and_picture(page, browser, library):
-    first = page
-    before = assert_shows(browser, library, first)
-    place = ring(browser)
-    slider = browser.find_element("id", "epsilon-slider")
-    slider.send_keys(RIGHT * 12)
-    second = settled(browser, visits=2)
+def test_moving_a_slider_moves_numbers_and_picture(page, library):
+    first = settled(page)
+    before = assert_shows(page, library, first)
+    place = ring(page)
+    press(page, "#epsilon-slider", "ArrowRight", 12)
+    second = settled(page, visits=2)
     assert second["settings"]["epsilon"] > first["settings"]["epsilon"]
-    after = assert_shows(browser, library, second)
+    after = assert_shows(page, library, second)
     assert after["preferred_gain"] > before["preferred_gain"]
-    assert slider.get_attribute("aria-valuetext") == js_number(second["settings"]["epsilon"])
+    assert page.locator("#epsilon-slider").get_attribute("aria-valuetext") == js_number(second["settings"]["epsilon"])
     # better is to the right and up, also where less is better
-    moved = ring(browser)
     gains = [b["gain"] - a["gain"] for a, b in zip(before["objectives"], after["objectives"], strict=True)]
     assert gains[0] > 0
-    assert moved[0] > place[0]
+    assert ring(page)[0] > place[0]
     # both ends of the budget
-    slider.send_keys(HOME)
-    page = settled(browser, visits=3)
-    assert page["settings"]["epsilon"] == 0
-    assert page["belief"]["level"] == "baseline"
-    assert_shows(browser, library, page)
-    slider.send_keys(END)
-    page = settled(browser, visits=4)
-    assert page["settings"]["epsilon"] == "inf"
-    assert_shows(browser, library, page)
+    press(page, "#epsilon-slider", "Home")
+    found = settled(page, visits=3)
+    assert found["settings"]["epsilon"] == 0
+    assert found["belief"]["level"] == "baseline"
+    assert_shows(page, library, found)
+    press(page, "#epsilon-slider", "End")
+    found = settled(page, visits=4)
+    assert found["settings"]["epsilon"] == "inf"
+    assert_shows(page, library, found)
     # one objective alone, by its number; a wrong one is said and not sent
-    number = browser.find_element("id", "preference-0-number")
-    number.send_keys(ALL, "much")
+    number = page.locator("#preference-0-number")
+    number.fill("much")
     assert number.get_attribute("aria-invalid") == "true"
-    assert settled(browser)["settings"] == page["settings"]
-    number.send_keys(ALL, "0")
-    page = settled(browser, visits=5)
-    assert page["settings"]["preference"] == {"calm": 0, "cost": 1}
+    assert settled(page)["settings"] == found["settings"]
+    number.fill("0")
+    found = settled(page, visits=5)
+    assert found["settings"]["preference"] == {"calm": 0, "cost": 1}
     assert number.get_attribute("aria-invalid") == "false"
-    assert_shows(browser, library, page)
+    assert_shows(page, library, found)
     # back to a dot, by mouse and by keyboard
-    browser.execute_script(
-        "document.querySelector('[data-visit=\"1\"]').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
-    )
-    page = until(lambda: (p := settled(browser)) and p["here"] == 1 and p)
-    assert page["settings"] == second["settings"]
-    assert page["visits"] == 5
-    assert_shows(browser, library, page)
-    browser.execute_script("document.querySelector('[data-visit=\"0\"]').focus()")
-    browser.switch_to.active_element.send_keys("\ue007")
-    page = until(lambda: (p := settled(browser)) and p["here"] == 0 and p)
-    assert page["settings"] == first["settings"]
-    assert browser.find_element("id", "epsilon-slider-number").get_attribute("value") == "0.1"
+    page.locator('[data-visit="1"]').dispatch_event("click")
+    found = until(lambda: (p := settled(page)) and p["here"] == 1 and p)
+    assert found["settings"] == second["settings"]
+    assert found["visits"] == 5
+    assert_shows(page, library, found)
+    press(page, '[data-visit="0"]', "Enter")
+    found = until(lambda: (p := settled(page)) and p["here"] == 0 and p)
+    assert found["settings"] == first["settings"]
+    assert page.locator("#epsilon-slider-number").input_value() == "0.1"
     # an accepted loss changes the belief, and the policy not at all
-    browser.find_element("css selector", "#losses summary").click()
-    browser.find_element("id", "zeta-1").send_keys(RIGHT * 30)
-    page = settled(browser, visits=6)
-    assert page["shown"]["changes"] == first["shown"]["changes"]
-    assert page["belief"]["p_safe"] >= first["belief"]["p_safe"]
-    assert_shows(browser, library, page)
+    page.locator("#losses summary").click()
+    press(page, "#zeta-1", "ArrowRight", 30)
+    found = settled(page, visits=6)
+    assert found["shown"]["changes"] == first["shown"]["changes"]
+    assert found["belief"]["p_safe"] >= first["belief"]["p_safe"]
+    assert_shows(page, library, found)
 
 
-def test_states_are_found_and_their_names_are_only_text(page, browser):
-    browser.find_element("id", "search").send_keys("alert(1)")
-    wanted = [row["state"] for row in page["shown"]["changes"] if "alert(1)" in row["state"]]
-    until(lambda: text_of(browser, "#changes tbody th") == wanted)
-    assert browser.find_elements("css selector", "#changes img") == []
+def test_states_are_found_and_their_names_are_only_text(page):
+    wanted = [row["state"] for row in settled(page)["shown"]["changes"] if "alert(1)" in row["state"]]
+    page.locator("#search").fill("alert(1)")
+    until(lambda: text_of(page, "#changes tbody th") == wanted)
+    assert page.locator("#changes img").count() == 0
 
 
-def test_one_is_kept_as_improve_would(page, lasting, browser, library):
-    folder = lasting.folder
-    browser.find_element("css selector", "#keep button").click()
-    kept = until(lambda: text_of(browser, "#kept-path"))[0]
-    assert kept == str(folder / "kept-1")
-    settings = explore.read_settings(page["settings"], library)
+def test_one_is_kept_as_improve_would(page, server, visitor, library):
+    page.get_by_role("button", name="Keep this one").click()
+    kept = until(lambda: text_of(page, "#kept-path"))[0]
+    assert kept == str(server.folder / "kept-1")
+    settings = explore.read_settings(settled(page)["settings"], library)
     np.testing.assert_array_equal(load_run(kept).policy, explore.solve(library, settings).policy)
-    assert text_of(browser, "#kept-command")[0].startswith("bettersafe improve")
-    name = browser.find_element("id", "name")
-    assert name.get_attribute("value") == "kept-2"
+    assert text_of(page, "#kept-command")[0].startswith("bettersafe improve")
+    name = page.get_by_label("Save the run as")
+    assert name.input_value() == "kept-2"
     for wrong, words in (("../out", "must be 1 to 64 letters"), ("kept-1", "already has a run.json")):
-        name.clear()
-        name.send_keys(wrong)
-        browser.execute_script("document.getElementById('kept').replaceChildren()")
-        browser.find_element("css selector", "#keep button").click()
-        until(lambda words=words: words in "".join(text_of(browser, "#kept")))
-    assert [path.name for path in folder.iterdir()] == ["kept-1"]
-    assert not (folder.parent / "out").exists()
-    drop_bad_request(browser)
+        name.fill(wrong)
+        page.get_by_role("button", name="Keep this one").click()
+        until(lambda words=words: words in "".join(text_of(page, "#kept")))
+    assert [path.name for path in server.folder.iterdir()] == ["kept-1"]
+    assert not (server.folder.parent / "out").exists()
+    # the browser itself logs an answer of 400; anything else stays for the check of the console
+    visitor.troubles[:] = [text for text in visitor.troubles if "400 (Bad Request)" not in text]
 
 
-def drop_bad_request(browser):
-    """The browser itself logs an answer of 400; anything else stays for the check of the console."""
-    assert all("400 (Bad Request)" in e["message"] or "409" in e["message"] for e in browser.get_log("browser"))
+def test_a_bad_or_used_link_is_refused_and_a_reload_goes_on(server, visitor):
+    page = visitor().new_page()
+    page.goto(f"http://127.0.0.1:{server.port}/?token=guess")
+    assert "works once" in page.locator("main").inner_text()
+    page.goto(server.url)
+    settled(page)
+    assert page.url == f"http://127.0.0.1:{server.port}/"
+    press(page, "#epsilon-slider", "ArrowRight", 5)
+    found = settled(page, visits=2)
+    page.goto(server.url)  # the same link again, in the same browser
+    again = settled(page)
+    assert (again["settings"], again["visits"]) == (found["settings"], 2)
+    other = visitor().new_page()
+    other.goto(server.url)
+    assert "works once" in other.locator("main").inner_text()
 
 
-def test_a_bad_or_used_link_is_refused_and_a_reload_goes_on(server, browser):
-    browser.get(f"http://127.0.0.1:{server.port}/?token=guess")
-    assert "works once" in browser.find_element("tag name", "main").text
-    browser.get(server.url)
-    settled(browser)
-    assert browser.current_url == f"http://127.0.0.1:{server.port}/"
-    browser.find_element("id", "epsilon-slider").send_keys(RIGHT * 5)
-    page = settled(browser, visits=2)
-    browser.get(server.url)  # the same link again, in the same browser
-    again = settled(browser)
-    assert (again["settings"], again["visits"]) == (page["settings"], 2)
-    browser.delete_cookie(f"bettersafe-{server.port}")
-    browser.get(server.url)
-    assert "works once" in browser.find_element("tag name", "main").text
+def test_two_tabs_explore_on_their_own(page, server, library):
+    other = page.context.new_page()
+    other.goto(f"http://127.0.0.1:{server.port}/")
+    settled(other)
+    press(other, "#epsilon-slider", "ArrowRight", 9)
+    two = settled(other, visits=2)
+    assert_shows(other, library, two)
+    press(page, "#delta-slider", "ArrowRight", 9)
+    one = settled(page, visits=2)
+    assert one["settings"]["epsilon"] == 0.1  # as it was in this tab
+    assert one["settings"]["delta"] == 0.19
+    assert_shows(page, library, one)
+    assert settled(other)["settings"] == two["settings"]
 
 
-def test_two_tabs_explore_on_their_own(page, lasting, browser, library):
-    one = browser.current_window_handle
-    browser.switch_to.new_window("tab")
-    try:
-        browser.get(f"http://127.0.0.1:{lasting.port}/")
-        settled(browser)
-        browser.find_element("id", "epsilon-slider").send_keys(RIGHT * 9)
-        two = settled(browser, visits=2)
-        assert_shows(browser, library, two)
-        other = browser.current_window_handle
-        browser.switch_to.window(one)
-        browser.find_element("id", "delta-slider").send_keys(RIGHT * 9)
-        page = settled(browser, visits=2)
-        assert page["settings"]["epsilon"] == 0.1  # as it was in this tab
-        assert page["settings"]["delta"] == 0.19
-        assert_shows(browser, library, page)
-        browser.switch_to.window(other)
-        assert settled(browser)["settings"] == two["settings"]
-        browser.close()
-    finally:
-        browser.switch_to.window(one)
-
-
-def test_a_server_that_is_gone_is_missed_and_found_again(server, browser, library, clinic, tmp_path):
-    browser.get(server.url)
-    settled(browser)
+def test_a_server_that_is_gone_is_missed_and_found_again(page, server, library, clinic, tmp_path):
     server.stop(signal.SIGKILL)
-    browser.find_element("id", "epsilon-slider").send_keys(RIGHT * 7)
-    banner = browser.find_element("id", "gone")
-    until(lambda: "has stopped" in banner.text)
+    press(page, "#epsilon-slider", "ArrowRight", 7)
+    banner = page.locator("#gone")
+    until(lambda: "has stopped" in banner.inner_text())
     successor = Server(clinic, tmp_path / "runs", port=server.port)
     try:
-        until(lambda: "open the new link" in banner.text)
-        one = browser.current_window_handle
-        browser.switch_to.new_window("tab")
-        browser.get(successor.url)
-        settled(browser)
-        browser.close()
-        browser.switch_to.window(one)
-        page = settled(browser, visits=2)  # what was asked in vain is answered now
-        assert not banner.is_displayed()
-        assert_shows(browser, library, page)
+        until(lambda: "open the new link" in banner.inner_text())
+        other = page.context.new_page()
+        other.goto(successor.url)
+        settled(other)
+        other.close()
+        found = settled(page, visits=2)  # what was asked in vain is answered now
+        assert not banner.is_visible()
+        assert_shows(page, library, found)
+        page.goto("about:blank")  # before its server goes
     finally:
         successor.stop()
 
 
-@pytest.mark.usefixtures("page")
-def test_a_phone_and_the_dark(browser):
+def test_a_phone_and_the_dark(page):
+    for width in (375, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert page.evaluate(CONTRAST) == []
+
+
+def test_a_screen_reader_finds_its_way(page):
+    for landmark in ("banner", "main"):
+        assert page.get_by_role(landmark).count() == 1, landmark
+    assert page.get_by_role("form", name="Settings").count() == 1
+    bare = "all => all.filter((e) => !e.labels.length && !e.ariaLabel).map((e) => e.id)"
+    assert page.eval_on_selector_all("input, select", bare) == []
+    levels = page.eval_on_selector_all("h1, h2, h3", "all => all.map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert page.locator("#sentence").get_attribute("aria-live") == "polite"
+
+
+def test_many_objectives_are_folded(visitor, tmp_path):
+    """Of twelve objectives one is pursued: knobs and rows of the others are a fold away, and the least sure come first."""
+    rng = np.random.default_rng(2)
+    names = [f"r{k:02d}" for k in range(12)]
+    lines = ["episode,step,state,action," + ",".join(names)]
+    for episode in range(150):
+        for step in range(3):
+            a = int(rng.integers(2))
+            lines.append(
+                f"{episode},{step},s{step},a{a}," + ",".join(f"{a * (k - 2) / 9 + rng.normal():.2f}" for k in range(12))
+            )
+    (tmp_path / "many.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words = [word for name in names for word in ("--objective", f"{name}={1 if name == 'r11' else 0}")]
+    server = Server(tmp_path / "many.csv", tmp_path / "runs", words=[*words, "--method", "soft-spibb"])
     try:
-        for width in (375, 1280):
-            size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-            for scheme in ("light", "dark"):
-                feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-                browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
-                assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
-                assert browser.execute_script(CONTRAST) == []
+        page = visitor().new_page()
+        page.goto(server.url)
+        found = settled(page)
+        belief = {row["name"]: row for row in found["belief"]["objectives"]}
+        assert page.locator(".knob:visible").count() == 3  # one weight, ε and δ
+        page.locator("#protected summary").click()
+        assert page.locator(".knob:visible").count() == 14
+        shown = page.eval_on_selector_all("#returns > .objective", "all => all.map((n) => n.dataset.name)")
+        rest = page.eval_on_selector_all("#returns details .objective", "all => all.map((n) => n.dataset.name)")
+        assert shown[0] == "r11"
+        assert sorted([*shown, *rest]) == names
+        sure = {name: min(row["p_no_worse"], row["p_no_worse_pessimistic"]) for name, row in belief.items()}
+        assert max(sure[name] for name in shown[1:]) <= min(sure[name] for name in rest)
+        page.goto("about:blank")
     finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        server.stop()
 
 
 # text whose contrast with what is behind it is below 4.5 (WCAG AA)
-CONTRAST = """
+CONTRAST = """() => {
 const part = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
 const rgba = (text) => text.match(/[\\d.]+/g).map(Number);
 const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
@@ -404,4 +380,4 @@ while (walker.nextNode()) {
   if ((a + 0.05) / (b + 0.05) < 4.5) bad.push([walker.currentNode.textContent.trim().slice(0, 40), colour]);
 }
 return bad;
-"""
+}"""

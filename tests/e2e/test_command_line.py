@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
@@ -13,7 +15,11 @@ from test_commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 from typer.testing import CliRunner
 
 import synthetic_mimic
+from bettersafe import cli
+from bettersafe.bounds import Bound
 from bettersafe.cli import app
+from bettersafe.evaluate import Estimator
+from bettersafe.improve import Method
 from bettersafe.task import read_task
 
 
@@ -126,6 +132,31 @@ def test_completion():
     assert run_with(words)[1].split() == ["verify"]
     options = {**words, "COMP_WORDS": "bettersafe improve --hold", "COMP_CWORD": "2"}
     assert run_with(options)[1].split() == ["--hold-out"]
+    values = {**words, "COMP_WORDS": "bettersafe improve --method s", "COMP_CWORD": "3"}
+    assert run_with(values)[1].split() == ["s-opt", "soft-spibb"]
+
+
+def test_what_the_tab_key_offers_is_what_is_taken():
+    assert set(cli.METHODS) == {"auto", *get_args(Method)}
+    assert set(cli.ESTIMATORS) == {*get_args(Estimator)} - {"model"}
+    assert set(cli.BOUNDS) == set(get_args(Bound))
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_completion_in_bash(tmp_path):
+    """As a shell does it: the script is read, and its function asked with the words of the line."""
+    known = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    (tmp_path / "completion.sh").write_text(run_with(known, "--show-completion", "bash")[1])
+    asked = (
+        "source completion.sh; COMP_WORDS=(bettersafe cert); COMP_CWORD=1; _bettersafe_completion bettersafe;"
+        " echo ${COMPREPLY[*]}; COMP_WORDS=(bettersafe certify RUN --bou); COMP_CWORD=3; _bettersafe_completion bettersafe;"
+        " echo ${COMPREPLY[*]}"
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60,
+        env={**os.environ, "PATH": f"{Path(BETTERSAFE).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["certify", "--bound"]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError, RunError
 from bettersafe.evidence import certify_run, certify_run_posterior, verify_run
 from bettersafe.pipeline import run_task
+from bettersafe.printing import print_run
 from bettersafe.report import charts, differences, limits, outcomes, report_html, verdict, words, write_report
-from bettersafe.runs import Run, load_run, save_certificate, save_run
+from bettersafe.runs import Run, deciding, load_run, save_certificate, save_run
 from bettersafe.task import Task, read_task
 
 NASTY = (
@@ -416,15 +417,94 @@ def test_damaged_candidates_are_an_error():
             report_html(toy(candidates=[bad]))
 
 
+def many_run(d=17):
+    """The first objective is pursued; the posterior is least sure of 5, 11 and 3, in this order."""
+    names = [f"o{k}" for k in range(d)]
+    doubt = {5: 0.91, 11: 0.95, 3: 0.97}
+    found = [
+        Finding(objective=name, estimate=1.0 + k, lower_bound=0.5 * (1.0 + k), level=0.1, zeta=0.0)
+        for k, name in enumerate(names)
+    ]
+    each = tuple(doubt.get(k, 1.0) for k in range(d))
+    belief = Belief(priors="flat", p_safe=0.91, p_objective=each, p_pessimistic=(), draws=200)
+    run = toy(objectives=[Objective(name=name, weight=float(k == 0)) for k, name in enumerate(names)])
+    evidence = certificate(findings=tuple(found), evidence="posterior", grade="posterior", beliefs=(belief,))
+    return dataclasses.replace(run, certificate=evidence)
+
+
+def test_of_many_objectives_those_that_decide_come_first():
+    run = many_run()
+    assert run.certificate.doubt_order[:3] == (5, 11, 3)
+    assert set(deciding(run, 4)) == {0, 3, 5, 11}
+    assert deciding(run, 17) == list(range(17))
+    failed = dataclasses.replace(run.certificate.findings[9], lower_bound=-0.1)
+    findings = tuple(failed if k == 9 else f for k, f in enumerate(run.certificate.findings))
+    assert dataclasses.replace(run.certificate, findings=findings).doubt_order[:2] == (9, 5)
+    unknown = dataclasses.replace(failed, estimate=math.nan, lower_bound=math.nan)
+    findings = tuple(unknown if k == 9 else f for k, f in enumerate(run.certificate.findings))
+    assert dataclasses.replace(run.certificate, findings=findings).doubt_order[0] == 9
+    untested = dataclasses.replace(run, certificate=None, policy_return=run.baseline_return - np.arange(17.0))
+    assert 16 in deciding(untested, 4)  # what looks worst in the model
+
+
 def test_many_objectives_and_one():
-    many = [Objective(name=f"o{k}", weight=float(k)) for k in range(17)]
-    run = toy(objectives=many)
+    run = many_run()
     assert len(outcomes.drawn_pairs(run)) == 28
-    assert {k for pair in outcomes.drawn_pairs(run) for k in pair} == set(range(9, 17))  # the largest weights
+    assert {0, 3, 5, 11} <= {k for pair in outcomes.drawn_pairs(run) for k in pair}
     page = check(report_html(run))
     assert sum(tag == "figure" and "data-x" in a for tag, a in page.elements) == 28
-    assert sum(tag == "article" for tag, _ in page.elements) == 17
-    assert "There is one objective" in check(report_html(toy(objectives=many[:1]))).words
+    assert sum(tag == "article" for tag, _ in page.elements) == outcomes.MOST_CARDS
+    assert "All 17 objectives in one table" in page.words
+    assert all(page.words.count(f" o{k} ") >= 3 for k in range(17))  # a row in each of the tables
+    assert "no worse than the baseline on all 17 objectives" in page.words
+    assert "91.0 % o5" in page.words
+    assert "any of 17 objectives" in run.certificate.verdict
+    few = check(report_html(many_run(3)))
+    assert "in one table" not in few.words
+    assert "on o0, o1 and o2" in few.words
+    one = [Objective(name="o")]
+    assert "There is one objective" in check(report_html(toy(objectives=one))).words
+
+
+def test_the_terminal_shows_of_many_objectives_those_that_decide(capsys):
+    run = many_run()
+    print_run(run, 3)
+    said = capsys.readouterr().out
+    assert "the 12 of 17 objectives" in said
+    assert "91 % o5" in said
+    assert "o16" not in said
+    print_run(run, 3, every=True)
+    said = capsys.readouterr().out
+    assert "--all" not in said
+    assert len(re.findall(r"^ o\d+ ", said, re.MULTILINE)) == 2 * 17
+
+
+def test_what_the_posterior_said_stays_when_a_test_has_the_last_word():
+    row = {
+        "name": "S-OPT",
+        "evidence": "posterior",
+        "gain": [0.7, 0.2],
+        "least": [0.6, 0.1],
+        "passed": True,
+        "chosen": True,
+    }
+    run = dataclasses.replace(toy(), certificate=certificate())
+    assert "before the test" not in check(report_html(run)).words
+    run.info["candidates"] = [row]
+    page = check(report_html(run))
+    assert "Posterior given data and priors, before the test" in page.words
+    assert "at least 0.6000 better" in page.words
+    assert "the policy by the posterior, before the test" in page.words
+    assert "other candidate that passed" not in page.words
+
+
+def test_what_many_missed_is_not_spelled_out():
+    found = tuple(
+        Finding(objective=f"o{k}", estimate=0.1, lower_bound=-float(k + 1), level=0.1, zeta=0.0) for k in range(20)
+    )
+    said = certificate(findings=found).verdict
+    assert "on o19 the gain" in said
+    assert said.endswith("; and likewise on 17 more.")
 
 
 def test_many_states_stay_small_and_say_so():

@@ -114,9 +114,14 @@ def test_a_column_that_alone_could_be_it_is_taken_and_equals_are_not(tmp_path):
         }
         for i, row in enumerate(rows_of(24))
     ]
-    start = guess_task(write(tmp_path / "one.csv", log))
+    found = roles(guess_task(write(tmp_path / "one.csv", log)))
+    assert (found["episode"], found["step"]) == ("Aufenthalt", "Nummer")  # the only two of which one counts the other
+    again = [{**row, "Zähler": row["Nummer"]} for row in log]
+    start = guess_task(write(tmp_path / "equals.csv", again))
     assert set(start.open) == {"episode", "step", "action"}  # nothing is named that tells them apart
     assert "Nummer" in start.open["step"]
+    jumps = [{**row, "Nummer": 3 * row["Nummer"]} for row in log]
+    assert "step" in guess_task(write(tmp_path / "jumps.csv", jumps)).open
     named = [{"episode": row.pop("Aufenthalt"), **row} for row in log]
     found = roles(guess_task(write(tmp_path / "two.csv", named)))
     assert found["step"] == "Nummer"
@@ -197,3 +202,28 @@ def test_files_that_tell_nothing(tmp_path):
     assert set(start.open) == {"episode", "step", "state", "action"}
     assert "DECIDE objectives" in task_text(start, "text.csv")
     assert not start.complete
+
+
+def test_slips_in_a_column_of_numbers_are_named(tmp_path):
+    log = rows_of(
+        40,
+        cost=lambda i: "about 40" if i == 7 else 10 + i % 3,
+        pain=lambda i: None if i in (4, 9) else i % 5,
+        left=lambda i: ("ja", "nein")[i % 2],
+        r=lambda i: i % 4,
+    )
+    start = guess_task(write(tmp_path / "log.csv", log))
+    reasons = {o.column: o.reason for o in start.objectives if not o.used}
+    assert '"about 40" in row 8 below the header' in reasons["cost"]
+    assert "2 of 40 cells" in reasons["pain"]
+    assert "the first in row 5 below the header" in reasons["pain"]
+    assert "yes and no" in start.unused["left"]
+    assert '# [objectives."cost"]' in task_text(start, "log.csv")
+
+
+def test_a_column_with_an_empty_cell_is_still_named_as_one_that_could_be_it(tmp_path):
+    log = [
+        {"Zustand": None if i == 3 else f"z{i % 3}", **{k: v for k, v in row.items() if k != "cluster"}, "Rest": f"{i}"}
+        for i, row in enumerate(rows_of(40, r=lambda i: i % 4))
+    ]
+    assert '"Zustand" (empty cells: 1)' in guess_task(write(tmp_path / "log.csv", log)).open["state"]

@@ -41,10 +41,16 @@ function percent(p) {
   if (p < 0.001) return "under 0.1 %";
   return `${(100 * p).toFixed(p > 0.99 || p < 0.01 ? 1 : 0)} %`;
 }
-/** A lower bound on a probability: rounded down, and never certainty. */
+/** A lower bound on a probability: rounded down, and never certainty; 0 says nothing. */
 function atLeast(p) {
+  if (p <= 0) return "can’t be told";
   const parts = p > 0.99 || p < 0.01 ? 10 : 1;
   return `at least ${Math.min(Math.floor(100 * p * parts + 1e-9) / parts, 99.9)} %`;
+}
+/** A probability that was estimated: rounded down. */
+function about(p) {
+  if (p > 0.999) return "over 99.9 %";
+  return p >= 0.01 ? `about ${Math.floor(100 * p + 1e-9)} %` : "under 1 %";
 }
 const share = (p) => `${fmt(Number((100 * p).toPrecision(3)))} %`;
 
@@ -182,7 +188,10 @@ function drawBelief(answer) {
   $("evidence").textContent = answer.level === "baseline" ? "" : answer.evidence;
   const bars = [];
   if (answer.level !== "baseline") {
-    bars.push(chance("given the data", answer.p_safe), chance("expecting the worst of what was seldom tried", answer.p_pessimistic));
+    bars.push(
+      chance("given the data", answer.p_safe, about(answer.p_safe)),
+      chance("expecting the worst of what was seldom tried", answer.p_pessimistic, atLeast(answer.p_pessimistic)),
+    );
   }
   $("chances").replaceChildren(...bars);
   if (here >= 0 && same(path[here].settings, answer.settings)) path[here].level = answer.level;
@@ -190,7 +199,7 @@ function drawBelief(answer) {
   drawPicture();
 }
 
-function chance(text, p) {
+function chance(text, p, words) {
   const asks = 1 - settings.delta;
   const bar = svg("svg", { viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" });
   bar.append(
@@ -198,8 +207,12 @@ function chance(text, p) {
     svg("rect", { class: p >= asks ? "bar-likely" : "bar-doubtful", x: 0, y: 3, width: 100 * p, height: 8 }),
     svg("line", { class: "bar-asked", x1: 100 * asks, x2: 100 * asks, y1: 0, y2: 14, "vector-effect": "non-scaling-stroke" }),
   );
-  return el("div", { className: "chance" }, el("span", {}, `No objective worse, ${text}`), el("strong", {}, atLeast(p)), bar);
+  return el("div", { className: "chance" }, el("span", {}, `No objective worse, ${text}`), el("strong", {}, words), bar);
 }
+
+const MOST_ROWS = 8; // objectives that are all shown
+const FIRST_ROWS = 6; // of more, so many; the others are folded away
+let order = [];
 
 const WORDS = { better: "▲ better", worse: "▼ worse", same: "= unchanged" };
 
@@ -234,7 +247,23 @@ function drawReturns() {
     );
     return block;
   });
-  $("returns").replaceChildren(...rows);
+  if (rows.length <= MOST_ROWS) {
+    $("returns").replaceChildren(...rows);
+    return;
+  }
+  // of many: those that are pursued, and the least sure; the order stays while a belief is on its way
+  if (belief && belief.objectives.length) {
+    const sure = (k) => Math.min(belief.objectives[k].p_no_worse, belief.objectives[k].p_no_worse_pessimistic);
+    const margin = (k) => belief.objectives[k].low / Math.max(belief.objectives[k].high - belief.objectives[k].low, 1e-300);
+    order = rows.map((_, k) => k).sort((a, b) => sure(a) - sure(b) || margin(a) - margin(b));
+  } else if (order.length !== rows.length) order = rows.map((_, k) => k);
+  const pursued = order.filter((k) => settings.preference[start.objectives[k].name] > 0);
+  const first = [...new Set([...(pursued.length <= 3 ? pursued : []), ...order])];
+  const open = $("returns").querySelector("details")?.open;
+  const more = el("details", {}, el("summary", {}, `${rows.length - FIRST_ROWS} more objectives${belief && belief.objectives.length ? ", none of them less sure" : ""}`));
+  more.open = Boolean(open);
+  more.append(...first.slice(FIRST_ROWS).map((k) => rows[k]));
+  $("returns").replaceChildren(...first.slice(0, FIRST_ROWS).map((k) => rows[k]), more);
 }
 
 /** A line with the baseline in the middle: what the model says, and where the posterior believes the gain to lie. */
@@ -530,9 +559,15 @@ function begin(document_) {
     // nothing kept
   }
   const plain = { text: String, say: fmt };
+  // of many objectives, those that are not pursued at the start are folded away
+  const folded = start.objectives.length > MOST_ROWS ? start.objectives.filter((one) => !(settings.preference[one.name] > 0)) : [];
+  if (folded.length) {
+    const rest = el("div", { id: "preference-rest" });
+    $("preference").after(el("details", { id: "protected" }, el("summary", {}, `${folded.length} more, at 0 so far`), rest));
+  }
   start.objectives.forEach((objective, k) => {
     const unit = objective.unit ? ` (${objective.unit})` : "";
-    addKnob("preference", {
+    addKnob(folded.includes(objective) ? "preference-rest" : "preference", {
       id: `preference-${k}`, title: objective.title + (objective.lower_is_better ? ", less of it" : ""), slide: linear(start.preference_to),
       get: () => settings.preference[objective.name], set: (value) => (settings.preference[objective.name] = value),
       read: readNumber(0, 1e9), rule: "A number, 0 or more.", ...plain,

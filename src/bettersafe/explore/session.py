@@ -46,7 +46,7 @@ from bettersafe.saving import check_free
 from bettersafe.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from bettersafe.counts import Counts
@@ -341,7 +341,7 @@ def answer(session: Session, settings: Settings, found: Improvement, *, search: 
     gain = found.policy_return - found.baseline_return
     return {
         "settings": settings_json(settings, session),
-        "status": found.status,
+        "status": found.status + _hint(session, found),
         "evidence": MODEL_EVIDENCE,
         "objectives": [
             {
@@ -362,6 +362,16 @@ def answer(session: Session, settings: Settings, found: Improvement, *, search: 
         "matching": n_found,
         "changes": changes,
     }
+
+
+def _hint(session: Session, found: Improvement) -> str:
+    """What to try where protection of many objectives in every state leaves nothing."""
+    if found.changed.size or session.task.method != "s-opt" or len(session.objectives) < 3 or not any(found.preference):
+        return ""
+    return (
+        f" S-OPT protects each of {len(session.objectives)} objectives in every state; bettersafe improve, which protects them"
+        " over the whole, may find more."
+    )
 
 
 def side(gain: float, before: float, after: float) -> str:
@@ -401,32 +411,38 @@ def _changes(session: Session, found: Improvement, search: str) -> tuple[list[di
             "state": change.state,
             "visits": change.visits,
             "moved": change.moved,
-            "less": [list(move) for move in change.less[:3]],
-            "more": [list(move) for move in change.more[:3]],
+            "less": [list(move) for move in _seen(change.less)],
+            "more": [list(move) for move in _seen(change.more)],
         }
         for change in largest_changes(part, SHOWN)
     ]
     return listed, int(rows.size)
 
 
+def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, float, float]]:
+    """The three largest moves that can be seen in print, or the largest if none can."""
+    return [move for move in moves[:3] if abs(move[2] - move[1]) >= 5e-4] or moves[:1]
+
+
 def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
     """What the posterior says of a policy, linearised; ``linearised`` (of `spread`) is None where it is the baseline itself.
 
-    The rule is B-OPT's (`bopt`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, and
-    Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
+    The rule is B-OPT's (`bopt`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
+    gains taken for normal (`bopt.normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": EVIDENCE}
     if linearised is None:
         return {**document, "level": "baseline", "verdict": found.status, "objectives": []}
     zeta = np.array(settings.zeta)
     one = linearised_candidates(["explored"], [found.policy], linearised, zeta, settings.delta)[0]
+    p_safe = one.p_safe
     p_dark = float(max(0.0, 1.0 - np.sum(1.0 - one.p_pessimistic)))
-    level = "likely" if min(one.p_safe, p_dark) >= 1.0 - settings.delta else "doubtful"
+    level = "likely" if min(p_safe, p_dark) >= 1.0 - settings.delta else "doubtful"
     return {
         **document,
         "level": level,
-        "verdict": _verdict(session, settings, one.p_safe, p_dark, np.fmin(one.p_objective, one.p_pessimistic), level),
-        "p_safe": one.p_safe,
+        "verdict": _verdict(session, settings, p_safe, p_dark, np.fmin(one.p_objective, one.p_pessimistic), level),
+        "p_safe": p_safe,
         "p_pessimistic": p_dark,
         "objectives": [
             {
@@ -445,7 +461,7 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
 
 def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float, each: Floats, level: str) -> str:
     but = " beyond the loss you accept" if any(settings.zeta) else ""
-    chance = f"{at_least(p_safe)} (expecting the worst: {at_least(p_dark)})"
+    chance = f"{about(p_safe)} (expecting the worst: {at_least(p_dark)})"
     if level == "likely":
         return f"Probably safe: no objective is worse{but} with probability {chance}."
     doubt = session.objectives[int(np.argmin(each))].title
@@ -455,8 +471,17 @@ def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float,
     )
 
 
+def about(p: float) -> str:
+    """A probability that was estimated, for people: rounded down, and never certainty."""
+    if p > 0.999:
+        return "over 99.9 %"
+    return f"about {math.floor(100.0 * p + 1e-9)} %" if p >= 0.01 else "under 1 %"
+
+
 def at_least(p: float) -> str:
-    """A lower bound on a probability for people: rounded down, and never certainty."""
+    """A lower bound on a probability for people: rounded down, and never certainty; 0 says nothing, and is told so."""
+    if p <= 0.0:
+        return "can't be told, the chances of a loss on each objective add up to 100 % and more"
     parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
     return f"at least {min(math.floor(100.0 * p * parts + 1e-9) / parts, 99.9):g} %"
 

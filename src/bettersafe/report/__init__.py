@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe.report import charts, differences, limits, outcomes, verdict
 from bettersafe.report.words import listed, percent, risk, shorten
-from bettersafe.runs import REPORT, file_digest, load_run
+from bettersafe.runs import REPORT, deciding, file_digest, load_run
 from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _sections(run: Run) -> dict[str, Any]:
     use = differences.action_use(run)
     coverage = limits.coverage_bars(run)
     bars = differences.action_bars(run)
+    views = outcomes.objectives(run)
+    shown = deciding(run, outcomes.MOST_CARDS)
     states = differences.grid_states(run) if grid and run.changed else []
     return {
         "verdict": verdict.verdict(run),
@@ -95,8 +97,11 @@ def _sections(run: Run) -> dict[str, Any]:
                     view.marks, describe=_describe_gain(view), lower_is_better=view.lower_is_better, zeta=view.zeta
                 ),
             }
-            for view in outcomes.objectives(run)
+            for view in (views[k] for k in shown)
         ],
+        "all_objectives": views if len(shown) < len(views) else [],
+        "tested_since": outcomes.chosen_before(run) is not None and sum(dot.kind == "passed" for dot in found) == 1,
+        "tall": len(views) > outcomes.MOST_COLUMNS,
         "floors": outcomes.floors(run),
         "beliefs": outcomes.beliefs(run),
         "pickers": [(k, titles[k]) for k in sorted({k for pair in outcomes.drawn_pairs(run) for k in pair})],

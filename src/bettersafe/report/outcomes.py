@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bettersafe.data import user_sign
 from bettersafe.errors import RunError
 from bettersafe.report.charts import Mark, Point, change
 from bettersafe.report.words import chance, clean, number, precision, risk, shorten
+from bettersafe.runs import deciding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,12 @@ if TYPE_CHECKING:
     from bettersafe.data import Objective
     from bettersafe.runs import Run
 
+
+MOST_CARDS = 8
+"""Objectives with a card and a chart of their own; of more, those that decide, and all of them in a table."""
+
+MOST_COLUMNS = 4
+"""Objectives that stand side by side in a table; more stand below each other."""
 
 MOST_DRAWN = 8
 """Objectives of which every pair is drawn; 8 make 28 pictures."""
@@ -121,6 +126,21 @@ def _objective(run: Run, k: int) -> ObjectiveView:
         )
         low, high = (finding.lower_bound, math.inf) if edges is None else edges
         marks.append(Mark(label=name, estimate=finding.estimate, low=low, high=high, kind=kind))
+    before_test = chosen_before(run)
+    if before_test is not None:
+        lines.insert(
+            1,
+            Line(
+                evidence="Posterior",
+                worth="given data and priors, before the test",
+                baseline="–",
+                policy="–",
+                change=moved(before_test.gain[k]),
+                certain=_at_least(before_test.low[k], digits),
+            ),
+        )
+        gained, bound = before_test.gain[k], before_test.low[k]
+        marks.insert(1, Mark(label="Posterior", estimate=gained, low=bound, high=math.inf, kind="posterior"))
     proof = None
     if certificate is not None and certificate.theory is not None:
         proof = next((p for p in certificate.theory.proofs if p.objective == objective.name), None)
@@ -235,10 +255,22 @@ def beliefs(run: Run) -> list[dict[str, Any]]:
                 + (f" (pessimistic {chance(belief.p_pessimistic[k], belief.draws)})" if belief.p_pessimistic else "")
                 for k, p in enumerate(belief.p_objective)
             ],
+            "least": [_least(run, chances, belief.draws) for chances in (belief.p_objective, belief.p_pessimistic)],
             "passes": belief.passes(run.certificate.delta),
         }
         for place, belief in enumerate(run.certificate.beliefs)
     ]
+
+
+def _least(run: Run, chances: Sequence[float], draws: int) -> str:
+    """The objective that is least sure, and how sure; nothing where these priors were not asked."""
+    if not chances or run.certificate is None:
+        return "–"
+    k = min(range(len(chances)), key=lambda place: chances[place])
+    if chances[k] >= 1.0:
+        return f"{chance(chances[k], draws)} of each"
+    titles = {objective.name: objective.title for objective in run.objectives}
+    return f"{chance(chances[k], draws)} {shorten(titles[run.certificate.findings[k].objective], 60)}"
 
 
 def named(priors: str, run: Run) -> str:
@@ -269,7 +301,7 @@ def dots(run: Run) -> list[Dot]:
         if row.kind != "chosen" or not tested or run.certificate is None or row.result != run.certificate.evidence:
             found.append(
                 Dot(
-                    name=row.name,
+                    name=f"Policy ({row.result}, before the test)" if row.kind == "chosen" else row.name,
                     kind="failed" if row.kind == "failed" else "passed",
                     result={"failed": "did not pass", "passed": "passed", "chosen": "passed, chosen"}[row.kind],
                     gain=row.gain,
@@ -334,6 +366,13 @@ def candidates(run: Run) -> list[_Candidate]:
     return found
 
 
+def chosen_before(run: Run) -> _Candidate | None:
+    """What the posterior said of the policy, where a test has had the last word since; None where there is no such thing."""
+    if run.certificate is None or run.certificate.evidence != "held-out" or not run.changed:
+        return None
+    return next((row for row in candidates(run) if row.kind == "chosen" and row.result == "posterior"), None)
+
+
 def trade_off_points(found: Sequence[Dot], i: int, j: int) -> list[Point]:
     """The dots over objectives i and j, but for what the model says of a tested policy: it is far out, and hides the rest."""
     return [
@@ -365,9 +404,8 @@ def bars_words(run: Run) -> str:
 
 
 def drawn_pairs(run: Run) -> list[tuple[int, int]]:
-    """Pairs of objectives to draw: all of the MOST_DRAWN with the largest weights."""
-    weights = np.array([abs(float(w)) for w in run.info["preference"]])
-    chosen = sorted(np.argsort(-weights, kind="stable")[:MOST_DRAWN].tolist())
+    """Pairs of objectives to draw: all of the MOST_DRAWN that most decide."""
+    chosen = deciding(run, MOST_DRAWN)
     return [(i, j) for place, i in enumerate(chosen) for j in chosen[place + 1 :]]
 
 

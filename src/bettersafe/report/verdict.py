@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bettersafe.certificate import MOST_NAMED
 from bettersafe.report.words import chance, listed, number, percent, risk, shorten
 from bettersafe.safety import UNSUPPORTED_TOL
 
@@ -58,14 +59,14 @@ def verdict(run: Run) -> Verdict:
             return Verdict(
                 kind="keep",
                 badge="Keep the baseline",
-                headline=f"Keep the baseline for now: the threshold on {listed(missed)} may be missed.",
+                headline=f"Keep the baseline for now: the threshold on {listed(missed, of=len(titles))} may be missed.",
                 detail=certificate.verdict,
                 evidence=evidence_words(certificate),
                 step="Test the policy on episodes that it was not made from.",
                 command="bettersafe certify RUN HELD_OUT",
             )
         better = _raised(run)
-        on = f" on {listed(better)}" if better else ""
+        on = f" on {listed(better, of=len(titles))}" if better else ""
         return Verdict(
             kind="open",
             badge="Not yet tested",
@@ -100,7 +101,7 @@ def _accepted_headline(certificate: Certificate, titles: dict[str, str]) -> str:
         belief = certificate.beliefs[0]
         return (
             "Given the data, the new policy is no worse than the baseline on"
-            f" {listed([titles[f.objective] for f in certificate.findings])}, with a probability of"
+            f" {listed([titles[f.objective] for f in certificate.findings], of=len(titles))}, with a probability of"
             f" {chance(belief.p_safe, belief.draws)}."
         )
     # where every objective has all of δ, the bounds hold one by one: enough for "no worse", not for "better" on several
@@ -113,11 +114,13 @@ def _accepted_headline(certificate: Certificate, titles: dict[str, str]) -> str:
         for f in certificate.findings
         if -f.zeta <= f.lower_bound < 0.0
     ]
-    parts = [f"better than the baseline on {listed(better)}"] if better else []
-    parts += [f"no worse {'' if parts else 'than the baseline '}on {listed(same)}"] if same else []
+    parts = [f"better than the baseline on {listed(better, of=len(titles))}"] if better else []
+    parts += [f"no worse {'' if parts else 'than the baseline '}on {listed(same, of=len(titles))}"] if same else []
+    if len(loss) > MOST_NAMED:
+        loss = [f"as much worse as is accepted on {len(loss)} objectives"]
     parts += [f"at most {listed(loss)}"] if loss else []
     kept = (
-        f", and keeps the threshold on {listed([titles[f.objective] for f in certificate.floors])}"
+        f", and keeps the threshold on {listed([titles[f.objective] for f in certificate.floors], of=len(titles))}"
         if certificate.floors
         else ""
     )
@@ -137,9 +140,9 @@ def _rejected_headline(certificate: Certificate, titles: dict[str, str]) -> str:
         return f"Keep the baseline: given the data, a loss on {titles[worst.objective]} is too likely."
     missed = [titles[f.objective] for f in certificate.findings if not f.passed]
     if missed:
-        return f"Keep the baseline: a loss on {listed(missed)} can’t be ruled out."
+        return f"Keep the baseline: a loss on {listed(missed, of=len(titles))} can’t be ruled out."
     floors = [titles[f.objective] for f in certificate.floors if not f.passed]
-    return f"Keep the baseline: the threshold on {listed(floors)} may be missed."
+    return f"Keep the baseline: the threshold on {listed(floors, of=len(titles))} may be missed."
 
 
 def evidence_words(certificate: Certificate | None) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from bettersafe.certificate import MOST_NAMED
+
 LONGEST = 160
 """Characters of a label that are shown; some users have labels of thousands."""
 
@@ -52,8 +54,10 @@ def precision(*values: float) -> int:
     return min(max(3 - math.floor(math.log10(size)), 0), 7)
 
 
-def listed(names: list[str]) -> str:
-    """a, b and c."""
+def listed(names: list[str], *, of: int | None = None) -> str:
+    """a, b and c; of more than `MOST_NAMED` objectives only how many, and whether they are all ``of`` them."""
+    if of is not None and len(names) > MOST_NAMED:
+        return f"all {of} objectives" if len(names) == of else f"{len(names)} of {of} objectives"
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 

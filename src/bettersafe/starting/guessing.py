@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bettersafe.errors import DataError
@@ -24,9 +24,20 @@ MANY = 10
 """With more columns of numbers than this, only those whose names say so are objectives: the others are likely features."""
 
 
+NEARLY = 0.8
+"""With this share of numbers, a column is one of numbers with slips in it."""
+
+MOST_PAIRS = 400
+"""Pairs of columns that are tried as episode and step."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """What the sample tells of a column: how many cells are filled, whole numbers, finite numbers, true or false, …"""
+    """What the sample tells of a column: how many cells are filled, whole numbers, finite numbers, true or false, …
+
+    ``odd_row`` is the first row (from 1, without the header) whose cell is no number where nearly all are, or is empty where
+    nearly none is; ``odd_text`` what stands there.
+    """
 
     name: str
     rows: int
@@ -38,6 +49,13 @@ class Sampled:
     distinct: int
     low: float | None
     high: float | None
+    odd_row: int = 0
+    odd_text: str | None = None
+
+    @property
+    def is_nearly_number(self) -> bool:
+        """A column of numbers, but for a few cells of text; ``odd_row`` is the first of them, counted from 1."""
+        return NEARLY * self.filled <= self.numbers < self.filled
 
     @property
     def is_label(self) -> bool:
@@ -165,10 +183,23 @@ def _look(table: Table) -> list[Sampled]:
         ]
     [(rows, *found)] = table.raw.connection.execute(f"SELECT {', '.join(asked)} FROM sample").fetchall()
     keys = ("filled", "integers", "numbers", "flags", "probabilities", "distinct", "low", "high")
-    return [
+    columns = [
         Sampled(name=name, rows=rows, **dict(zip(keys, found[8 * i : 8 * i + 8], strict=True)))
         for i, name in enumerate(table.names)
     ]
+    return [_with_odd(table, column) if NEARLY * rows <= column.numbers < rows else column for column in columns]
+
+
+def _with_odd(table: Table, column: Sampled) -> Sampled:
+    """A column of numbers with the first cell that is none: text before what is empty."""
+    role = table.role(column.name)
+    form = table.raw.shapes[role]
+    number, text = cells.number(role, form), cells.shown(role, form)
+    [(row, shown)] = table.raw.connection.execute(
+        f"SELECT rowid + 1, {text} FROM sample WHERE NOT coalesce(isfinite({number}), false)"
+        f" ORDER BY {cells.family(role, form)} IS NULL, rowid LIMIT 1"
+    ).fetchall()
+    return replace(column, odd_row=int(row), odd_text=None if shown is None else str(shown))
 
 
 def _double_steps(table: Table, episode: str, step: str) -> int:
@@ -280,6 +311,14 @@ def _by_content(table: Table, columns: Mapping[str, Sampled], guesses: dict[str,
         taken = {guess.column for guess in guesses.values()}
         return [column for name, column in columns.items() if name not in taken]
 
+    if "step" not in guesses and "episode" not in guesses:
+        pairs = _counted(table, free())
+        if len(pairs) == 1:
+            episode, step = pairs[0]
+            reason = f"{quoted(step)} counts its rows"
+            guesses["episode"] = RoleGuess(role="episode", column=episode, reason=reason)
+            reason = f"it counts the rows of each {quoted(episode)}"
+            guesses["step"] = RoleGuess(role="step", column=step, reason=reason)
     if "step" in guesses:
         step = guesses["step"].column
         ids = [
@@ -303,8 +342,26 @@ def _by_content(table: Table, columns: Mapping[str, Sampled], guesses: dict[str,
         alone("next_state", states, "all its labels are states")
 
 
+def _counted(table: Table, free: Sequence[Sampled]) -> list[tuple[str, str]]:
+    """Pairs of columns of which the second counts the rows of each label of the first, from 0 or from 1, without a gap."""
+    numbers = [c for c in free if c.integers == c.rows and 1 < c.distinct < c.rows and c.low in (0.0, 1.0)]
+    labels = [c for c in free if c.is_label and 1 < c.distinct < c.rows]
+    pairs = [(label, number) for number in numbers for label in labels if label.name != number.name]
+    found = []
+    for label, number in pairs[:MOST_PAIRS]:
+        e = cells.shown(table.role(label.name), table.raw.shapes[table.role(label.name)])
+        s = cells.integer(table.role(number.name), table.raw.shapes[table.role(number.name)])
+        [(wrong,)] = table.raw.connection.execute(
+            f"SELECT count(*) FROM (SELECT 1 FROM sample GROUP BY {e} HAVING count(DISTINCT {s}) <> count(*)"
+            f" OR min({s}) <> {number.low:.0f} OR max({s}) - min({s}) + 1 <> count(*))"
+        ).fetchall()
+        if not wrong:
+            found.append((label.name, number.name))
+    return found
+
+
 def _objectives(free: Sequence[Sampled]) -> tuple[ObjectiveGuess, ...]:
-    numeric = [column for column in free if column.is_number]
+    numeric = [column for column in free if column.is_number or column.is_nearly_number]
     found = []
     for column in numeric:
         cost, left_out = says(column.name, COSTS), _no_objective(column, len(numeric))
@@ -319,8 +376,13 @@ def _objectives(free: Sequence[Sampled]) -> tuple[ObjectiveGuess, ...]:
 
 def _no_objective(column: Sampled, n_numeric: int) -> str:
     """Why a column of numbers is not proposed as an objective; empty where it is."""
+    if column.is_nearly_number:
+        few = column.filled - column.numbers
+        what = f"{few} cells are" if few > 1 else "a cell is"
+        return f"{what} no number: {quoted(str(column.odd_text)[:40])} in row {column.odd_row} below the header; a number is needed in every row"
     if column.numbers < column.rows:
-        return f"{column.rows - column.numbers} of {column.rows} cells looked at are empty; a reward is needed in every row"
+        where = f", the first in row {column.odd_row} below the header" if column.odd_row else ""
+        return f"{column.rows - column.numbers} of {column.rows} cells looked at are empty{where}; a reward is needed in every row"
     if column.low == column.high and column.rows > 1:
         return f"always {column.low:g} in the rows looked at"
     if says(column.name, (COSTS - {"time"}) | GAINS):
@@ -336,8 +398,20 @@ def _no_objective(column: Sampled, n_numeric: int) -> str:
 
 
 def _nothing(role: str, free: Sequence[Sampled]) -> str:
-    could = [column.name for column in free if not _fit(role, column)]
-    named = f"; these could be it: {', '.join(quoted(name) for name in could)}" if could else ""
+    """That no column was found for a role, and which could be it: those with labels that come again, or an empty cell or two."""
+    if role == "step":
+        could = [quoted(column.name) for column in free if not _fit(role, column)]
+    else:
+        could = [
+            quoted(column.name)
+            + (f" (empty cells: {column.rows - column.filled})" if column.filled < column.rows else "")
+            for column in free
+            if NEARLY * column.rows <= column.filled
+            and column.flags < column.filled
+            and 1 < column.distinct <= max(1, column.rows // 2)
+            and (column.integers == column.filled or column.numbers < (1.0 - NEARLY) * column.filled)
+        ]
+    named = f"; these could be it: {', '.join(could)}" if could else ""
     return f"no column is called like one{named}"
 
 
@@ -346,6 +420,8 @@ def _useless(column: Sampled) -> str:
         return "empty"
     if column.flags == column.filled:
         return "yes or no: does it say where the process ended, or where only the logging stopped?"
-    if column.numbers and column.numbers < column.filled:
+    if column.numbers and column.numbers < column.filled:  # not nearly all of them: those are named as objectives
         return f"{column.numbers} of {column.filled} cells are numbers, the others are text"
+    if column.distinct == 2:
+        return "two words: if they say where the process ended, write yes and no, or true and false"
     return "text"

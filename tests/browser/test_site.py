@@ -1,0 +1,31 @@
+"""The documentation's site, opened from disk: its search works there too."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra 'docs'")
+def test_the_search_works_from_disk(browser, tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        check=True, capture_output=True, cwd=ROOT, timeout=200, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    page, troubles = browser.new_page(), []
+    page.on("console", lambda said: said.type != "error" or troubles.append(said.text))
+    page.on("request", lambda asked: asked.url.startswith(("file:", "data:", "about:")) or troubles.append(asked.url))
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+    page.locator("input.md-search__input").fill("certificate")
+    result = page.locator(".md-search-result__item a").first
+    result.wait_for(timeout=20_000)
+    assert result.get_attribute("href").startswith("file:")
+    page.close()
+    assert troubles == []
