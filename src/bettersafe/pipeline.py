@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from bettersafe.certificate import (
     prove,
     return_range,
 )
+from bettersafe.countfile import is_counts, load_counts, with_objectives
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
 from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, reward_ranges, split, user_sign
 from bettersafe.errors import DataError, ParameterError, did_you_mean
@@ -48,11 +50,18 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 ESTIMATED = "estimated from the data"
+BY_COUNTS: tuple[improve.Method, ...] = ("s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized")
+"""Methods that need counts and no episodes."""
 
 
 def task_counts(task: Task) -> Counts:
     """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
-    counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task))
+    if is_counts(task.data):
+        counts = with_objectives(load_counts(task.data), task.objectives, title=Path(task.data).name)
+        if task.baseline == "estimate":
+            counts = dataclasses.replace(counts, baseline_prob=None)
+    else:
+        counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task))
     return _declared(task, _with_derived(counts, task.derived))
 
 
@@ -134,6 +143,8 @@ def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Flo
 
 def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
+    if is_counts(task.data):
+        task = _by_counts_alone(task)
     if task.share > 0.0:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
@@ -161,6 +172,21 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
         gain = result.policy_return - result.baseline_return
         certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
     return _run(task, result, model, counts, source, certificate)
+
+
+def _by_counts_alone(task: Task) -> Task:
+    """The task on a file of counts: what needs episodes is an error, and "auto" is S-OPT."""
+    name = Path(task.data).name
+    if task.method in ("b-opt", "h-opt") or task.share > 0.0:
+        what = task.method if task.method in ("b-opt", "h-opt") else "hold_out"
+        raise DataError(
+            f"{what} needs episodes, and {name} has only counts. Give the log itself, or choose one of"
+            f" {', '.join(BY_COUNTS)} with --method."
+        )
+    if task.resolved_method == "b-opt":
+        warnings.warn(f"{name} has counts and no episodes, which b-opt would need: the method is s-opt", stacklevel=3)
+        return dataclasses.replace(task, method="s-opt")
+    return task
 
 
 def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
@@ -436,12 +462,14 @@ def _run(
 ) -> Run:
     settings = {**dataclasses.asdict(task), "method": task.resolved_method}
     settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
-    data = {
+    data: dict[str, Any] = {
         "path": task.data,
         "sha256": data_digest(task.data),
         "rows": counts.n_rows,
         "episodes": counts.n_episodes,
     }
+    if counts.origin is not None:
+        data["inputs"] = [dataclasses.asdict(file) for file in counts.origin.inputs]
     if certificate is not None:
         certificate = dataclasses.replace(
             certificate,

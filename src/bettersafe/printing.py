@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bettersafe.certificate import Certificate
+    from bettersafe.counts import Counts
     from bettersafe.data import Objective
     from bettersafe.demo import Demo
     from bettersafe.description import Description
@@ -83,6 +84,25 @@ def counting(text: str) -> Iterator[Callable[[int, int, float | None], None]]:
             bar.update(line, completed=done, total=total, left=left)
 
         yield progress
+
+
+def print_counted(counts: Counts, path: Path, *, as_json: bool) -> None:
+    """What is in a file of counts that was written."""
+    files = 0 if counts.origin is None else len(counts.origin.inputs)
+    if as_json:
+        sizes = {"files": files, "rows": counts.n_rows, "episodes": counts.n_episodes, "states": counts.n_states}
+        sizes |= {"actions": counts.n_actions, "pairs": counts.n_pairs}
+        print_json({"counts": str(path), "bytes": path.stat().st_size, **sizes, "notes": list(counts.notes)})
+        return
+    console = _console()
+    for note in counts.notes:
+        console.print(f"Note: {escape(note)}.", highlight=False)
+    console.print(
+        f"{count_of(counts.n_rows, 'row')} in {count_of(counts.n_episodes, 'episode')} of {count_of(files, 'file')}:"
+        f" {count_of(counts.n_pairs, 'pair')} of {count_of(counts.n_states, 'state')} and"
+        f" {count_of(counts.n_actions, 'action')}. Written to {escape(str(path))}.",
+        highlight=False,
+    )
 
 
 def print_studies(catalogue: Mapping[str, Entry]) -> None:

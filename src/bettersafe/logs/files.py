@@ -46,6 +46,7 @@ FORMATS: dict[str, Format] = {
 GZIPPED: tuple[Format, ...] = ("CSV", "JSON lines")
 PART = 1 << 40  # more rows than one scan can have
 SCHEMA = "dataset/1"  # what write_dataset writes into the file's metadata under SCHEMA_KEY
+COUNTS_SCHEMA = "counts/1"  # what save_counts writes there
 SCHEMA_KEY = "bettersafe.schema"
 
 
@@ -116,6 +117,26 @@ def data_digest(paths: PathsLike) -> str:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 in hex of one file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def schema_of(path: Path) -> str | None:
+    """What a Parquet file says it is (`SCHEMA_KEY`); None where it says nothing, or is none."""
+    from pyarrow import ArrowException, parquet
+
+    if path.suffix.lower() != ".parquet":
+        return None
+    try:
+        metadata = parquet.read_schema(path).metadata or {}
+    except (ArrowException, OSError):
+        return None
+    found = metadata.get(SCHEMA_KEY.encode())
+    return None if found is None else found.decode()
 
 
 def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, ...]:
@@ -295,6 +316,10 @@ def _check_schema(connection: DuckDBPyConnection, path: Path, name: str) -> None
         f"SELECT value FROM parquet_kv_metadata({_names([path])}) WHERE key = {literal(SCHEMA_KEY)}::BLOB"
     ).fetchall()
     for (value,) in rows:
+        if value.decode().startswith("counts/"):
+            raise DataError(
+                f"{name} is a file of counts, which has no episodes; here a log is needed. Name the log that was counted."
+            )
         if value.decode() != SCHEMA:
             raise DataError(
                 f"{name} was written as {value.decode()!r}; this version reads {SCHEMA!r}. Update bettersafe."

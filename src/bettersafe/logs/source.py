@@ -30,12 +30,14 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
+from bettersafe.counts import dropped_note
 from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.logs.cells import FAMILIES, Kind
 from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
 from bettersafe.logs.files import File, Format, PathsLike, data_digest, open_files, readable, scan
 from bettersafe.logs.raw import Raw, raw_columns
+from bettersafe.logs.sums import COARSE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,26 +60,36 @@ class Source:
 
     Attributes:
         connection: Has the relations ``log`` and ``episodes``.
+        files: The files.
         title: How messages call the files.
         format: Their format.
         objectives: What r0, r1, ... are.
         kinds: "episode", "state", "action" -> kind of their labels.
         has_baseline_prob: ``log`` has that column.
+        has_step: The files number the steps.
+        has_terminated: The files say where the process ended.
         n_rows: Rows in ``log``.
         reward_min: Smallest r_k, shape [d].
         reward_max: Largest r_k, shape [d].
+        reward_least: Least |r_k| but for zeros, length d; 0 where there are only zeros.
+        reward_coarse: All r_k are multiples of 2^-10, length d.
         notes: Not wrong, but worth saying.
     """
 
     connection: DuckDBPyConnection
+    files: tuple[File, ...]
     title: str
     format: Format
     objectives: tuple[Objective, ...]
     kinds: Mapping[str, Kind]
     has_baseline_prob: bool
+    has_step: bool
+    has_terminated: bool
     n_rows: int
     reward_min: Floats
     reward_max: Floats
+    reward_least: tuple[float, ...]
+    reward_coarse: tuple[bool, ...]
     notes: tuple[str, ...]
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
@@ -227,14 +239,19 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...]) -> Source:
     cost = np.array([objective.lower_is_better for objective in objectives])
     return Source(
         connection=raw.connection,
+        files=raw.files,
         title=raw.title,
         format=raw.files[0].format,
         objectives=objectives,
         kinds=kinds,
         has_baseline_prob="baseline_prob" in raw.names,
+        has_step="step" in raw.names,
+        has_terminated="terminated" in raw.names,
         n_rows=probe["n_rows"],
         reward_min=np.where(cost, 0.0 - np.array(high), low),
         reward_max=np.where(cost, 0.0 - np.array(low), high),
+        reward_least=tuple(probe[f"least_{k}"] or 0.0 for k in range(len(objectives))),
+        reward_coarse=tuple(not probe[f"fine_{k}"] for k in range(len(objectives))),
         notes=(*notes, *_notes(raw)),
     )
 
@@ -252,6 +269,9 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
     for k in range(n_objectives):
         cells[f"value_{k}"] = raw.read(f"r{k}")
         asked |= {f"{end}_{k}": f"{end}(value_{k})" for end in ("min", "max")}
+        scaled = f"value_{k} * {2**COARSE_BITS}"
+        asked[f"least_{k}"] = f"min(abs(value_{k})) FILTER (WHERE value_{k} <> 0)"
+        asked[f"fine_{k}"] = f"count(*) FILTER (WHERE {scaled} <> trunc({scaled}))"
     if {"step", "next_state", "terminated"} <= set(raw.names):
         cells["goes_on"] = f"NOT ({raw.read('terminated')})"
         asked["no_next"] = "count(*) FILTER (WHERE next_state_family IS NULL AND goes_on)"
@@ -330,9 +350,7 @@ def _notes(raw: Raw) -> list[str]:
         notes.append(f"no 'terminated' column: the last row of every episode is taken as its end{unless}")
     [(dropped,)] = raw.connection.execute("SELECT count(*) FILTER (WHERE dropped) FROM episodes").fetchall()
     if dropped:
-        many = f"{dropped} episodes are" if dropped > 1 else "1 episode is"
-        theirs = "their last row is" if dropped > 1 else "its last row is"
-        notes.append(f"{many} cut off with no next_state: {theirs} left out of the model")
+        notes.append(dropped_note(dropped))
     if "baseline_prob" in raw.names:
         notes.append(f"column {raw.names['baseline_prob']!r} gives the baseline's probability of each logged action")
     return notes
