@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bettersafe.errors import (
         BettersafeError,
         DataError,
+        MemoryLimitError,
         NoSolutionError,
         ParameterError,
         PolicyError,
@@ -91,6 +92,7 @@ _WHERE = {
     "errors": (
         "BettersafeError",
         "DataError",
+        "MemoryLimitError",
         "NoSolutionError",
         "ParameterError",
         "PolicyError",
@@ -126,7 +128,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "evaluate_saved", "certify_run", "verify_run",
     "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes", "report_html", "write_report",
     "Task", "read_task", "run_task",
-    "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError",
+    "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError", "MemoryLimitError",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from bettersafe.counts import Counts, Input, Origin, Rests, count_files
 from bettersafe.data import DEFAULT_COLUMNS, Columns, Objective
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.logs.files import COUNTS_SCHEMA, SCHEMA_KEY, schema_of
+from bettersafe.memory import Sizes, check_memory, counts_bytes
 from bettersafe.merging import merge_counts
 from bettersafe.saving import whole_file
 
@@ -83,6 +84,8 @@ def load_counts(path: PathLike) -> Counts:
     from pyarrow import parquet
 
     file = _check_counts(Path(path))
+    sizes = counted_sizes(file)
+    check_memory(counts_bytes(sizes), f"reading {file.name} ({sizes})")
     try:
         with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
             header = json.loads(opened.schema_arrow.metadata[HEADER_KEY.encode()])
@@ -114,6 +117,27 @@ def counted_columns(path: PathLike) -> Columns:
     """Which column was which in the logs of a file of counts, from its header alone."""
     columns = _read_header(_check_counts(Path(path)))["columns"]
     return DEFAULT_COLUMNS if columns is None else Columns(**columns)
+
+
+def counted_sizes(path: PathLike) -> Sizes:
+    """How large the counts of a file are, from its header alone."""
+    from pyarrow import parquet
+
+    file = _check_counts(Path(path))
+    entries: dict[str, int] = {}
+    metadata = parquet.read_metadata(file)
+    for i in range(metadata.num_row_groups):
+        for j in range(metadata.num_columns):
+            column = metadata.row_group(i).column(j)
+            name = column.path_in_schema.removesuffix(".list.element")
+            entries[name] = entries.get(name, 0) + column.num_values
+    return Sizes(
+        n_states=entries["state_labels"],
+        n_actions=entries["action_labels"],
+        n_pairs=entries["pair_state"],
+        n_outcomes=entries["outcome_state"],
+        n_objectives=len(counted_objectives(file)),
+    )
 
 
 def add_files(

@@ -26,6 +26,7 @@ from bettersafe.data import (
 )
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.mdp import Floats, Ints, frozen
+from bettersafe.memory import Sizes
 from bettersafe.tally import Groups, by_pair, extreme_by, sum_by
 
 if TYPE_CHECKING:
@@ -194,6 +195,17 @@ class Counts:
     def n_objectives(self) -> int:
         """D."""
         return len(self.objectives)
+
+    @property
+    def sizes(self) -> Sizes:
+        """What decides how much memory a model of it takes."""
+        return Sizes(
+            n_states=self.n_states,
+            n_actions=self.n_actions,
+            n_pairs=self.n_pairs,
+            n_outcomes=int(self.outcome_state.size),
+            n_objectives=self.n_objectives,
+        )
 
 
 def count(dataset: Dataset) -> Counts:

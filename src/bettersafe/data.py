@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from bettersafe.mdp import Floats, Ints, frozen
 from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from bettersafe.logs.files import PathsLike
@@ -284,8 +284,12 @@ def read_dataset(path: PathsLike, *, objectives: Sequence[Objective], columns: C
     Returns:
         The log, its episodes sorted by label, states and actions numbered in the order of their labels.
     """
-    from bettersafe.logs.source import load, open_source
+    from bettersafe.logs.files import expand, rows_in
+    from bettersafe.logs.source import check_reading, load, open_source
 
+    n_rows = rows_in(expand(path))
+    if n_rows is not None:  # before anything is read; text tells its rows only when it has been read
+        check_reading(n_rows, len(objectives), os.fspath(path) if isinstance(path, str | os.PathLike) else "the log")
     with open_source(path, objectives=objectives, columns=columns) as source:
         return load(source)
 

@@ -27,13 +27,14 @@ from bettersafe.certificate import (
     prove,
     return_range,
 )
-from bettersafe.countfile import is_counts, load_counts, with_objectives
+from bettersafe.countfile import counted_sizes, is_counts, load_counts, with_objectives
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
 from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, reward_ranges, split, user_sign
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
 from bettersafe.logs.files import data_digest
+from bettersafe.memory import check_memory, counts_bytes, model_bytes
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.policies import policy_actions, read_policy
 from bettersafe.posterior import gather_outcomes
@@ -145,11 +146,14 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
     if is_counts(task.data):
         task = _by_counts_alone(task)
+        sizes = counted_sizes(task.data)
+        check_memory(counts_bytes(sizes) + model_bytes(sizes), f"{task.resolved_method} on {sizes}")
     if task.share > 0.0:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
         return _run_posterior(task, progress)
     counts = task_counts(task)
+    _check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = _model(task, counts, baseline)
@@ -194,6 +198,7 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
     dataset = task_dataset(task)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     everything = count(dataset)
+    _check_size(task, everything)
     baseline, source = task_baseline(task, everything)
     known = source != ESTIMATED
     train, held_out = split(dataset, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
@@ -278,6 +283,7 @@ def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
     dataset = task_dataset(task)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = _with_derived(count(dataset), task.derived)
+    _check_size(task, counts)
     baseline, source = task_baseline(task, counts)
     known = source != ESTIMATED
     model = _model(task, counts, baseline)
@@ -409,6 +415,12 @@ def _declared(task: Task, counts: Counts) -> Counts:
         note = f"{Path(task.baseline).name} has actions that were never logged: {', '.join(new[:5])}"
         counts = dataclasses.replace(counts, notes=(*counts.notes, note))
     return counts
+
+
+def _check_size(task: Task, counts: Counts) -> None:
+    """Raise before a baseline and a model are made that there is no memory for."""
+    sizes = counts.sizes
+    check_memory(model_bytes(sizes), f"{task.resolved_method} on {sizes}")
 
 
 def _model(task: Task, counts: Counts, baseline: Floats) -> Model:

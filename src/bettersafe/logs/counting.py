@@ -12,6 +12,7 @@ from bettersafe.errors import DataError
 from bettersafe.exact import sum_parts
 from bettersafe.logs.files import expand, file_digest
 from bettersafe.logs.sums import SQUARE_FLOOR, Bits, bits_of_rewards, bits_of_squares, discounted_sum, sum_in_parts
+from bettersafe.memory import check_memory, tally_bytes
 from bettersafe.tally import Groups, by_pair
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def count_source(source: Source, *, mergeable: bool = False) -> Counts:
         f" {', '.join([*(f'{sql} AS part_{i}' for i, sql in enumerate(aggregates)), *prob])}"
         " FROM log GROUP BY state, action, next_state, terminated"
     )
+    [(n_groups,)] = source.ask("SELECT count(*) FROM groups")
+    check_memory(tally_bytes(n_groups), f"counting {n_groups:,} different transitions of {source.title}")
     groups = source.table(
         f"SELECT state, action, next_state, terminated, n{', low, high' if prob else ''} FROM groups"
         " ORDER BY state, action, terminated DESC, next_state"

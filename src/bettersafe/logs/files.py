@@ -125,6 +125,21 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def rows_in(paths: Sequence[Path]) -> int | None:
+    """Rows of Parquet files, from their footers; None where a file is of another kind or can't be read."""
+    from pyarrow import ArrowException, parquet
+
+    total = 0
+    for path in paths:
+        if path.suffix.lower() != ".parquet":
+            return None
+        try:
+            total += parquet.read_metadata(path).num_rows
+        except (ArrowException, OSError):
+            return None
+    return total
+
+
 def schema_of(path: Path) -> str | None:
     """What a Parquet file says it is (`SCHEMA_KEY`); None where it says nothing, or is none."""
     from pyarrow import ArrowException, parquet

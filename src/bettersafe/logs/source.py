@@ -21,6 +21,7 @@ with probability about 2^-64; no sort is needed.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complai
 from bettersafe.logs.files import File, Format, PathsLike, data_digest, open_files, readable, scan
 from bettersafe.logs.raw import Raw, raw_columns
 from bettersafe.logs.sums import COARSE_BITS
+from bettersafe.memory import available_bytes, check_memory, log_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +53,8 @@ __all__ = ["Source", "data_digest", "load", "open_source"]
 
 REQUIRED = ("episode", "step", "state", "action")
 OPTIONAL = ("next_state", "terminated", "truncated", "baseline_prob")
+SHARE = 0.6  # of the free memory that DuckDB may use before it spills to disk; the rest is for the result
+LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
 SAMPLE = 1000  # rows looked at to guess which columns could be objectives
 
 
@@ -125,8 +129,9 @@ def open_source(
             config={"temp_directory": scratch, "autoinstall_known_extensions": "false"},
         )
         try:
-            if memory_limit is not None:
-                _limit_memory(connection, memory_limit)
+            limit = memory_limit or _own_limit()
+            if limit is not None:
+                _limit_memory(connection, limit)
             files = open_files(connection, paths)
             raw = _used_columns(connection, files, tuple(objectives), columns)
             yield _prepare(raw, tuple(objectives))
@@ -136,6 +141,7 @@ def open_source(
 
 def load(source: Source) -> Dataset:
     """The whole log in memory, sorted by episode and step."""
+    check_reading(source.n_rows, len(source.objectives), source.title)
     for name, column in (("states", "state"), ("actions", "action")):
         more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
         source.ask(
@@ -171,6 +177,20 @@ def load(source: Source) -> Dataset:
         objectives=source.objectives,
         notes=source.notes,
     )
+
+
+def check_reading(n_rows: int, n_objectives: int, title: str) -> None:
+    """Raise when the log is too large to be read whole."""
+    check_memory(
+        log_bytes(n_rows, n_objectives),
+        f"reading the {n_rows:,} rows of {title} whole, as b-opt, h-opt and tests on episodes do,",
+    )
+
+
+def _own_limit() -> str | None:
+    """What DuckDB may use where nobody said; None for its own rule, which knows the machine but not what others take."""
+    free = available_bytes()
+    return None if math.isinf(free) else f"{max(SHARE * free, LEAST_MEMORY) / 1e6:.0f}MB"
 
 
 def _limit_memory(connection: DuckDBPyConnection, limit: str) -> None:
