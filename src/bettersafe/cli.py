@@ -181,8 +181,8 @@ def describe(
     from bettersafe.pipeline import task_baseline, task_counts
 
     job = _task(locals())
-    with printing.working("Reading and counting"):
-        counts = task_counts(job)
+    with printing.working("Reading and counting") as progress:
+        counts = task_counts(job, progress=progress)
         policy, source = task_baseline(job, counts)
         description = describe_counts(counts, baseline=policy)
     if as_json:
@@ -240,8 +240,10 @@ def count(
     if output is None:
         raise typer.BadParameter("say where to write the counts, e.g. -o counts.parquet", param_hint="--output / -o")
     check_output(output, inputs=add or [])
-    with printing.working("Reading and counting"):
-        counts = add_files(data, objectives=job.objectives, columns=job.columns, add=add or [], force=force)
+    with printing.working("Reading and counting") as progress:
+        counts = add_files(
+            data, objectives=job.objectives, columns=job.columns, add=add or [], force=force, progress=progress
+        )
         save_counts(counts, output)
     printing.print_counted(counts, output, as_json=as_json)
 

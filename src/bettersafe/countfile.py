@@ -23,11 +23,12 @@ from bettersafe.merging import merge_counts
 from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
+    from bettersafe.data import Reading
     from bettersafe.logs.files import PathsLike
     from bettersafe.mdp import Floats
 
@@ -148,6 +149,7 @@ def add_files(
     add: Sequence[PathLike] = (),
     memory_limit: str | None = None,
     force: bool = False,
+    progress: Callable[[Reading], None] | None = None,
 ) -> Counts:
     """Counts of log files, and of what was counted before: bit for bit those of one count of all files.
 
@@ -158,6 +160,7 @@ def add_files(
         add: Files of counts of other episodes.
         memory_limit: What DuckDB may use before it spills to disk.
         force: Also count files that were counted before, and episodes that seem to go on from one part to another.
+        progress: Called while the logs are read.
     """
     before = [load_counts(file) for file in add]
     known = [file for counts in before if counts.origin is not None for file in counts.origin.inputs]
@@ -168,6 +171,7 @@ def add_files(
         memory_limit=memory_limit,
         mergeable=True,
         known=() if force else known,
+        progress=progress,
     )
     return merge_counts([*before, new], force=force)
 

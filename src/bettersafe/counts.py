@@ -30,10 +30,11 @@ from bettersafe.memory import Sizes
 from bettersafe.tally import Groups, by_pair, extreme_by, sum_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
+    from bettersafe.data import Reading
     from bettersafe.logs.files import PathsLike
 
 
@@ -266,6 +267,7 @@ def count_files(
     memory_limit: str | None = None,
     mergeable: bool = False,
     known: Sequence[Input] = (),
+    progress: Callable[[Reading], None] | None = None,
 ) -> Counts:
     """Counts of a log on disk, of any size; the same as ``count(read_dataset(...))`` up to rounding.
 
@@ -276,12 +278,15 @@ def count_files(
         memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
         mergeable: Keep what exact merging needs: the rests of the sums, the digests of the files, the ends of episodes.
         known: With ``mergeable``: files that were counted before; one of them among these is an error.
+        progress: Called while the log is read, from a thread of its own.
     """
     from bettersafe.logs.counting import count_source, input_digests, source_origin
     from bettersafe.logs.source import open_source
 
     digests = input_digests(path, known) if mergeable else {}
-    with open_source(path, objectives=objectives, columns=columns, memory_limit=memory_limit) as source:
+    with open_source(
+        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
+    ) as source:
         counts = count_source(source, mergeable=mergeable)
         return replace(counts, origin=source_origin(source, columns, digests)) if mergeable else counts
 

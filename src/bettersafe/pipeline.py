@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from bettersafe.certificate import (
 )
 from bettersafe.countfile import counted_sizes, is_counts, load_counts, with_objectives
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
-from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, reward_ranges, split, user_sign
+from bettersafe.data import Dataset, Objective, Reading, in_vocabulary, read_dataset, reward_ranges, split, user_sign
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
@@ -55,14 +56,18 @@ BY_COUNTS: tuple[improve.Method, ...] = ("s-opt", "g-opt", "soft-spibb", "adv-li
 """Methods that need counts and no episodes."""
 
 
-def task_counts(task: Task) -> Counts:
+Progress = Callable[[improve.Round | Reading], None]
+"""Hears how far the reading of the log is, and then of every round."""
+
+
+def task_counts(task: Task, *, progress: Progress | None = None) -> Counts:
     """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
     if is_counts(task.data):
         counts = with_objectives(load_counts(task.data), task.objectives, title=Path(task.data).name)
         if task.baseline == "estimate":
             counts = dataclasses.replace(counts, baseline_prob=None)
     else:
-        counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task))
+        counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
     return _declared(task, _with_derived(counts, task.derived))
 
 
@@ -71,9 +76,9 @@ def task_columns(task: Task) -> Columns:
     return dataclasses.replace(task.columns, baseline_prob="") if task.baseline == "estimate" else task.columns
 
 
-def task_dataset(task: Task) -> Dataset:
+def task_dataset(task: Task, *, progress: Progress | None = None) -> Dataset:
     """The task's data in memory, with the actions that its baseline file names, without derived objectives."""
-    dataset = read_dataset(task.data, objectives=task.objectives, columns=task_columns(task))
+    dataset = read_dataset(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
     if _is_file(task.baseline):
         actions = _declared(task, count(dataset)).action_labels
         dataset = in_vocabulary(dataset, dataset.state_labels, actions)
@@ -142,7 +147,7 @@ def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Flo
             )
 
 
-def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
+def run_task(task: Task, *, progress: Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
     if is_counts(task.data):
         task = _by_counts_alone(task)
@@ -152,7 +157,7 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
         return _run_posterior(task, progress)
-    counts = task_counts(task)
+    counts = task_counts(task, progress=progress)
     _check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
@@ -193,9 +198,9 @@ def _by_counts_alone(task: Task) -> Task:
     return task
 
 
-def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
+def _run_held_out(task: Task, progress: Progress | None) -> Run:
     """Make the policy from one part of the episodes and test it on the other."""
-    dataset = task_dataset(task)
+    dataset = task_dataset(task, progress=progress)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     everything = count(dataset)
     _check_size(task, everything)
@@ -278,9 +283,9 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
     return _run(task, result, model, counts, source, certificate, rows, status)
 
 
-def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
+def _run_posterior(task: Task, progress: Progress | None) -> Run:
     """Make candidates from all the data, and ask the posterior which of them to trust."""
-    dataset = task_dataset(task)
+    dataset = task_dataset(task, progress=progress)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = _with_derived(count(dataset), task.derived)
     _check_size(task, counts)
@@ -439,7 +444,7 @@ def _improve(
     model: Model,
     baseline: Floats,
     objectives: tuple[Objective, ...],
-    progress: improve.Progress | None,
+    progress: Progress | None,
 ) -> improve.Improvement:
     preference = np.array([objective.weight for objective in objectives])
     if task.resolved_method in ("s-opt", "soft-spibb"):

@@ -41,11 +41,12 @@ def count_source(source: Source, *, mergeable: bool = False) -> Counts:
         sums.append((plain, sum_in_parts(f"r{k} * r{k}", square, source.n_rows, floor=SQUARE_FLOOR)))
     aggregates = [sql for both in sums for parts in both for sql, _ in parts]
     prob = ["min(baseline_prob) AS low", "max(baseline_prob) AS high"] if source.has_baseline_prob else []
-    source.ask(
-        "CREATE TABLE groups AS SELECT state, action, next_state, terminated, count(*) AS n,"
-        f" {', '.join([*(f'{sql} AS part_{i}' for i, sql in enumerate(aggregates)), *prob])}"
-        " FROM log GROUP BY state, action, next_state, terminated"
-    )
+    with source.stage("groups"):
+        source.ask(
+            "CREATE TABLE groups AS SELECT state, action, next_state, terminated, count(*) AS n,"
+            f" {', '.join([*(f'{sql} AS part_{i}' for i, sql in enumerate(aggregates)), *prob])}"
+            " FROM log GROUP BY state, action, next_state, terminated"
+        )
     [(n_groups,)] = source.ask("SELECT count(*) FROM groups")
     check_memory(tally_bytes(n_groups), f"counting {n_groups:,} different transitions of {source.title}")
     groups = source.table(
@@ -85,7 +86,8 @@ def count_source(source: Source, *, mergeable: bool = False) -> Counts:
     first = source.table("SELECT first_state, count(*) AS n FROM episodes GROUP BY first_state")
     initial = np.zeros(states.size, dtype=np.int64)
     initial[np.searchsorted(states, np.array(first["first_state"].to_pylist()))] = first["n"].to_numpy()
-    returns, edges = _return_moments(source, largest, longest, n_episodes)
+    with source.stage("returns"):
+        returns, edges = _return_moments(source, largest, longest, n_episodes)
     exact = {name: layered(found, pairs=True) for name, found in rewards.items()}
     exact |= {name: layered(found, pairs=False) for name, found in returns.items()}
     return Counts(

@@ -61,7 +61,7 @@ class File:
         columns: Column name -> (SQL that refers to it in ``scan``, DuckDB type).
         delimiter: Between cells (CSV only).
         width: Number of cells in a line (CSV only).
-        view: Name under which an Arrow file is registered.
+        number: Its place among all.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class File:
     columns: dict[str, tuple[str, str]]
     delimiter: str = ","
     width: int = 0
-    view: str = ""
+    number: int = 0
 
     @property
     def unit(self) -> str:
@@ -165,6 +165,8 @@ def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, 
                 " Convert them to one format."
             )
     names = Counter(path.name for path in places)
+    if formats[0] == "Parquet":
+        _check_schemas(connection, places)
     files = []
     for number, path in enumerate(places):
         name = path.name if names[path.name] == 1 else str(path)
@@ -173,15 +175,17 @@ def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, 
     return tuple(files)
 
 
-def scan(files: Sequence[File], columns: Sequence[str], *, numbered: bool = False) -> str:
+def scan(
+    connection: DuckDBPyConnection, files: Sequence[File], columns: Sequence[str], *, numbered: bool = False
+) -> str:
     """SELECT that gives the named columns of the files as "0", "1", ...; and "row", rising in file order."""
     # Neighbours with the same layout share a scan, so a thousand equal shards are one table function.
     parts = []
-    alike = groupby(files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width, file.view))
+    alike = groupby(files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width))
     for part, (_, group) in enumerate(alike):
         members = list(group)
         chosen = [f'{members[0].columns[name][0]} AS "{i}"' for i, name in enumerate(columns)]
-        table = _table(members, columns)
+        table = _table(connection, members, columns)
         if numbered:
             # At the scan and nowhere above it: over a projection of a large CSV file, DuckDB 2.0 numbered
             # some rows out of order.
@@ -262,19 +266,10 @@ def _layout(connection: DuckDBPyConnection, path: Path, name: str, form: Format,
         return _csv_layout(path, name)
     if form == "JSON lines":
         return File(path=path, name=name, format=form, columns=_json_columns(connection, path, name))
-    view = ""
-    if form == "Arrow":
-        from pyarrow import dataset
-
-        view = f"arrow_{number}"
-        connection.register(view, dataset.dataset(str(path), format="ipc"))
-        table = view
-    else:
-        table = _parquet([path])
-        _check_schema(connection, path, name)
+    table = _arrow(connection, [path], "layout") if form == "Arrow" else _parquet([path])
     described = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
     columns = {row[0]: (identifier(row[0]), str(row[1])) for row in described}
-    return File(path=path, name=name, format=form, columns=columns, view=view)
+    return File(path=path, name=name, format=form, columns=columns, number=number)
 
 
 def _csv_layout(path: Path, name: str) -> File:
@@ -326,27 +321,30 @@ def _bad_json_line(path: Path) -> int | None:
     return None
 
 
-def _check_schema(connection: DuckDBPyConnection, path: Path, name: str) -> None:
-    rows = connection.execute(
-        f"SELECT value FROM parquet_kv_metadata({_names([path])}) WHERE key = {literal(SCHEMA_KEY)}::BLOB"
-    ).fetchall()
-    for (value,) in rows:
-        if value.decode().startswith("counts/"):
+def _check_schemas(connection: DuckDBPyConnection, paths: Sequence[Path]) -> None:
+    """Raise where a Parquet file says that it is something else than a log."""
+    try:
+        rows = connection.execute(
+            f"SELECT file_name, value FROM parquet_kv_metadata({_names(paths)}) WHERE key = {literal(SCHEMA_KEY)}::BLOB"
+        ).fetchall()
+    except duckdb.Error:
+        return  # one of them can't be read: looked at one by one, it is found and named
+    for place, value in rows:
+        name, found = Path(place).name, value.decode()
+        if found.startswith("counts/"):
             raise DataError(
                 f"{name} is a file of counts, which has no episodes; here a log is needed. Name the log that was counted."
             )
-        if value.decode() != SCHEMA:
-            raise DataError(
-                f"{name} was written as {value.decode()!r}; this version reads {SCHEMA!r}. Update bettersafe."
-            )
+        if found != SCHEMA:
+            raise DataError(f"{name} was written as {found!r}; this version reads {SCHEMA!r}. Update bettersafe.")
 
 
-def _table(files: Sequence[File], columns: Sequence[str]) -> str:
+def _table(connection: DuckDBPyConnection, files: Sequence[File], columns: Sequence[str]) -> str:
     """Table function over files of one layout."""
     paths = [file.path for file in files]
     first = files[0]
     if first.format == "Arrow":
-        return first.view
+        return _arrow(connection, paths, f"arrow_{first.number}_{files[-1].number}")
     if first.format == "Parquet":
         return _parquet(paths)
     if first.format == "JSON lines":
@@ -357,6 +355,14 @@ def _table(files: Sequence[File], columns: Sequence[str]) -> str:
         f"read_csv({_names(paths)}, header = true, auto_detect = false, delim = {literal(first.delimiter)},"
         f" quote = '\"', escape = '\"', columns = {{{cells}}})"
     )
+
+
+def _arrow(connection: DuckDBPyConnection, paths: Sequence[Path], view: str) -> str:
+    """Name of a view over Arrow files of one layout: one scan, which opens them one after the other."""
+    from pyarrow import dataset
+
+    connection.register(view, dataset.dataset([str(path) for path in paths], format="ipc"))
+    return view
 
 
 def _parquet(paths: Sequence[Path]) -> str:

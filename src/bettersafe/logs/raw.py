@@ -66,7 +66,9 @@ class Raw:
             for i, role in enumerate(self.names)
         )
         row = ", row" if numbered else ""
-        return f"SELECT {chosen}{row} FROM ({scan(files, list(self.names.values()), numbered=numbered)})"
+        return (
+            f"SELECT {chosen}{row} FROM ({scan(self.connection, files, list(self.names.values()), numbered=numbered)})"
+        )
 
     def find(self, where: str, role: str, nth: int = 1) -> Place:
         """Place of the nth row, in file order, for which ``where`` holds; with the cell of ``role``."""
@@ -107,7 +109,7 @@ def raw_columns(connection: DuckDBPyConnection, files: tuple[File, ...], names: 
     """The columns ``names`` (role -> name), which every file has, with the types that they share."""
     first = files[0]
     with readable(first.name, first.format):
-        described = connection.execute(f"DESCRIBE {scan(files, list(names.values()))}").fetchall()
+        described = connection.execute(f"DESCRIBE {scan(connection, files, list(names.values()))}").fetchall()
     types = {role: str(row[1]) for role, row in zip(names, described, strict=True)}
     shapes = {role: cells.shape("CSV" if first.format == "CSV" else kind) for role, kind in types.items()}
     return Raw(connection=connection, files=files, names=names, types=types, shapes=shapes)

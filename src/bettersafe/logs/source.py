@@ -39,14 +39,17 @@ from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complai
 from bettersafe.logs.files import File, Format, PathsLike, data_digest, open_files, readable, scan
 from bettersafe.logs.raw import Raw, raw_columns
 from bettersafe.logs.sums import COARSE_BITS
+from bettersafe.logs.watching import stages
 from bettersafe.memory import available_bytes, check_memory, log_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
+    from bettersafe.data import Reading
+    from bettersafe.logs.watching import Stage
     from bettersafe.mdp import Floats
 
 __all__ = ["Source", "data_digest", "load", "open_source"]
@@ -64,6 +67,7 @@ class Source:
 
     Attributes:
         connection: Has the relations ``log`` and ``episodes``.
+        stage: Tells how far a pass over the log has come while it is open: "groups", "returns".
         files: The files.
         title: How messages call the files.
         format: Their format.
@@ -81,6 +85,7 @@ class Source:
     """
 
     connection: DuckDBPyConnection
+    stage: Stage
     files: tuple[File, ...]
     title: str
     format: Format
@@ -114,6 +119,7 @@ def open_source(
     objectives: Sequence[Objective],
     columns: Columns = DEFAULT_COLUMNS,
     memory_limit: str | None = None,
+    progress: Callable[[Reading], None] | None = None,
 ) -> Iterator[Source]:
     """Open and check a log; the scratch directory goes when the context ends.
 
@@ -121,7 +127,8 @@ def open_source(
         paths: A file, a glob, or a list of them, all of one format.
         objectives: The reward columns.
         columns: The other columns.
-        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; its own default if None.
+        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; a share of what is free if None.
+        progress: Called while the log is read.
     """
     with tempfile.TemporaryDirectory(prefix="bettersafe-", ignore_cleanup_errors=True) as scratch:
         connection = duckdb.connect(
@@ -134,7 +141,7 @@ def open_source(
                 _limit_memory(connection, limit)
             files = open_files(connection, paths)
             raw = _used_columns(connection, files, tuple(objectives), columns)
-            yield _prepare(raw, tuple(objectives))
+            yield _prepare(raw, tuple(objectives), stages(connection, files, progress))
         finally:
             connection.close()
 
@@ -142,6 +149,11 @@ def open_source(
 def load(source: Source) -> Dataset:
     """The whole log in memory, sorted by episode and step."""
     check_reading(source.n_rows, len(source.objectives), source.title)
+    with source.stage("groups"):
+        return _loaded(source)
+
+
+def _loaded(source: Source) -> Dataset:
     for name, column in (("states", "state"), ("actions", "action")):
         more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
         source.ask(
@@ -238,9 +250,10 @@ def _used_columns(
     return raw_columns(connection, files, names)
 
 
-def _prepare(raw: Raw, objectives: tuple[Objective, ...]) -> Source:
+def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Source:
     """Check the rows and create ``log`` and ``episodes``."""
-    probe = _probe(raw, len(objectives))
+    with stage("probe"):
+        probe = _probe(raw, len(objectives))
     if not probe["n_rows"]:
         raise DataError(f"{raw.title} has no rows. Name a file with logged decisions.")
     notes = []
@@ -253,12 +266,15 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...]) -> Source:
     for i, bad in enumerate(bad_cells(raw, len(objectives))):
         if probe[f"bad_{i}"]:
             bad.complain(raw)
-    _create_log(raw, objectives, kinds, derived=bool(probe["no_next"]))
-    _create_episodes(raw, kinds)
+    with stage("log"):
+        _create_log(raw, objectives, kinds, derived=bool(probe["no_next"]))
+    with stage("episodes"):
+        _create_episodes(raw, kinds)
     low, high = ([probe[f"{end}_{k}"] for k in range(len(objectives))] for end in ("min", "max"))
     cost = np.array([objective.lower_is_better for objective in objectives])
     return Source(
         connection=raw.connection,
+        stage=stage,
         files=raw.files,
         title=raw.title,
         format=raw.files[0].format,
@@ -400,7 +416,7 @@ def _no_objective(connection: DuckDBPyConnection, file: File, used: set[str]) ->
                 for i in range(len(free))
             )
             [answers] = connection.execute(
-                f"SELECT {asked} FROM (SELECT * FROM ({scan([file], free)}) LIMIT {SAMPLE})"
+                f"SELECT {asked} FROM (SELECT * FROM ({scan(connection, [file], free)}) LIMIT {SAMPLE})"
             ).fetchall()
         numeric = [name for name, answer in zip(free, answers, strict=True) if answer]
     could = (
