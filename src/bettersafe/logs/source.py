@@ -260,7 +260,7 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
     kinds: dict[str, Kind] = {}
     for roles in (("episode",), ("state", "next_state"), ("action",)):
         present = [role for role in roles if role in raw.names]
-        counted = {role: {name: probe[f"{role}_{name}"] for name in FAMILIES} for role in present}
+        counted = {role: {name: probe.get(f"{role}_{name}", 0) for name in FAMILIES} for role in present}
         kinds[roles[0]], note = label_kind(raw, present, counted)
         notes += [note] if note else []
     for i, bad in enumerate(bad_cells(raw, len(objectives))):
@@ -294,11 +294,12 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
 
 def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
     """Everything that one pass over the raw cells can tell."""
-    cells, asked = {}, {"n_rows": "count(*)", "no_next": "1"}
+    cells: dict[str, str] = {}
+    asked = {"n_rows": "count(*)", "no_next": "1"}
     for role in ("episode", "state", "next_state", "action"):
         if role in raw.names:
-            cells[f"{role}_family"] = raw.family(role)
-            asked |= {f"{role}_{name}": f"count(*) FILTER (WHERE {role}_family = '{name}')" for name in FAMILIES}
+            cells |= raw.family_cells(role)
+            asked |= {f"{role}_{name}": sql for name, sql in raw.counts_of_families(role).items()}
     for i, bad in enumerate(bad_cells(raw, n_objectives)):
         cells[f"is_bad_{i}"] = bad.where
         asked[f"bad_{i}"] = f"count(*) FILTER (WHERE is_bad_{i})"
@@ -309,8 +310,8 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
         asked[f"least_{k}"] = f"min(abs(value_{k})) FILTER (WHERE value_{k} <> 0)"
         asked[f"fine_{k}"] = f"count(*) FILTER (WHERE {scaled} <> trunc({scaled}))"
     if {"step", "next_state", "terminated"} <= set(raw.names):
-        cells["goes_on"] = f"NOT ({raw.read('terminated')})"
-        asked["no_next"] = "count(*) FILTER (WHERE next_state_family IS NULL AND goes_on)"
+        cells["no_next"] = f"{raw.missing('next_state')} AND NOT ({raw.read('terminated')})"
+        asked["no_next"] = "count(*) FILTER (WHERE no_next)"
     columns = ", ".join(f"{cell} AS {name}" for name, cell in cells.items())
     with readable(raw.title, raw.files[0].format):
         [row] = raw.connection.execute(
