@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         prove,
     )
     from bettersafe.cmdp import CMDPOptimum, cmdp_optimum
-    from bettersafe.counts import Counts, count, count_files, merge, with_rare
+    from bettersafe.countfile import add_files, load_counts, save_counts
+    from bettersafe.counts import Counts, count, count_files, with_rare
     from bettersafe.data import Columns, Dataset, Objective, read_dataset, split, take_episodes, write_dataset
     from bettersafe.description import Description, describe
     from bettersafe.discretize import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from bettersafe.errors import (
         BettersafeError,
         DataError,
+        MemoryLimitError,
         NoSolutionError,
         ParameterError,
         PolicyError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from bettersafe.hcpi import HOpt, h_opt
     from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt, soft_spibb
     from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
+    from bettersafe.merging import merge_counts
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
     from bettersafe.pipeline import run_task
     from bettersafe.policies import read_policy, write_policy
@@ -72,7 +75,8 @@ _WHERE = {
         "prove",
     ),
     "cmdp": ("CMDPOptimum", "cmdp_optimum"),
-    "counts": ("Counts", "count", "count_files", "merge", "with_rare"),
+    "countfile": ("add_files", "load_counts", "save_counts"),
+    "counts": ("Counts", "count", "count_files", "with_rare"),
     "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
     "description": ("Description", "describe"),
     "discretize": (
@@ -88,6 +92,7 @@ _WHERE = {
     "errors": (
         "BettersafeError",
         "DataError",
+        "MemoryLimitError",
         "NoSolutionError",
         "ParameterError",
         "PolicyError",
@@ -100,6 +105,7 @@ _WHERE = {
     "hcpi": ("HOpt", "h_opt"),
     "improve": ("Improvement", "adv_linearized", "linearized", "s_opt", "soft_spibb"),
     "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
+    "merging": ("merge_counts",),
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
     "pipeline": ("run_task",),
     "policies": ("read_policy", "write_policy"),
@@ -112,7 +118,7 @@ _MODULE = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as the data flows
     "Columns", "Objective", "Dataset", "read_dataset", "write_dataset", "split", "take_episodes",
-    "Counts", "count", "count_files", "merge", "with_rare", "Description", "describe",
+    "Counts", "count", "count_files", "merge_counts", "save_counts", "load_counts", "add_files", "with_rare", "Description", "describe",
     "FeatureRule", "Discretizer", "fit_discretizer", "assign_states", "save_discretizer", "load_discretizer", "Discretization", "discretize_log",
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
@@ -122,7 +128,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "evaluate_saved", "certify_run", "verify_run",
     "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes", "report_html", "write_report",
     "Task", "read_task", "run_task",
-    "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError",
+    "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError", "MemoryLimitError",
 ]  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
     n(x,a),  n(x,a,x'),  Σ r_k(x,a),  Σ r_k(x,a)²,  n_0(x),  and moments of G_k = Σ_t γ_k^t r_k,t by episode
 
-They are additive, so shards can be counted apart and merged. ``count`` reads a Dataset; ``count_files`` reads
-files of any size by DuckDB and never holds more than the result.
+They are additive, so shards can be counted apart and merged: bit for bit what one count of everything gives, where the
+sums are kept exactly (``mergeable=True``). ``count`` reads a Dataset; ``count_files`` reads files of any size by DuckDB and
+never holds more than the result.
 """
 
 from __future__ import annotations
@@ -25,12 +26,55 @@ from bettersafe.data import (
 )
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.mdp import Floats, Ints, frozen
-from bettersafe.tally import Groups, by_pair, concatenate, extreme_by, sum_by
+from bettersafe.memory import Sizes
+from bettersafe.tally import Groups, by_pair, extreme_by, sum_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
+
+    from bettersafe.data import Reading
     from bettersafe.logs.files import PathsLike
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rests:
+    """What the sums of Counts leave out as single doubles (see `bettersafe.exact`): layers that add up to it exactly.
+
+    Shapes are [m, d, P] for rewards and [m, d] for returns; m may be 0, and differs from field to field.
+    """
+
+    reward_sum: Floats
+    reward_square_sum: Floats
+    return_sum: Floats
+    return_square_sum: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """A file that was counted: its name, size and digest."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where counts come from, as far as it tells what must not be counted twice.
+
+    Attributes:
+        columns: Which column was which.
+        inputs: The files.
+        open_ends: 64-bit digests of (episode, next step) of the episodes that may go on in another shard, sorted.
+        late_starts: The same of (episode, first step) of those that may have begun in another one.
+    """
+
+    columns: Columns
+    inputs: tuple[Input, ...]
+    open_ends: npt.NDArray[np.uint64]
+    late_starts: npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +110,8 @@ class Counts:
         return_min: Smallest G_k, shape [d].
         return_max: Largest, shape [d].
         notes: What the reader thought worth saying.
+        rests: What makes the sums exact, or None.
+        origin: What was counted, or None.
     """
 
     state_labels: Labels
@@ -96,6 +142,8 @@ class Counts:
     return_min: Floats
     return_max: Floats
     notes: tuple[str, ...] = ()
+    rests: Rests | None = None
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         check_objectives(self.objectives)
@@ -125,7 +173,7 @@ class Counts:
             object.__setattr__(self, name, array)
         if np.any(np.diff(self.pair_state * self.n_actions + self.pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
-        outcomes = np.bincount(_owner(self.outcome_ptr), weights=self.outcome_count, minlength=n_pairs)
+        outcomes = np.bincount(owner_of(self.outcome_ptr), weights=self.outcome_count, minlength=n_pairs)
         if np.any(outcomes + self.terminated_count != self.pair_count):
             raise ParameterError("outcomes and terminations must add up to the count of their pair.")
 
@@ -149,6 +197,17 @@ class Counts:
         """D."""
         return len(self.objectives)
 
+    @property
+    def sizes(self) -> Sizes:
+        """What decides how much memory a model of it takes."""
+        return Sizes(
+            n_states=self.n_states,
+            n_actions=self.n_actions,
+            n_pairs=self.n_pairs,
+            n_outcomes=int(self.outcome_state.size),
+            n_objectives=self.n_objectives,
+        )
+
 
 def count(dataset: Dataset) -> Counts:
     """Counts of a log in memory, with the dataset's whole vocabulary."""
@@ -159,14 +218,12 @@ def count(dataset: Dataset) -> Counts:
     key = (dataset.states * dataset.n_actions + dataset.actions) * (dataset.n_states + 2) + outcome
     _, first, group, counted = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     rewards = dataset.rewards.T
-    pairs = by_pair(
+    pairs, order, pair = by_pair(
         Groups(
             state=dataset.states[first],
             action=dataset.actions[first],
             outcome=outcome[first],
             count=counted,
-            reward=sum_by(group, rewards, first.size),
-            square=sum_by(group, rewards**2, first.size),
             prob_min=extreme_by(np.minimum, dataset.baseline_prob, group, first),
             prob_max=extreme_by(np.maximum, dataset.baseline_prob, group, first),
         ),
@@ -182,6 +239,8 @@ def count(dataset: Dataset) -> Counts:
         state_labels=dataset.state_labels,
         action_labels=dataset.action_labels,
         objectives=dataset.objectives,
+        reward_sum=sum_by(pair, sum_by(group, rewards, first.size)[:, order], pairs.pair_state.size),
+        reward_square_sum=sum_by(pair, sum_by(group, rewards**2, first.size)[:, order], pairs.pair_state.size),
         reward_min=rewards.min(axis=1),
         reward_max=rewards.max(axis=1),
         unseen_reward=np.zeros(dataset.n_objectives),
@@ -206,6 +265,9 @@ def count_files(
     objectives: Sequence[Objective],
     columns: Columns = DEFAULT_COLUMNS,
     memory_limit: str | None = None,
+    mergeable: bool = False,
+    known: Sequence[Input] = (),
+    progress: Callable[[Reading], None] | None = None,
 ) -> Counts:
     """Counts of a log on disk, of any size; the same as ``count(read_dataset(...))`` up to rounding.
 
@@ -214,55 +276,26 @@ def count_files(
         objectives: The reward columns.
         columns: The other columns.
         memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
+        mergeable: Keep what exact merging needs: the rests of the sums, the digests of the files, the ends of episodes.
+        known: With ``mergeable``: files that were counted before; one of them among these is an error.
+        progress: Called while the log is read, from a thread of its own.
     """
-    from bettersafe.logs.counting import count_source
+    from bettersafe.logs.counting import count_source, input_digests, source_origin
     from bettersafe.logs.source import open_source
 
-    with open_source(path, objectives=objectives, columns=columns, memory_limit=memory_limit) as source:
-        return count_source(source)
+    digests = input_digests(path, known) if mergeable else {}
+    with open_source(
+        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
+    ) as source:
+        counts = count_source(source, mergeable=mergeable)
+        return replace(counts, origin=source_origin(source, columns, digests)) if mergeable else counts
 
 
-def merge(a: Counts, b: Counts) -> Counts:
-    """Counts of two logs with different episodes, as if they were one; the vocabulary is the union.
-
-    Merge before ``with_rare``: whether a pair is rare depends on all the data.
-    """
-    if a.objectives != b.objectives:
-        names = [", ".join(objective.name for objective in part.objectives) for part in (a, b)]
-        raise DataError(f"counts to merge must have equal objectives; got ({names[0]}) and ({names[1]}).")
-    if np.any(np.isnan(a.return_sum)) or np.any(np.isnan(b.return_sum)):
-        raise ParameterError("counts with a derived objective can't be merged. Merge first, then derive.")
-    states = _union(a.state_labels, b.state_labels, "state")
-    actions = _union(a.action_labels, b.action_labels, "action")
-    notes = tuple(dict.fromkeys((*a.notes, *b.notes)))
-    if (a.baseline_prob is None) != (b.baseline_prob is None):
-        notes += ("baseline_prob is known in only a part of the data and is not used",)
-    with_prob = a.baseline_prob is not None and b.baseline_prob is not None
-    parts = [_groups_of(part, states, actions, with_prob=with_prob) for part in (a, b)]
-    pairs = by_pair(concatenate(*parts), states, actions)
-    initial = np.zeros(states.size, dtype=np.int64)
-    for part in (a, b):
-        initial[np.searchsorted(states, part.state_labels)] += part.initial_count
-    return replace(
-        a,
-        **vars(pairs),
-        state_labels=states,
-        action_labels=actions,
-        reward_min=np.minimum(a.reward_min, b.reward_min),
-        reward_max=np.maximum(a.reward_max, b.reward_max),
-        initial_count=initial,
-        n_rows=a.n_rows + b.n_rows,
-        n_episodes=a.n_episodes + b.n_episodes,
-        n_truncated=a.n_truncated + b.n_truncated,
-        n_dropped=a.n_dropped + b.n_dropped,
-        length_min=min(a.length_min, b.length_min),
-        length_max=max(a.length_max, b.length_max),
-        return_sum=a.return_sum + b.return_sum,
-        return_square_sum=a.return_square_sum + b.return_square_sum,
-        return_min=np.minimum(a.return_min, b.return_min),
-        return_max=np.maximum(a.return_max, b.return_max),
-        notes=notes,
-    )
+def dropped_note(n_dropped: int) -> str:
+    """The note on episodes whose last row is in no pair."""
+    many = f"{n_dropped} episodes are" if n_dropped > 1 else "1 episode is"
+    theirs = "their last row is" if n_dropped > 1 else "its last row is"
+    return f"{many} cut off with no next_state: {theirs} left out of the model"
 
 
 def with_rare(
@@ -306,6 +339,7 @@ def with_rare(
         return_square_sum=np.append(counts.return_square_sum, np.nan),
         return_min=np.append(counts.return_min, np.nan),
         return_max=np.append(counts.return_max, np.nan),
+        rests=None,
     )
 
 
@@ -329,7 +363,7 @@ def with_rare_rows(dataset: Dataset, visits: Ints, objective: Objective, *, belo
 
 def declare_actions(counts: Counts, labels: Labels) -> Counts:
     """The same counts with more actions in the vocabulary: a baseline may play what was never logged."""
-    actions = _union(counts.action_labels, labels, "action")
+    actions = unite([counts.action_labels, labels], "action")
     return replace(
         counts,
         action_labels=actions,
@@ -337,30 +371,21 @@ def declare_actions(counts: Counts, labels: Labels) -> Counts:
     )
 
 
-def _groups_of(counts: Counts, states: Labels, actions: Labels, *, with_prob: bool) -> Groups:
-    """The groups that make up ``counts``, in another vocabulary; a pair's rewards go with its first group."""
-    pair = np.concatenate([np.arange(counts.n_pairs), _owner(counts.outcome_ptr)])
-    state = np.searchsorted(states, counts.state_labels)
-    none = np.zeros((counts.n_objectives, counts.outcome_state.size))
-    prob = counts.baseline_prob[pair] if with_prob and counts.baseline_prob is not None else None
-    return Groups(
-        state=state[counts.pair_state[pair]],
-        action=np.searchsorted(actions, counts.action_labels)[counts.pair_action[pair]],
-        outcome=np.concatenate([np.full(counts.n_pairs, -1), state[counts.outcome_state]]),
-        count=np.concatenate([counts.terminated_count, counts.outcome_count]),
-        reward=np.hstack([counts.reward_sum, none]),
-        square=np.hstack([counts.reward_square_sum, none]),
-        prob_min=prob,
-        prob_max=prob,
-    )
+def layered(by_objective: Sequence[Floats], *, pairs: bool) -> tuple[Floats, Floats]:
+    """Layers of every objective, each [m_k, P], as sums [d, P] and rests [max m_k - 1, d, P]; without the axis P for returns."""
+    depth = max(len(layers) for layers in by_objective)
+    whole = np.stack([np.pad(layers, ((0, depth - len(layers)), (0, 0))) for layers in by_objective], axis=1)
+    whole = whole if pairs else whole[:, :, 0]
+    return whole[0], whole[1:]
 
 
-def _union(a: Labels, b: Labels, what: str) -> Labels:
-    if a.dtype.kind != b.dtype.kind:
+def unite(labels: Sequence[Labels], what: str) -> Labels:
+    """All labels, each once, in their order."""
+    if len({one.dtype.kind for one in labels}) > 1:
         raise DataError(f"{what} labels must be of one type; got integers and text.")
-    return label_array(np.union1d(a, b))
+    return label_array(np.unique(np.concatenate(labels)))
 
 
-def _owner(ptr: Ints) -> Ints:
+def owner_of(ptr: Ints) -> Ints:
     """Index of the segment that each entry of a pointered array belongs to."""
     return np.repeat(np.arange(ptr.size - 1), np.diff(ptr))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,7 @@ from bettersafe.mdp import Floats, Ints, frozen
 from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bettersafe.logs.files import PathsLike
 
@@ -85,6 +85,15 @@ class Columns:
 
 
 DEFAULT_COLUMNS = Columns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How far the reading of a log has come; handed to ``progress``."""
+
+    done: int
+    total: int
+    unit: Literal["rows", "bytes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,20 +282,31 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
             raise DataError(f"objective {name!r} is given twice. Give it once.")
 
 
-def read_dataset(path: PathsLike, *, objectives: Sequence[Objective], columns: Columns = DEFAULT_COLUMNS) -> Dataset:
+def read_dataset(
+    path: PathsLike,
+    *,
+    objectives: Sequence[Objective],
+    columns: Columns = DEFAULT_COLUMNS,
+    progress: Callable[[Reading], None] | None = None,
+) -> Dataset:
     """Read a whole log into memory; ``count_files`` is for logs that don't fit.
 
     Args:
         path: A file, a glob, or a list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
         objectives: The reward columns.
         columns: The other columns; their default names if left out.
+        progress: Called while the log is read.
 
     Returns:
         The log, its episodes sorted by label, states and actions numbered in the order of their labels.
     """
-    from bettersafe.logs.source import load, open_source
+    from bettersafe.logs.files import expand, rows_in
+    from bettersafe.logs.source import check_reading, load, open_source
 
-    with open_source(path, objectives=objectives, columns=columns) as source:
+    n_rows = rows_in(expand(path))
+    if n_rows is not None:  # before anything is read; text tells its rows only when it has been read
+        check_reading(n_rows, len(objectives), os.fspath(path) if isinstance(path, str | os.PathLike) else "the log")
+    with open_source(path, objectives=objectives, columns=columns, progress=progress) as source:
         return load(source)
 
 

@@ -21,7 +21,7 @@ from bettersafe.counts import count
 from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset, split
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
-from bettersafe.logs.files import data_digest
+from bettersafe.logs.files import data_digest, expand, file_digest
 from bettersafe.mdp import check_policy
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.pipeline import (
@@ -238,6 +238,18 @@ def evaluate_saved(
     return (*logged_rows(data, evidence.baseline, delta=delta, interval=interval), *rows)
 
 
+def known_log(run: Run, data: str, digest: str) -> str | None:
+    """What of ``data``, whose digest is ``digest``, the policy was made from: all, the first such file, or None.
+
+    Of a policy that was made from counts, the logs that had been counted are known.
+    """
+    made_from = run.info.get("data", {})
+    if digest == made_from.get("sha256"):
+        return data
+    counted = {file["sha256"] for file in made_from.get("inputs", ())}
+    return next((str(path) for path in (expand(data) if counted else ()) if file_digest(path) in counted), None)
+
+
 def certify_run(
     run: Run,
     data: str,
@@ -274,9 +286,11 @@ def certify_run(
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
     digest = data_digest(data)
     made_from = dict(run.info.get("data", {}))
-    if digest == made_from.get("sha256"):
+    known = known_log(run, data, digest)
+    if known is not None:
         raise RunError(
-            f"{data} is the log that the policy was made from; a test on it promises nothing. Give episodes that were held out."
+            f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it promises nothing. Give"
+            " episodes that were held out."
         )
     old = run.info.get("settings", {})
     evidence = evidence_for_run(run, data, columns=columns)
