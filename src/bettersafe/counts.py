@@ -3,8 +3,8 @@
     n(x,a),  n(x,a,x'),  Σ r_k(x,a),  Σ r_k(x,a)²,  n_0(x),  and moments of G_k = Σ_t γ_k^t r_k,t by episode
 
 They are additive, so shards can be counted apart and merged: bit for bit what one count of everything gives, where the
-sums are kept exactly (``mergeable=True``). ``count`` reads a Dataset; ``count_files`` reads files of any size by DuckDB and
-never holds more than the result.
+sums are kept exactly (``mergeable=True``). ``count`` reads a Dataset, a ``Tally`` one block after the other; ``count_files``
+reads files of any size by DuckDB and never holds more than the result.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from bettersafe.data import (
     Objective,
     check_objectives,
     label_array,
+    take_episodes,
 )
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.mdp import Floats, Ints, frozen
 from bettersafe.memory import Sizes
-from bettersafe.tally import Groups, by_pair, extreme_by, sum_by
+from bettersafe.tally import Groups, by_pair, sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -211,52 +212,120 @@ class Counts:
 
 def count(dataset: Dataset) -> Counts:
     """Counts of a log in memory, with the dataset's whole vocabulary."""
-    if not dataset.n_rows:
-        raise DataError("there is nothing to count: the log has no rows.")
-    unknown = ~dataset.terminated & (dataset.next_states < 0)
-    outcome = np.where(unknown, -2, dataset.next_states)
-    key = (dataset.states * dataset.n_actions + dataset.actions) * (dataset.n_states + 2) + outcome
-    _, first, group, counted = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    rewards = dataset.rewards.T
-    pairs, order, pair = by_pair(
-        Groups(
-            state=dataset.states[first],
-            action=dataset.actions[first],
-            outcome=outcome[first],
-            count=counted,
-            prob_min=extreme_by(np.minimum, dataset.baseline_prob, group, first),
-            prob_max=extreme_by(np.maximum, dataset.baseline_prob, group, first),
-        ),
-        dataset.state_labels,
-        dataset.action_labels,
-    )
-    starts, lengths = dataset.episode_ptr[:-1], np.diff(dataset.episode_ptr)
-    time = np.arange(dataset.n_rows) - np.repeat(starts, lengths)
-    discount = np.array([objective.discount for objective in dataset.objectives])
-    returns = np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1)
-    return Counts(
-        **vars(pairs),
-        state_labels=dataset.state_labels,
-        action_labels=dataset.action_labels,
-        objectives=dataset.objectives,
-        reward_sum=sum_by(pair, sum_by(group, rewards, first.size)[:, order], pairs.pair_state.size),
-        reward_square_sum=sum_by(pair, sum_by(group, rewards**2, first.size)[:, order], pairs.pair_state.size),
-        reward_min=rewards.min(axis=1),
-        reward_max=rewards.max(axis=1),
-        unseen_reward=np.zeros(dataset.n_objectives),
-        initial_count=np.bincount(dataset.states[starts], minlength=dataset.n_states),
-        n_rows=dataset.n_rows,
-        n_episodes=dataset.n_episodes,
-        n_truncated=int(np.sum(~dataset.terminated[dataset.episode_ptr[1:] - 1])),
-        n_dropped=int(unknown.sum()),
-        length_min=int(lengths.min()),
-        length_max=int(lengths.max()),
-        return_sum=returns.sum(axis=1),
-        return_square_sum=(returns**2).sum(axis=1),
-        return_min=returns.min(axis=1),
-        return_max=returns.max(axis=1),
-        notes=dataset.notes,
-    )
+    tally = Tally()
+    tally.add(dataset)
+    return tally.counts()
+
+
+class Tally:
+    """Counts of a log that comes in blocks of whole episodes, all with one vocabulary: add them, then ask for the counts.
+
+    Rows are added one after the other, so how they are cut into blocks does not change a bit.
+    """
+
+    def __init__(self) -> None:
+        self._like: Dataset | None = None  # the first block without its rows: what all have in common
+        self._notes: tuple[str, ...] = ()
+        self._keys = np.zeros(0, dtype=np.int64)  # (x, a, outcome) as one number, sorted, shape [G]
+        self._count = np.zeros(0, dtype=np.int64)
+        self._sums = np.zeros((0, 0))  # Σ r_k, then Σ r_k², shape [2d, G]
+        self._prob = np.zeros((2, 0))  # least and largest logged probability, shape [2, G]
+        self._initial = np.zeros(0, dtype=np.int64)
+        self._numbers: list[tuple[int, int, int]] = []  # rows, truncated and dropped ones of every block
+        self._lengths: list[Ints] = []
+        self._returns: list[Floats] = []
+        self._edges: list[tuple[Floats, Floats]] = []
+
+    def add(self, block: Dataset) -> None:
+        """Count a block; one without rows changes nothing."""
+        if not block.n_rows:
+            return
+        if self._like is None:
+            self._like = take_episodes(block, [])
+            self._notes = block.notes
+            self._sums = np.zeros((2 * block.n_objectives, 0))
+            self._initial = np.zeros(block.n_states, dtype=np.int64)
+        unknown = ~block.terminated & (block.next_states < 0)
+        outcome = np.where(unknown, -2, block.next_states)
+        key = (block.states * block.n_actions + block.actions) * (block.n_states + 2) + outcome + 2
+        found, group = np.unique(key, return_inverse=True)
+        self._make_room(found)
+        place = np.searchsorted(self._keys, found[group])
+        self._count += np.bincount(place, minlength=self._keys.size)
+        rewards = block.rewards.T
+        for k in range(block.n_objectives):
+            np.add.at(self._sums[k], place, rewards[k])
+            np.add.at(self._sums[block.n_objectives + k], place, rewards[k] ** 2)
+        if block.baseline_prob is not None:
+            np.minimum.at(self._prob[0], place, block.baseline_prob)
+            np.maximum.at(self._prob[1], place, block.baseline_prob)
+        starts, lengths = block.episode_ptr[:-1], np.diff(block.episode_ptr)
+        time = np.arange(block.n_rows) - np.repeat(starts, lengths)
+        discount = np.array([objective.discount for objective in block.objectives])
+        self._returns.append(np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1))
+        self._lengths.append(lengths)
+        self._initial += np.bincount(block.states[starts], minlength=block.n_states)
+        self._edges.append((rewards.min(axis=1), rewards.max(axis=1)))
+        truncated = int(np.sum(~block.terminated[block.episode_ptr[1:] - 1]))
+        self._numbers.append((block.n_rows, truncated, int(unknown.sum())))
+
+    def _make_room(self, found: Ints) -> None:
+        """Let the keys have those that were ``found``, too."""
+        keys = np.union1d(self._keys, found)
+        if keys.size == self._keys.size:
+            return
+        old = np.searchsorted(keys, self._keys)
+        count, sums = np.zeros(keys.size, dtype=np.int64), np.zeros((self._sums.shape[0], keys.size))
+        prob = np.repeat([[np.inf], [-np.inf]], keys.size, axis=1)
+        count[old], sums[:, old], prob[:, old] = self._count, self._sums, self._prob
+        self._keys, self._count, self._sums, self._prob = keys, count, sums, prob
+
+    def counts(self) -> Counts:
+        """Of all that was added."""
+        if self._like is None:
+            raise DataError("there is nothing to count: the log has no rows.")
+        like = self._like
+        d = like.n_objectives
+        pair_key, outcome = np.divmod(self._keys, like.n_states + 2)
+        logged = like.baseline_prob is not None
+        pairs, order, pair = by_pair(
+            Groups(
+                state=pair_key // like.n_actions,
+                action=pair_key % like.n_actions,
+                outcome=outcome - 2,
+                count=self._count,
+                prob_min=self._prob[0] if logged else None,
+                prob_max=self._prob[1] if logged else None,
+            ),
+            like.state_labels,
+            like.action_labels,
+        )
+        sums = sum_by(pair, self._sums[:, order], pairs.pair_state.size)
+        returns, lengths = np.concatenate(self._returns, axis=1), np.concatenate(self._lengths)
+        n_rows, n_truncated, n_dropped = (sum(numbers) for numbers in zip(*self._numbers, strict=True))
+        return Counts(
+            **vars(pairs),
+            state_labels=like.state_labels,
+            action_labels=like.action_labels,
+            objectives=like.objectives,
+            reward_sum=sums[:d],
+            reward_square_sum=sums[d:],
+            reward_min=np.min([low for low, _ in self._edges], axis=0),
+            reward_max=np.max([high for _, high in self._edges], axis=0),
+            unseen_reward=np.zeros(d),
+            initial_count=self._initial,
+            n_rows=n_rows,
+            n_episodes=lengths.size,
+            n_truncated=n_truncated,
+            n_dropped=n_dropped,
+            length_min=int(lengths.min()),
+            length_max=int(lengths.max()),
+            return_sum=returns.sum(axis=1),
+            return_square_sum=(returns**2).sum(axis=1),
+            return_min=returns.min(axis=1),
+            return_max=returns.max(axis=1),
+            notes=self._notes,
+        )
 
 
 def count_files(

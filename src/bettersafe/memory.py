@@ -46,6 +46,11 @@ def log_bytes(n_rows: int, n_objectives: int) -> float:
     return LIBRARIES + n_rows * (110.0 + 36.0 * n_objectives)
 
 
+def evaluation_bytes(n_episodes: int, n_objectives: int) -> float:
+    """Of off-policy evaluation: the terms of six estimators, and what intervals make of them."""
+    return LIBRARIES / 2 + n_episodes * (100.0 + 100.0 * n_objectives)
+
+
 def tally_bytes(n_groups: int) -> float:
     """Of turning groups by state, action and successor into counts."""
     return LIBRARIES + 260.0 * n_groups

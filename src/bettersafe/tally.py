@@ -120,15 +120,6 @@ def sum_by(group: Ints, values: Floats, size: int) -> Floats:
     return np.stack([np.bincount(group, weights=row, minlength=size) for row in values])
 
 
-def extreme_by(extreme: np.ufunc, values: Floats | None, group: Ints, first: Ints) -> Floats | None:
-    """Least or largest value of every group, given the first entry of each."""
-    if values is None:
-        return None
-    found = values[first]
-    extreme.at(found, group, values)
-    return found
-
-
 def _runs(values: Ints) -> tuple[Ints, Ints, Ints]:
     """Of sorted values: each once, where its run starts, and the run that every entry belongs to."""
     new = np.append(True, values[1:] != values[:-1]) if values.size else np.zeros(0, dtype=np.bool_)

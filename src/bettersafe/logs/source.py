@@ -32,7 +32,7 @@ import duckdb
 import numpy as np
 
 from bettersafe.counts import dropped_note
-from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives
+from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives, label_array
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.logs.cells import FAMILIES, Kind
 from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-    from bettersafe.data import Reading
+    from bettersafe.data import Labels, Reading
     from bettersafe.logs.watching import Stage
     from bettersafe.mdp import Floats
 
@@ -154,27 +154,11 @@ def load(source: Source) -> Dataset:
 
 
 def _loaded(source: Source) -> Dataset:
-    for name, column in (("states", "state"), ("actions", "action")):
-        more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
-        source.ask(
-            f"CREATE TABLE {name} AS SELECT label, row_number() OVER (ORDER BY label) - 1 AS i"
-            f" FROM (SELECT {column} AS label FROM log{more or ' GROUP BY ALL'})"
-        )
+    states, actions = code_labels(source)
     rewards = [f"r{k}" for k in range(len(source.objectives))]
-    extra = [*rewards, "baseline_prob"] if source.has_baseline_prob else rewards
-    rows = source.table(
-        "SELECT x.i AS state, a.i AS action, coalesce(y.i, -1) AS next_state, terminated,"
-        f" {', '.join(extra)} FROM log JOIN states x ON log.state = x.label"
-        " JOIN actions a ON log.action = a.label LEFT JOIN states y ON log.next_state = y.label"
-        " ORDER BY episode, step"
-    )
+    rows = source.table(coded_rows(source, with_prob=True))
     values = {name: rows[name].to_numpy() for name in rows.column_names}
     episodes = source.table("SELECT episode, n_rows FROM episodes ORDER BY episode")
-
-    def labels(name: str) -> list[int | str]:
-        found: list[int | str] = source.table(f"SELECT label FROM {name} ORDER BY i")["label"].to_pylist()
-        return found
-
     return Dataset(
         states=values["state"],
         actions=values["action"],
@@ -183,11 +167,37 @@ def _loaded(source: Source) -> Dataset:
         terminated=values["terminated"],
         baseline_prob=values.get("baseline_prob"),
         episode_ptr=np.concatenate([[0], np.cumsum(episodes["n_rows"].to_numpy())]),
-        state_labels=np.array(labels("states")),
-        action_labels=np.array(labels("actions")),
+        state_labels=states,
+        action_labels=actions,
         episode_labels=np.array(episodes["episode"].to_pylist()),
         objectives=source.objectives,
         notes=source.notes,
+    )
+
+
+def code_labels(source: Source) -> tuple[Labels, Labels]:
+    """Number the states and actions in the order of their labels, in relations that `coded_rows` joins; gives the labels."""
+    found = []
+    for name, column in (("states", "state"), ("actions", "action")):
+        more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
+        source.ask(
+            f"CREATE TABLE {name} AS SELECT label, row_number() OVER (ORDER BY label) - 1 AS i"
+            f" FROM (SELECT {column} AS label FROM log{more or ' GROUP BY ALL'})"
+        )
+        found.append(label_array(source.table(f"SELECT label FROM {name} ORDER BY i")["label"].to_pylist()))
+    return found[0], found[1]
+
+
+def coded_rows(source: Source, *, with_prob: bool) -> str:
+    """SELECT of the rows, sorted by episode and step, with states and actions as numbers."""
+    columns = [f"r{k}" for k in range(len(source.objectives))]
+    if with_prob and source.has_baseline_prob:
+        columns.append("baseline_prob")
+    return (
+        "SELECT x.i AS state, a.i AS action, coalesce(y.i, -1) AS next_state, terminated,"
+        f" {', '.join(columns)} FROM log JOIN states x ON log.state = x.label"
+        " JOIN actions a ON log.action = a.label LEFT JOIN states y ON log.next_state = y.label"
+        " ORDER BY episode, step"
     )
 
 
