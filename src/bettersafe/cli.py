@@ -575,7 +575,7 @@ def evaluate(
 
     options = locals()
     same = False
-    with printing.working("Reading and evaluating"):
+    with printing.working("Reading and evaluating") as progress:
         if policy.is_dir():
             if data is None:
                 raise typer.BadParameter("name a file of logged decisions", param_hint="DATA")
@@ -585,11 +585,12 @@ def evaluate(
                     param_hint="POLICY",
                 )
             run = load_run(policy)
-            evidence = evidence_for_run(run, data, columns=_columns_over_run(run, options))
+            opened = evidence_for_run(run, data, columns=_columns_over_run(run, options), progress=progress)
             same = known_log(run, data, data_digest(data)) is not None
         else:
-            evidence = evidence_for_policy(policy, _task(options))
-        rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)  # type: ignore[arg-type]
+            opened = evidence_for_policy(policy, _task(options), progress=progress)
+        with opened as evidence:
+            rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)  # type: ignore[arg-type]
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
@@ -598,7 +599,7 @@ def evaluate(
     if as_json:
         printing.print_json({"rows": printing.json_rows(rows), "notes": notes})
     else:
-        printing.print_evaluation(rows, evidence.dataset.objectives, notes)
+        printing.print_evaluation(rows, evidence.log.objectives, notes)
         if output is not None:
             typer.echo(f"Written to {output}.")
 
@@ -673,7 +674,7 @@ def certify(
             f"{run} was tested already. Testing again until a test passes breaks the promise; --force replaces the result"
             " if you know why."
         )
-    with printing.working("Reading and testing"):
+    with printing.working("Reading and testing") as progress:
         certificate, rows = certify_run(
             saved,
             data,
@@ -686,6 +687,7 @@ def certify(
             folds=folds,
             seed=seed,
             columns=_columns_over_run(saved, options),
+            progress=progress,
         )
         save_certificate(run, certificate, rows)
     _show_certificate(certificate, saved, as_json=as_json, page=_report(run, no_report))

@@ -220,54 +220,63 @@ def count(dataset: Dataset) -> Counts:
 class Tally:
     """Counts of a log that comes in blocks of whole episodes, all with one vocabulary: add them, then ask for the counts.
 
-    Rows are added one after the other, so how they are cut into blocks does not change a bit.
+    Rows are added one after the other, so how they are cut into blocks does not change a bit. Episodes may be told apart by
+    parts, so that afterwards the counts of all parts but one can be had.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_parts: int = 1) -> None:
+        self._n_parts = n_parts
         self._like: Dataset | None = None  # the first block without its rows: what all have in common
         self._notes: tuple[str, ...] = ()
-        self._keys = np.zeros(0, dtype=np.int64)  # (x, a, outcome) as one number, sorted, shape [G]
+        self._keys = np.zeros(0, dtype=np.int64)  # (part, x, a, outcome) as one number, sorted, shape [G]
         self._count = np.zeros(0, dtype=np.int64)
         self._sums = np.zeros((0, 0))  # Σ r_k, then Σ r_k², shape [2d, G]
         self._prob = np.zeros((2, 0))  # least and largest logged probability, shape [2, G]
-        self._initial = np.zeros(0, dtype=np.int64)
-        self._numbers: list[tuple[int, int, int]] = []  # rows, truncated and dropped ones of every block
-        self._lengths: list[Ints] = []
-        self._returns: list[Floats] = []
-        self._edges: list[tuple[Floats, Floats]] = []
+        self._numbers = np.zeros((3, n_parts), dtype=np.int64)  # rows, truncated episodes, dropped rows
+        self._initial = np.zeros((n_parts, 0), dtype=np.int64)
+        self._low = np.zeros((n_parts, 0))
+        self._high = np.zeros((n_parts, 0))
+        self._episodes: list[tuple[Ints, Ints, Floats]] = []  # part, length [n] and return [d, n] of every block's
 
-    def add(self, block: Dataset) -> None:
-        """Count a block; one without rows changes nothing."""
+    def add(self, block: Dataset, part: Ints | None = None) -> None:
+        """Count a block; ``part`` [n] says which part each of its episodes is in, the first if left out."""
         if not block.n_rows:
             return
+        d, n_states = block.n_objectives, block.n_states
         if self._like is None:
-            self._like = take_episodes(block, [])
-            self._notes = block.notes
-            self._sums = np.zeros((2 * block.n_objectives, 0))
-            self._initial = np.zeros(block.n_states, dtype=np.int64)
+            self._like, self._notes = take_episodes(block, []), block.notes
+            self._sums = np.zeros((2 * d, 0))
+            self._initial = np.zeros((self._n_parts, n_states), dtype=np.int64)
+            self._low, self._high = np.full((self._n_parts, d), np.inf), np.full((self._n_parts, d), -np.inf)
+        starts, lengths = block.episode_ptr[:-1], np.diff(block.episode_ptr)
+        own = np.zeros(block.n_episodes, dtype=np.int64) if part is None else part
+        rows = np.repeat(own, lengths)
         unknown = ~block.terminated & (block.next_states < 0)
         outcome = np.where(unknown, -2, block.next_states)
-        key = (block.states * block.n_actions + block.actions) * (block.n_states + 2) + outcome + 2
-        found, group = np.unique(key, return_inverse=True)
+        pair = (rows * n_states + block.states) * block.n_actions + block.actions
+        found, group = np.unique(pair * (n_states + 2) + outcome + 2, return_inverse=True)
         self._make_room(found)
-        place = np.searchsorted(self._keys, found[group])
+        place = np.asarray(np.searchsorted(self._keys, found))[group]
         self._count += np.bincount(place, minlength=self._keys.size)
-        rewards = block.rewards.T
-        for k in range(block.n_objectives):
+        rewards = np.ascontiguousarray(block.rewards.T)
+        for k in range(d):
             np.add.at(self._sums[k], place, rewards[k])
-            np.add.at(self._sums[block.n_objectives + k], place, rewards[k] ** 2)
+            np.add.at(self._sums[d + k], place, rewards[k] ** 2)
         if block.baseline_prob is not None:
             np.minimum.at(self._prob[0], place, block.baseline_prob)
             np.maximum.at(self._prob[1], place, block.baseline_prob)
-        starts, lengths = block.episode_ptr[:-1], np.diff(block.episode_ptr)
+        for p in range(self._n_parts):
+            mine = rewards[:, rows == p] if self._n_parts > 1 else rewards
+            self._low[p] = np.minimum(self._low[p], mine.min(axis=1, initial=np.inf))
+            self._high[p] = np.maximum(self._high[p], mine.max(axis=1, initial=-np.inf))
+        cut = own[~block.terminated[block.episode_ptr[1:] - 1]]
+        self._numbers += [np.bincount(each, minlength=self._n_parts) for each in (rows, cut, rows[unknown])]
+        first = np.bincount(own * n_states + block.states[starts], minlength=self._initial.size)
+        self._initial += first.reshape(self._initial.shape)
         time = np.arange(block.n_rows) - np.repeat(starts, lengths)
         discount = np.array([objective.discount for objective in block.objectives])
-        self._returns.append(np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1))
-        self._lengths.append(lengths)
-        self._initial += np.bincount(block.states[starts], minlength=block.n_states)
-        self._edges.append((rewards.min(axis=1), rewards.max(axis=1)))
-        truncated = int(np.sum(~block.terminated[block.episode_ptr[1:] - 1]))
-        self._numbers.append((block.n_rows, truncated, int(unknown.sum())))
+        returns = np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1)
+        self._episodes.append((own, lengths, returns))
 
     def _make_room(self, found: Ints) -> None:
         """Let the keys have those that were ``found``, too."""
@@ -280,29 +289,33 @@ class Tally:
         count[old], sums[:, old], prob[:, old] = self._count, self._sums, self._prob
         self._keys, self._count, self._sums, self._prob = keys, count, sums, prob
 
-    def counts(self) -> Counts:
-        """Of all that was added."""
-        if self._like is None:
+    def counts(self, *, without: int | None = None) -> Counts:
+        """Of all that was added, or of all parts but one; there, every part's sums are added as they are."""
+        parts = np.arange(self._n_parts) != without
+        n_rows, n_truncated, n_dropped = self._numbers[:, parts].sum(axis=1).tolist()
+        if self._like is None or not n_rows:
             raise DataError("there is nothing to count: the log has no rows.")
-        like = self._like
-        d = like.n_objectives
+        like, d = self._like, self._like.n_objectives
         pair_key, outcome = np.divmod(self._keys, like.n_states + 2)
-        logged = like.baseline_prob is not None
+        part, pair_key = np.divmod(pair_key, like.n_states * like.n_actions)
+        chosen = np.flatnonzero(parts[part])
+        prob = self._prob[:, chosen] if like.baseline_prob is not None else (None, None)
         pairs, order, pair = by_pair(
             Groups(
-                state=pair_key // like.n_actions,
-                action=pair_key % like.n_actions,
-                outcome=outcome - 2,
-                count=self._count,
-                prob_min=self._prob[0] if logged else None,
-                prob_max=self._prob[1] if logged else None,
+                state=pair_key[chosen] // like.n_actions,
+                action=pair_key[chosen] % like.n_actions,
+                outcome=outcome[chosen] - 2,
+                count=self._count[chosen],
+                prob_min=prob[0],
+                prob_max=prob[1],
             ),
             like.state_labels,
             like.action_labels,
         )
-        sums = sum_by(pair, self._sums[:, order], pairs.pair_state.size)
-        returns, lengths = np.concatenate(self._returns, axis=1), np.concatenate(self._lengths)
-        n_rows, n_truncated, n_dropped = (sum(numbers) for numbers in zip(*self._numbers, strict=True))
+        sums = sum_by(pair, self._sums[:, chosen[order]], pairs.pair_state.size)
+        inside = parts[np.concatenate([own for own, _, _ in self._episodes])]
+        lengths = np.concatenate([each for _, each, _ in self._episodes])[inside]
+        returns = np.concatenate([each for _, _, each in self._episodes], axis=1)[:, inside]
         return Counts(
             **vars(pairs),
             state_labels=like.state_labels,
@@ -310,10 +323,10 @@ class Tally:
             objectives=like.objectives,
             reward_sum=sums[:d],
             reward_square_sum=sums[d:],
-            reward_min=np.min([low for low, _ in self._edges], axis=0),
-            reward_max=np.max([high for _, high in self._edges], axis=0),
+            reward_min=self._low[parts].min(axis=0),
+            reward_max=self._high[parts].max(axis=0),
             unseen_reward=np.zeros(d),
-            initial_count=self._initial,
+            initial_count=self._initial[parts].sum(axis=0),
             n_rows=n_rows,
             n_episodes=lengths.size,
             n_truncated=n_truncated,
@@ -324,7 +337,7 @@ class Tally:
             return_square_sum=(returns**2).sum(axis=1),
             return_min=returns.min(axis=1),
             return_max=returns.max(axis=1),
-            notes=self._notes,
+            notes=self._notes if without is None else (),
         )
 
 

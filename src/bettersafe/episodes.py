@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bettersafe.counts import Counts
     from bettersafe.data import Columns, Labels, Objective, Reading
     from bettersafe.logs.files import PathsLike
+    from bettersafe.mdp import Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Episodes:
             episodes are labelled by their place in the whole.
         n_rows: N.
         n_episodes: n.
+        n_truncated: Those that did not terminate.
         state_labels: The user's names of the states, shape [X].
         action_labels: The same of the actions, shape [A].
         objectives: What the columns of ``rewards`` are.
@@ -41,6 +43,7 @@ class Episodes:
     blocks: Callable[[], Iterable[Dataset]]
     n_rows: int
     n_episodes: int
+    n_truncated: int
     state_labels: Labels
     action_labels: Labels
     objectives: tuple[Objective, ...]
@@ -108,6 +111,21 @@ def with_blocks(data: Dataset | Episodes, change: Callable[[Dataset], Dataset]) 
         action_labels=like.action_labels,
         objectives=like.objectives,
     )
+
+
+def truncated_episodes(data: Dataset | Episodes) -> int:
+    """How many episodes did not terminate."""
+    if isinstance(data, Dataset):
+        return int(np.count_nonzero(~data.terminated[data.episode_ptr[1:] - 1]))
+    return data.n_truncated
+
+
+def row_visits(data: Dataset | Episodes) -> Ints:
+    """How many rows are in every state, shape [X]."""
+    visits = np.zeros(data.n_states, dtype=np.int64)
+    for block in blocks_of(data):
+        visits += np.bincount(block.states, minlength=data.n_states)
+    return visits
 
 
 def empty_block(data: Episodes) -> Dataset:

@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from bettersafe.bounds import Bound, is_finite_sample, lower_bound
 from bettersafe.data import user_sign
-from bettersafe.episodes import blocks_of
-from bettersafe.errors import ParameterError, PolicyError, check_choice
+from bettersafe.episodes import blocks_of, truncated_episodes
+from bettersafe.errors import ParameterError, check_choice
 from bettersafe.judging import Judge, crossfit, judge_of, opinions, see_through
 from bettersafe.mdp import check_policy, frozen
 from bettersafe.memory import check_memory, evaluation_bytes
@@ -232,12 +232,17 @@ def evaluate_many(
     if not np.any(keep):
         raise ParameterError("every episode has a pair that the model never saw; there is nothing left to evaluate on.")
 
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # −inf where the target never does it; no row is where π_b is 0
+        log_ratio = np.log(policy) - np.log(behaviour)
+
     def trajectories() -> Iterator[Trajectories]:
         first = 0
         for block in blocks_of(data):
             place = slice(first, first + block.n_episodes)
             first = place.stop
-            yield from _trajectories(block, policy, behaviour, judges, fold[place], keep[place])
+            yield from _trajectories(block, log_ratio, judges, fold[place], keep[place])
 
     terms, log_weight = terms_of_blocks(
         trajectories,
@@ -282,7 +287,7 @@ def evaluate_many(
             max_weight_share=1.0 / total if total > 0.0 else 0.0,
             unsupported_mass=survey.missing,
             unsupported_episodes=int(survey.unsupported.sum()),
-            truncated_episodes=survey.truncated,
+            truncated_episodes=truncated_episodes(data),
             n_episodes=n,
             biased=" and ".join(reasons),
         )
@@ -341,22 +346,22 @@ def logged_rows(
 
 def _trajectories(
     block: Dataset,
-    policy: Floats,
-    behaviour: Floats,
+    log_ratio: Floats,
     judges: tuple[Judge, ...],
     fold: npt.NDArray[np.int64],
     keep: npt.NDArray[np.bool_],
 ) -> Iterator[Trajectories]:
-    """What the estimators need of a block; nothing where none of its episodes is kept."""
-    log_ratio, rewards, ptr = _log_ratios(block, policy, behaviour), block.rewards, block.episode_ptr
+    """What the estimators need of a block, with ln π/π_b [X, A]; nothing where none of its episodes is kept."""
+    rewards, ptr = block.rewards, block.episode_ptr
+    ratios = log_ratio[block.states, block.actions]
     v, q, tail = opinions(block, judges, fold)
     if not np.all(keep):
         rows = np.repeat(keep, np.diff(ptr))
         ptr = np.concatenate([[0], np.cumsum(np.diff(ptr)[keep])])
-        log_ratio, rewards = log_ratio[rows], rewards[rows]
+        ratios, rewards = ratios[rows], rewards[rows]
         v, q, tail = (v[rows], q[rows], tail[keep]) if judges else (v, q, tail)
     if ptr.size > 1:
-        yield Trajectories(ptr=ptr, log_ratio=log_ratio, rewards=rewards, v=v, q=q, tail=tail)
+        yield Trajectories(ptr=ptr, log_ratio=ratios, rewards=rewards, v=v, q=q, tail=tail)
 
 
 def _check_vocabulary(data: Dataset | Episodes, model: Model) -> None:
@@ -372,18 +377,3 @@ def _check_vocabulary(data: Dataset | Episodes, model: Model) -> None:
         raise ParameterError(
             f"the model has the objectives {', '.join(model.objectives)}, the data {', '.join(names)}."
         )
-
-
-def _log_ratios(dataset: Dataset, target: Floats, baseline: Floats) -> Floats:
-    """Ln π(a|x)/π_b(a|x) of every row; −inf where the target would not have done it."""
-    denominator = baseline[dataset.states, dataset.actions]
-    impossible = np.flatnonzero(denominator <= 0.0)
-    if impossible.size:
-        row = int(impossible[0])
-        state, action = dataset.state_labels[dataset.states[row]], dataset.action_labels[dataset.actions[row]]
-        raise PolicyError(
-            f"the data has action {str(action)!r} in state {str(state)!r}, which the baseline never plays: its weight would be"
-            " infinite. Correct the baseline, or estimate it from the data."
-        )
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(target[dataset.states, dataset.actions]) - np.log(denominator))

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.data import Dataset, take_episodes
-from bettersafe.episodes import blocks_of, count_blocks
-from bettersafe.errors import ParameterError
+from bettersafe.counts import Tally
+from bettersafe.episodes import blocks_of
+from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.mdp import Floats, Ints, policy_values
 from bettersafe.model import estimate_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bettersafe.data import Dataset
     from bettersafe.episodes import Episodes
     from bettersafe.model import Model
 
@@ -60,12 +61,10 @@ class Survey:
 
     Attributes:
         unsupported: Whether an episode has a pair that its judge never saw, shape [n].
-        truncated: Episodes that were cut off.
         missing: Share of the policy's probability, over the logged states, on what is not supported.
     """
 
     unsupported: Bools
-    truncated: int
     missing: float
 
 
@@ -102,10 +101,13 @@ def crossfit(
     fold = np.empty(n, dtype=np.int64)
     for number, part in enumerate(np.array_split(rng.permutation(n), folds)):
         fold[part] = number
+    tally = Tally(folds)
+    for block, own in _with_folds(data, fold):
+        tally.add(block, own)
     judges = []
     for number in range(folds):
         # what a pair never tried is worth is anybody's guess; the baseline's value is the most neutral one
-        others = estimate_model(count_blocks(_without(data, fold, number)), unseen="baseline", baseline=baseline)
+        others = estimate_model(tally.counts(without=number), unseen="baseline", baseline=baseline)
         judges.append(judge_of(others, policy, baseline))
     return tuple(judges), fold
 
@@ -113,11 +115,12 @@ def crossfit(
 def see_through(
     data: Dataset | Episodes, policy: Floats, baseline: Floats, judges: tuple[Judge, ...], fold: Ints
 ) -> Survey:
-    """Look for what is odd; ``fold`` [n] says whose judge is whose, without judges only the baseline's support counts."""
+    """Look for what is odd, and raise where the log has what the baseline never plays; ``fold`` [n] says whose judge is whose."""
     missing = [judge.missing for judge in judges] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
-    unsupported, truncated = [], 0
+    unsupported = []
     for block, own in _with_folds(data, fold):
+        _check_possible(block, baseline)
         rows = np.repeat(own, np.diff(block.episode_ptr))
         visits += np.bincount(rows * data.n_states + block.states, minlength=visits.size).reshape(visits.shape)
         unseen = np.zeros(block.n_rows, dtype=bool)
@@ -126,9 +129,19 @@ def see_through(
             pair = judge.pair[block.states[mine], block.actions[mine]]
             unseen[mine] = (pair < 0) | ~judge.tried[pair]
         unsupported.append(np.add.reduceat(unseen, block.episode_ptr[:-1]) > 0)
-        truncated += int(np.sum(~block.terminated[block.episode_ptr[1:] - 1]))
     share = sum(float(count @ mass) for count, mass in zip(visits, missing, strict=True)) / data.n_rows
-    return Survey(unsupported=np.concatenate(unsupported), truncated=truncated, missing=share)
+    return Survey(unsupported=np.concatenate(unsupported), missing=share)
+
+
+def _check_possible(block: Dataset, baseline: Floats) -> None:
+    impossible = np.flatnonzero(baseline[block.states, block.actions] <= 0.0)
+    if impossible.size:
+        row = int(impossible[0])
+        state, action = block.state_labels[block.states[row]], block.action_labels[block.actions[row]]
+        raise PolicyError(
+            f"the data has action {str(action)!r} in state {str(state)!r}, which the baseline never plays: its weight would be"
+            " infinite. Correct the baseline, or estimate it from the data."
+        )
 
 
 def opinions(block: Dataset, judges: tuple[Judge, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
@@ -136,47 +149,36 @@ def opinions(block: Dataset, judges: tuple[Judge, ...], fold: Ints) -> tuple[Flo
     d = block.n_objectives
     if not judges:
         return np.empty((0, d)), np.empty((0, d)), np.empty((0, d))
-    if len(judges) == 1:
-        return _opinion(block, judges[0])
     v, q, tail = np.empty((block.n_rows, d)), np.empty((block.n_rows, d)), np.empty((block.n_episodes, d))
     rows = np.repeat(fold, np.diff(block.episode_ptr))
+    last = block.episode_ptr[1:] - 1
     for number, judge in enumerate(judges):
-        episodes = np.flatnonzero(fold == number)
-        if episodes.size:
-            mine = rows == number
-            v[mine], q[mine], tail[episodes] = _opinion(take_episodes(block, episodes), judge)
+        mine = np.flatnonzero(rows == number)
+        x, a = block.states[mine], block.actions[mine]
+        pair = judge.pair[x, a]
+        ends = np.flatnonzero(fold == number)
+        value = _tail(block, last[ends], judge)
+        for k in range(d):
+            v[mine, k] = judge.v[k, x]
+            q[mine, k] = np.where(pair >= 0, judge.q[k, pair], judge.otherwise[k, x])
+            tail[ends, k] = value[k]
     return v, q, tail
 
 
-def _opinion(block: Dataset, judge: Judge) -> tuple[Floats, Floats, Floats]:
-    x, a = block.states, block.actions
-    return (
-        np.ascontiguousarray(judge.v[:, x].T),
-        np.ascontiguousarray(_pair_values(judge, judge.q, judge.otherwise, x, a).T),
-        _tail(block, judge),
-    )
-
-
-def _pair_values(judge: Judge, values: Floats, otherwise: Floats, x: Ints, a: Ints) -> Floats:
-    """Values [d, P] of the pairs (x, a), those of the state [d, X] where there is no such pair; shape [d, N]."""
-    pair = judge.pair[x, a]
-    return np.where(pair >= 0, values[:, pair], otherwise[:, x])
-
-
-def _tail(block: Dataset, judge: Judge) -> Floats:
-    """The value of where each episode was left, shape [n, d]: 0 where it terminated.
+def _tail(block: Dataset, last: Ints, judge: Judge) -> Floats:
+    """The value of where episodes were left after the rows ``last`` [m], shape [d, m]: 0 where they terminated.
 
     Where the next state is not known, what the model expects of it: (q̂ − r̂)/γ.
     """
-    last = block.episode_ptr[1:] - 1
     following, truncated = block.next_states[last], ~block.terminated[last]
     value = judge.v[:, np.maximum(following, 0)]
-    x, a = block.states[last], block.actions[last]
-    gained = _pair_values(judge, judge.q, judge.otherwise, x, a)
-    gained -= _pair_values(judge, judge.reward, np.zeros_like(judge.otherwise), x, a)
+    x = block.states[last]
+    pair = judge.pair[x, block.actions[last]]
+    gained = np.where(pair >= 0, judge.q[:, pair], judge.otherwise[:, x])
+    gained -= np.where(pair >= 0, judge.reward[:, pair], 0.0)
     gamma = judge.discount[:, None]
     expected = np.divide(gained, gamma, out=np.zeros_like(value), where=gamma > 0.0)
-    return np.ascontiguousarray(np.where(truncated, np.where(following >= 0, value, expected), 0.0).T)
+    return np.where(truncated, np.where(following >= 0, value, expected), 0.0)
 
 
 def _with_folds(data: Dataset | Episodes, fold: Ints) -> Iterator[tuple[Dataset, Ints]]:
@@ -185,9 +187,3 @@ def _with_folds(data: Dataset | Episodes, fold: Ints) -> Iterator[tuple[Dataset,
     for block in blocks_of(data):
         yield block, fold[first : first + block.n_episodes]
         first += block.n_episodes
-
-
-def _without(data: Dataset | Episodes, fold: Ints, number: int) -> Iterator[Dataset]:
-    """The episodes of the other folds."""
-    for block, own in _with_folds(data, fold):
-        yield take_episodes(block, np.flatnonzero(own != number))

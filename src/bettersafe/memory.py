@@ -48,7 +48,7 @@ def log_bytes(n_rows: int, n_objectives: int) -> float:
 
 def evaluation_bytes(n_episodes: int, n_objectives: int) -> float:
     """Of off-policy evaluation: the terms of six estimators, and what intervals make of them."""
-    return LIBRARIES / 2 + n_episodes * (100.0 + 100.0 * n_objectives)
+    return LIBRARIES / 2 + n_episodes * (40.0 + 90.0 * n_objectives)
 
 
 def tally_bytes(n_groups: int) -> float:

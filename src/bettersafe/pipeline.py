@@ -11,6 +11,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from bettersafe.certificate import (
 from bettersafe.countfile import counted_sizes, is_counts, load_counts, with_objectives
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
 from bettersafe.data import Dataset, Objective, Reading, in_vocabulary, read_dataset, reward_ranges, split, user_sign
+from bettersafe.episodes import count_blocks, open_episodes, with_blocks
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
@@ -43,8 +45,11 @@ from bettersafe.runs import Run, make_run, versions
 from bettersafe.safety import SafetyRule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bettersafe.bopt import BOpt, Candidate
     from bettersafe.data import Columns, Labels
+    from bettersafe.episodes import Episodes
     from bettersafe.hcpi import HOpt
     from bettersafe.model import Model
     from bettersafe.posterior import Outcomes
@@ -83,6 +88,19 @@ def task_dataset(task: Task, *, progress: Callable[[Reading], None] | None = Non
         actions = _declared(task, count(dataset)).action_labels
         dataset = in_vocabulary(dataset, dataset.state_labels, actions)
     return dataset
+
+
+@contextmanager
+def task_episodes(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Iterator[Dataset | Episodes]:
+    """The same as `task_dataset`, read in blocks, for logs of any size."""
+    with open_episodes(
+        task.data, objectives=task.objectives, columns=task_columns(task), progress=progress
+    ) as episodes:
+        if _is_file(task.baseline):
+            actions = _declared(task, count_blocks(episodes.blocks())).action_labels
+            yield with_blocks(episodes, lambda block: in_vocabulary(block, block.state_labels, actions))
+        else:
+            yield episodes
 
 
 def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:

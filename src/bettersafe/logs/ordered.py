@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bettersafe.logs.source import Source
     from bettersafe.mdp import Ints
 
-BLOCK_ROWS = 1 << 19
+BLOCK_ROWS = 1 << 18
 """Rows of a block, unless one episode has more: some 100 MB while it is worked on."""
 BATCH_ROWS = 1 << 16
 """Rows that are decoded at a time."""
@@ -45,6 +45,7 @@ def sorted_episodes(
         ) as source:
             states, actions = _write_rows(source, rows)
             lengths = source.table("SELECT n_rows FROM episodes ORDER BY episode")["n_rows"].to_numpy()
+            [(truncated,)] = source.ask("SELECT count(*) FILTER (WHERE NOT terminated) FROM episodes")
             with_prob, notes = source.has_baseline_prob, source.notes
         ptr = np.concatenate([[0], np.cumsum(lengths)])
 
@@ -67,10 +68,12 @@ def sorted_episodes(
                     notes=notes,
                 )
 
+        small = list(blocks()) if ptr[-1] <= BLOCK_ROWS else None  # one block: it is kept
         yield Episodes(
-            blocks=blocks,
+            blocks=blocks if small is None else lambda: small,
             n_rows=int(ptr[-1]),
             n_episodes=int(lengths.size),
+            n_truncated=truncated,
             state_labels=states,
             action_labels=actions,
             objectives=tuple(objectives),

@@ -34,6 +34,7 @@ def stages(connection: DuckDBPyConnection, files: Sequence[File], progress: Call
     so that 50 % of the rows are done in about half the time.
     """
     if progress is None:
+        connection.execute("SET enable_progress_bar = false").fetchall()  # or DuckDB would draw one of its own
         return lambda name: nullcontext()
     n_rows = rows_in([file.path for file in files])
     total = n_rows if n_rows is not None else sum(file.path.stat().st_size for file in files)
