@@ -75,6 +75,7 @@ DataArgument = Annotated[
 ]
 COLUMNS_PANEL, GOAL_PANEL, DETAILS_PANEL = "Which column is which", "What is wanted", "Details"
 TEST_PANEL = "How it is tested"
+SHARDS_PANEL = "In shards"
 
 
 def _column(text: str) -> Any:
@@ -297,6 +298,21 @@ def count(
         bool,
         typer.Option("--force", help="Count again what was counted before, and episodes that go on in another part."),
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="Count files in shards: on processes of this machine (local) or a Ray cluster (ray). Killed, it goes on when the same command is given again. (default: in one process, on all cores)",
+            rich_help_panel=SHARDS_PANEL,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Shards at a time. (default: all cores)", rich_help_panel=SHARDS_PANEL),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.", rich_help_panel=SHARDS_PANEL)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count a log once and keep the counts: describe and improve read them in the place of the log, in no time.
@@ -308,16 +324,26 @@ def count(
     """
     from bettersafe import printing
     from bettersafe.countfile import add_files, check_output, save_counts
+    from bettersafe.sharding import count_shards, parts_of, remove_parts
 
-    job = _task({**locals(), "data": data[0]})
+    job = _task({**locals(), "data": data[0], "engine": None})  # a task's engine is another thing
     if output is None:
         raise typer.BadParameter("say where to write the counts, e.g. -o counts.parquet", param_hint="--output / -o")
     check_output(output, inputs=add or [])
+    engine = "ray" if engine is None and address is not None else engine
+    if workers is not None and engine is None:
+        raise typer.BadParameter("needs --engine local or --engine ray", param_hint="--workers")
+    what: dict[str, Any] = {"objectives": job.objectives, "columns": job.columns, "add": add or [], "force": force}
     with printing.working("Reading and counting") as progress:
-        counts = add_files(
-            data, objectives=job.objectives, columns=job.columns, add=add or [], force=force, progress=progress
-        )
-        save_counts(counts, output)
+        if engine is None:
+            counts = add_files(data, progress=progress, **what)
+            save_counts(counts, output)
+        else:
+            where: dict[str, Any] = {"engine": engine, "workers": workers, "address": address}
+            parts = parts_of(output)
+            counts = count_shards(data, parts=parts, progress=progress, **where, **what)
+            save_counts(counts, output)
+            remove_parts(parts)
     printing.print_counted(counts, output, as_json=as_json)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +11,11 @@ from bettersafe.data import Dataset, Reading
 from bettersafe.episodes import Episodes
 from bettersafe.logs.files import literal
 from bettersafe.logs.source import code_labels, coded_rows, open_source
+from bettersafe.saving import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from bettersafe.data import Columns, Labels, Objective
     from bettersafe.logs.files import PathsLike
@@ -38,8 +38,8 @@ def sorted_episodes(
     progress: Callable[[Reading], None] | None,
 ) -> Iterator[Episodes]:
     """See `open_episodes`."""
-    with tempfile.TemporaryDirectory(prefix="bettersafe-", ignore_cleanup_errors=True) as scratch:
-        rows = Path(scratch, "rows.parquet")
+    with scratch_folder() as scratch:
+        rows = scratch / "rows.parquet"
         with open_source(
             path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
         ) as source:

@@ -22,10 +22,8 @@ with probability about 2^-64; no sort is needed.
 from __future__ import annotations
 
 import math
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -34,6 +32,7 @@ import numpy as np
 from bettersafe.counts import dropped_note
 from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives, label_array
 from bettersafe.errors import DataError, ParameterError, did_you_mean
+from bettersafe.linear import cores
 from bettersafe.logs.cells import FAMILIES, Kind
 from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
 from bettersafe.logs.files import File, Format, PathsLike, data_digest, open_files, readable, scan
@@ -41,6 +40,7 @@ from bettersafe.logs.raw import Raw, raw_columns
 from bettersafe.logs.sums import COARSE_BITS
 from bettersafe.logs.watching import stages
 from bettersafe.memory import available_bytes, check_memory, log_bytes
+from bettersafe.saving import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -130,10 +130,10 @@ def open_source(
         memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; a share of what is free if None.
         progress: Called while the log is read.
     """
-    with tempfile.TemporaryDirectory(prefix="bettersafe-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         connection = duckdb.connect(
-            str(Path(scratch, "log.duckdb")),
-            config={"temp_directory": scratch, "autoinstall_known_extensions": "false"},
+            str(scratch / "log.duckdb"),
+            config={"temp_directory": str(scratch), "autoinstall_known_extensions": "false", "threads": cores()},
         )
         try:
             limit = memory_limit or _own_limit()
