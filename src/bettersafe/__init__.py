@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         load_discretizer,
         save_discretizer,
     )
+    from bettersafe.episodes import Episodes, open_episodes
     from bettersafe.errors import (
         BettersafeError,
         DataError,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from bettersafe.report import report_html, write_report
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
     from bettersafe.safety import SafetyRule, SafetyTest, safety_test
+    from bettersafe.sharding import count_shards
     from bettersafe.task import Task, read_task
 
 _WHERE = {
@@ -79,6 +81,7 @@ _WHERE = {
     "counts": ("Counts", "count", "count_files", "with_rare"),
     "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
     "description": ("Description", "describe"),
+    "episodes": ("Episodes", "open_episodes"),
     "discretize": (
         "Discretization",
         "Discretizer",
@@ -112,13 +115,14 @@ _WHERE = {
     "report": ("report_html", "write_report"),
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
     "safety": ("SafetyRule", "SafetyTest", "safety_test"),
+    "sharding": ("count_shards",),
     "task": ("Task", "read_task"),
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as the data flows
-    "Columns", "Objective", "Dataset", "read_dataset", "write_dataset", "split", "take_episodes",
-    "Counts", "count", "count_files", "merge_counts", "save_counts", "load_counts", "add_files", "with_rare", "Description", "describe",
+    "Columns", "Objective", "Dataset", "read_dataset", "write_dataset", "split", "take_episodes", "Episodes", "open_episodes",
+    "Counts", "count", "count_files", "merge_counts", "save_counts", "load_counts", "add_files", "count_shards", "with_rare", "Description", "describe",
     "FeatureRule", "Discretizer", "fit_discretizer", "assign_states", "save_discretizer", "load_discretizer", "Discretization", "discretize_log",
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
