@@ -58,8 +58,7 @@ def save_counts(counts: Counts, path: PathLike) -> None:
     from pyarrow import parquet
 
     target = Path(path)
-    if target.suffix.lower() != ".parquet":
-        raise ParameterError(f"counts are written as Parquet: the name must end in .parquet; got {target.name}.")
+    _check_name(target)
     if np.any(np.isnan(counts.return_sum)):
         raise ParameterError("counts with a derived objective can't be saved. Save first, then derive.")
     arrays = _arrays(counts)
@@ -182,10 +181,20 @@ def merge_files(paths: Sequence[PathLike], *, force: bool = False) -> Counts:
 
 
 def check_output(path: PathLike, *, inputs: Sequence[PathLike]) -> None:
-    """Raise when saving to ``path`` would replace something that was not read: counts may only take the place of their parts."""
+    """Raise, before a long count, when its result can't be saved to ``path``: counts may only take the place of their parts."""
     target = Path(path)
+    _check_name(target)
+    if not target.parent.is_dir():
+        raise RunError(
+            f"{target} can't be written: there is no directory {target.parent}. Make it, or choose another place."
+        )
     if target.exists() and not any(os.path.samefile(target, file) for file in inputs if os.path.exists(file)):
-        raise RunError(f"{target} exists. Choose another name, or remove it.")
+        raise RunError(f"{target} exists. Choose another name, remove it, or add to it with --add {target}.")
+
+
+def _check_name(target: Path) -> None:
+    if target.suffix.lower() != ".parquet":
+        raise ParameterError(f"counts are written as Parquet: the name must end in .parquet; got {target.name}.")
 
 
 def with_objectives(counts: Counts, objectives: Sequence[Objective], *, title: str) -> Counts:

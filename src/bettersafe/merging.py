@@ -98,7 +98,10 @@ def _check_alike(a: Counts, b: Counts) -> None:
     """Raise unless two counts are of the same objectives and columns."""
     names = [", ".join(objective.name for objective in part.objectives) for part in (a, b)]
     if names[0] != names[1]:
-        raise DataError(f"counts to merge must have equal objectives; got ({names[0]}) and ({names[1]}).")
+        raise DataError(
+            f"counts to merge must have equal objectives; got ({names[0]}) in {_title(a)} and ({names[1]}) in {_title(b)}. Count one"
+            " of them again."
+        )
     alike: list[tuple[str, object, object]] = [
         (f" of objective {one.name}", one, other) for one, other in zip(a.objectives, b.objectives, strict=True)
     ]

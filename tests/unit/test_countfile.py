@@ -325,7 +325,13 @@ def test_what_can_not_be_saved(tmp_path: Path) -> None:
     save_counts(counts, tmp_path / "a.parquet")
     check_output(tmp_path / "a.parquet", inputs=[tmp_path / "a.parquet"])
     check_output(tmp_path / "new.parquet", inputs=[])
-    with pytest.raises(RunError, match=r"a.parquet exists"):
+    with pytest.raises(
+        ParameterError, match=r"must end in .parquet; got new.csv"
+    ):  # before an hour of counting, not after
+        check_output(tmp_path / "new.csv", inputs=[])
+    with pytest.raises(RunError, match="there is no directory"):
+        check_output(tmp_path / "nowhere" / "new.parquet", inputs=[])
+    with pytest.raises(RunError, match=r"a.parquet exists.* add to it with --add"):
         check_output(tmp_path / "a.parquet", inputs=[tmp_path / "log.csv"])
 
 

@@ -34,6 +34,8 @@ import bettersafe.pipeline, bettersafe.countfile, bettersafe.logs.source, better
 from bettersafe import memory
 from bettersafe.counts import count_files
 from bettersafe.data import Objective, read_dataset
+from bettersafe.episodes import Episodes
+from bettersafe.evaluate import evaluate_many, evaluation_rows
 from bettersafe.runs import save_run
 from bettersafe.task import Task
 
@@ -45,6 +47,16 @@ if step == "model":
     said = memory.counts_bytes(sizes) + memory.model_bytes(sizes)
     run = bettersafe.pipeline.run_task(Task(data=path, objectives=objectives, method="s-opt"))
     save_run(run, path + ".run")
+elif step == "evaluation":
+    block = read_dataset(path, objectives=objectives)
+    episodes = Episodes(
+        blocks=lambda: [block] * 40, n_rows=40 * block.n_rows, n_episodes=40 * block.n_episodes, n_truncated=0,
+        state_labels=block.state_labels, action_labels=block.action_labels, objectives=objectives,
+    )
+    policy = numpy.full((block.n_states, block.n_actions), 1.0 / block.n_actions)
+    said = memory.evaluation_bytes(episodes.n_episodes, d)
+    before = memory._in_use()
+    evaluation_rows(evaluate_many(episodes, policy, policy, folds=2), objectives, delta=0.1)
 elif step == "log":
     said = memory.log_bytes(read_dataset(path, objectives=objectives).n_rows, d)
 else:
@@ -125,6 +137,13 @@ def saved_log(path: Path, n_episodes: int, length: int, n_states: int, d: int) -
     }
     parquet.write_table(pa.table(columns), path)
     return path
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_evaluation_takes_what_was_said(tmp_path: Path, d: int) -> None:
+    path = saved_log(tmp_path / "log.parquet", 15_000, 2, 10, d)
+    said, taken = said_and_taken("evaluation", path, d)  # 600,000 episodes, which come in blocks
+    assert taken / 2 <= said <= 2 * taken, (said, taken)
 
 
 @pytest.mark.parametrize("sizes", [(30_000, 25, 3, 8, 4), (60_000, 6, 2, 20, 1)])
