@@ -51,6 +51,8 @@ ESTIMATORS: tuple[Estimator, ...] = ("is", "pdis", "wis", "cwpdis", "dr", "wdr",
 INDEPENDENT: tuple[Estimator, ...] = ("is", "pdis", "dr")
 NEEDS_MODEL: tuple[Estimator, ...] = ("dr", "wdr", "model")
 WEIGHTED: tuple[Estimator, ...] = ("wis", "cwpdis", "wdr")
+MANY_EPISODES = 50_000
+"""From here on it is asked whether there is memory for the terms; to ask takes longer than to evaluate a small log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,9 +216,9 @@ def evaluate_many(
         raise ParameterError("give a model or a number of folds, not both.")
     if not data.n_episodes:
         raise ParameterError("there are no episodes to evaluate on.")
-    check_memory(
-        evaluation_bytes(data.n_episodes, data.n_objectives), f"off-policy evaluation of {data.n_episodes:,} episodes"
-    )
+    if data.n_episodes >= MANY_EPISODES:
+        needed = evaluation_bytes(data.n_episodes, data.n_objectives)
+        check_memory(needed, f"off-policy evaluation of {data.n_episodes:,} episodes")
     labels, d = data.state_labels, data.n_objectives
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
     behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
@@ -232,9 +234,7 @@ def evaluate_many(
     if not np.any(keep):
         raise ParameterError("every episode has a pair that the model never saw; there is nothing left to evaluate on.")
 
-    with np.errstate(
-        divide="ignore", invalid="ignore"
-    ):  # −inf where the target never does it; no row is where π_b is 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # ln 0 is −inf on purpose; where π_b is 0 there is no row
         log_ratio = np.log(policy) - np.log(behaviour)
 
     def trajectories() -> Iterator[Trajectories]:
