@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from bettersafe import _native
-from bettersafe.evaluate import trajectory_terms
+from bettersafe.terms import trajectory_terms
 
 
 def trajectories(n, mean_length, d, seed=0, *, fixed=False):

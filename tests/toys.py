@@ -1,4 +1,4 @@
-"""Toy experiments for the tests of sweeps: a module of its own, which worker processes import by name."""
+"""Toy experiments for the tests of sweeps and shards: a module of its own, which worker processes import by name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import random
 import signal
 import time
 from pathlib import Path
+
+from bettersafe.sharding import count_shard
 
 
 def draws(settings):
@@ -121,3 +123,13 @@ def gridworld_rows(settings):
                     }
                 )
     return rows
+
+
+def count_dying(shard):
+    """Count a shard of a log; the worker of day 0 is killed at the first attempt, that of day 1 every time."""
+    first = Path(shard.paths[0])
+    mark = first.with_suffix(".tried")
+    if first.name == "day-1.parquet" or (first.name == "day-0.parquet" and not mark.exists()):
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return count_shard(shard)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         prove,
     )
     from bettersafe.cmdp import CMDPOptimum, cmdp_optimum
-    from bettersafe.counts import Counts, count, count_files, merge, with_rare
+    from bettersafe.countfile import add_files, load_counts, save_counts
+    from bettersafe.counts import Counts, count, count_files, with_rare
     from bettersafe.data import Columns, Dataset, Objective, read_dataset, split, take_episodes, write_dataset
     from bettersafe.description import Description, describe
     from bettersafe.discretize import (
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
         load_discretizer,
         save_discretizer,
     )
+    from bettersafe.episodes import Episodes, open_episodes
     from bettersafe.errors import (
         BettersafeError,
         DataError,
+        MemoryLimitError,
         NoSolutionError,
         ParameterError,
         PolicyError,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from bettersafe.hcpi import HOpt, h_opt
     from bettersafe.improve import Improvement, adv_linearized, linearized, s_opt, soft_spibb
     from bettersafe.mdp import MDP, dense_mdp, expected_return, occupancy, policy_values
+    from bettersafe.merging import merge_counts
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
     from bettersafe.pipeline import run_task
     from bettersafe.policies import read_policy, write_policy
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from bettersafe.report import report_html, write_report
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
     from bettersafe.safety import SafetyRule, SafetyTest, safety_test
+    from bettersafe.sharding import count_shards
     from bettersafe.task import Task, read_task
 
 _WHERE = {
@@ -75,9 +80,11 @@ _WHERE = {
         "prove",
     ),
     "cmdp": ("CMDPOptimum", "cmdp_optimum"),
-    "counts": ("Counts", "count", "count_files", "merge", "with_rare"),
+    "countfile": ("add_files", "load_counts", "save_counts"),
+    "counts": ("Counts", "count", "count_files", "with_rare"),
     "data": ("Columns", "Dataset", "Objective", "read_dataset", "split", "take_episodes", "write_dataset"),
     "description": ("Description", "describe"),
+    "episodes": ("Episodes", "open_episodes"),
     "discretize": (
         "Discretization",
         "Discretizer",
@@ -91,6 +98,7 @@ _WHERE = {
     "errors": (
         "BettersafeError",
         "DataError",
+        "MemoryLimitError",
         "NoSolutionError",
         "ParameterError",
         "PolicyError",
@@ -103,6 +111,7 @@ _WHERE = {
     "hcpi": ("HOpt", "h_opt"),
     "improve": ("Improvement", "adv_linearized", "linearized", "s_opt", "soft_spibb"),
     "mdp": ("MDP", "dense_mdp", "expected_return", "occupancy", "policy_values"),
+    "merging": ("merge_counts",),
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
     "pipeline": ("run_task",),
     "policies": ("read_policy", "write_policy"),
@@ -110,13 +119,14 @@ _WHERE = {
     "report": ("report_html", "write_report"),
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
     "safety": ("SafetyRule", "SafetyTest", "safety_test"),
+    "sharding": ("count_shards",),
     "task": ("Task", "read_task"),
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as the data flows
-    "Columns", "Objective", "Dataset", "read_dataset", "write_dataset", "split", "take_episodes",
-    "Counts", "count", "count_files", "merge", "with_rare", "Description", "describe",
+    "Columns", "Objective", "Dataset", "read_dataset", "write_dataset", "split", "take_episodes", "Episodes", "open_episodes",
+    "Counts", "count", "count_files", "merge_counts", "save_counts", "load_counts", "add_files", "count_shards", "with_rare", "Description", "describe",
     "FeatureRule", "Discretizer", "fit_discretizer", "assign_states", "save_discretizer", "load_discretizer", "Discretization", "discretize_log",
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
@@ -127,7 +137,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "evaluate_saved", "certify_run", "verify_run",
     "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes", "report_html", "write_report",
     "Task", "read_task", "run_task",
-    "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError",
+    "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError", "MemoryLimitError",
 ]  # fmt: skip
 
 

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from bettersafe.bopt import posterior_passes
 from bettersafe.bounds import ASSUMPTIONS, is_finite_sample, lower_bound
+from bettersafe.episodes import truncated_episodes
 from bettersafe.errors import ParameterError, RunError, check_vector
 from bettersafe.evaluate import INDEPENDENT, NEEDS_MODEL, evaluate_policy
 from bettersafe.safety import UNSUPPORTED_TOL, SafetyRule, SafetyTest, safety_test
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from bettersafe.bopt import BOpt, Candidate
     from bettersafe.counts import Counts
     from bettersafe.data import Dataset
+    from bettersafe.episodes import Episodes
     from bettersafe.hcpi import HOpt
     from bettersafe.model import Model
 
@@ -348,7 +350,7 @@ class Certificate:
 def certify(
     policy: Floats,
     baseline: Floats,
-    held_out: Dataset,
+    held_out: Dataset | Episodes,
     rule: SafetyRule,
     *,
     baseline_known: bool,
@@ -364,7 +366,7 @@ def certify(
     Args:
         policy: π.
         baseline: π_b, which made the data.
-        held_out: Episodes that neither the policy nor the model or ``tuning`` used.
+        held_out: Episodes, in memory or on disk, that neither the policy nor the model or ``tuning`` used.
         rule: How to test.
         baseline_known: False where the baseline was estimated: then no bound is more than approximate.
         thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
@@ -594,7 +596,7 @@ def prove(
 
 def _from_test(
     test: SafetyTest,
-    data: Dataset,
+    data: Dataset | Episodes,
     rule: SafetyRule,
     delta: float,
     evidence: Evidence,
@@ -604,8 +606,7 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    cut_off = bool(np.any(~data.terminated[data.episode_ptr[1:] - 1]))
-    finite = is_finite_sample(rule.bound) and baseline_known and not cut_off
+    finite = is_finite_sample(rule.bound) and baseline_known and not truncated_episodes(data)
     return Certificate(
         findings=tuple(
             Finding(objective=name, estimate=float(e), lower_bound=float(b), level=test.level, zeta=float(z))
@@ -629,7 +630,7 @@ def _from_test(
     )
 
 
-def _assumptions(data: Dataset, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
+def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
     texts = [
         "The episodes tested on were not used to make the policy, are independent of each other, and come from the process in"
         " which the policy will act.",
@@ -645,14 +646,14 @@ def _assumptions(data: Dataset, rule: SafetyRule, baseline_known: bool) -> tuple
         texts.append("Rewards never leave the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
-    cut = int(np.count_nonzero(~data.terminated[data.episode_ptr[1:] - 1]))
+    cut = truncated_episodes(data)
     if cut:
         after = "is filled in by the model" if rule.estimator in NEEDS_MODEL else "is left out"
         texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
     return tuple(texts)
 
 
-def _names(data: Dataset) -> tuple[str, ...]:
+def _names(data: Dataset | Episodes) -> tuple[str, ...]:
     return tuple(objective.name for objective in data.objectives)
 
 
@@ -685,7 +686,7 @@ def _floors(
 
 def _baseline_bound(
     baseline: Floats,
-    data: Dataset,
+    data: Dataset | Episodes,
     rule: SafetyRule,
     level: float,
     *,
@@ -696,7 +697,7 @@ def _baseline_bound(
     """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
     discount = np.array([objective.discount for objective in data.objectives])
     needs = rule.estimator in NEEDS_MODEL
-    if not needs and np.any(~data.terminated[data.episode_ptr[1:] - 1]):
+    if not needs and truncated_episodes(data):
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,

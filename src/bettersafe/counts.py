@@ -2,8 +2,9 @@
 
     n(x,a),  n(x,a,x'),  Σ r_k(x,a),  Σ r_k(x,a)²,  n_0(x),  and moments of G_k = Σ_t γ_k^t r_k,t by episode
 
-They are additive, so shards can be counted apart and merged. ``count`` reads a Dataset; ``count_files`` reads
-files of any size by DuckDB and never holds more than the result.
+They are additive, so shards can be counted apart and merged: bit for bit what one count of everything gives, where the
+sums are kept exactly (``mergeable=True``). ``count`` reads a Dataset, a ``Tally`` one block after the other; ``count_files``
+reads files of any size by DuckDB and never holds more than the result.
 """
 
 from __future__ import annotations
@@ -22,15 +23,59 @@ from bettersafe.data import (
     Objective,
     check_objectives,
     label_array,
+    take_episodes,
 )
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.mdp import Floats, Ints, frozen
-from bettersafe.tally import Groups, by_pair, concatenate, extreme_by, sum_by
+from bettersafe.memory import Sizes
+from bettersafe.tally import Groups, by_pair, sum_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
+
+    from bettersafe.data import Reading
     from bettersafe.logs.files import PathsLike
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rests:
+    """What the sums of Counts leave out as single doubles (see `bettersafe.exact`): layers that add up to it exactly.
+
+    Shapes are [m, d, P] for rewards and [m, d] for returns; m may be 0, and differs from field to field.
+    """
+
+    reward_sum: Floats
+    reward_square_sum: Floats
+    return_sum: Floats
+    return_square_sum: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """A file that was counted: its name, size and digest."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where counts come from, as far as it tells what must not be counted twice.
+
+    Attributes:
+        columns: Which column was which.
+        inputs: The files.
+        open_ends: 64-bit digests of (episode, next step) of the episodes that may go on in another shard, sorted.
+        late_starts: The same of (episode, first step) of those that may have begun in another one.
+    """
+
+    columns: Columns
+    inputs: tuple[Input, ...]
+    open_ends: npt.NDArray[np.uint64]
+    late_starts: npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +111,8 @@ class Counts:
         return_min: Smallest G_k, shape [d].
         return_max: Largest, shape [d].
         notes: What the reader thought worth saying.
+        rests: What makes the sums exact, or None.
+        origin: What was counted, or None.
     """
 
     state_labels: Labels
@@ -96,6 +143,8 @@ class Counts:
     return_min: Floats
     return_max: Floats
     notes: tuple[str, ...] = ()
+    rests: Rests | None = None
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         check_objectives(self.objectives)
@@ -125,7 +174,7 @@ class Counts:
             object.__setattr__(self, name, array)
         if np.any(np.diff(self.pair_state * self.n_actions + self.pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
-        outcomes = np.bincount(_owner(self.outcome_ptr), weights=self.outcome_count, minlength=n_pairs)
+        outcomes = np.bincount(owner_of(self.outcome_ptr), weights=self.outcome_count, minlength=n_pairs)
         if np.any(outcomes + self.terminated_count != self.pair_count):
             raise ParameterError("outcomes and terminations must add up to the count of their pair.")
 
@@ -149,55 +198,147 @@ class Counts:
         """D."""
         return len(self.objectives)
 
+    @property
+    def sizes(self) -> Sizes:
+        """What decides how much memory a model of it takes."""
+        return Sizes(
+            n_states=self.n_states,
+            n_actions=self.n_actions,
+            n_pairs=self.n_pairs,
+            n_outcomes=int(self.outcome_state.size),
+            n_objectives=self.n_objectives,
+        )
+
 
 def count(dataset: Dataset) -> Counts:
     """Counts of a log in memory, with the dataset's whole vocabulary."""
-    if not dataset.n_rows:
-        raise DataError("there is nothing to count: the log has no rows.")
-    unknown = ~dataset.terminated & (dataset.next_states < 0)
-    outcome = np.where(unknown, -2, dataset.next_states)
-    key = (dataset.states * dataset.n_actions + dataset.actions) * (dataset.n_states + 2) + outcome
-    _, first, group, counted = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    rewards = dataset.rewards.T
-    pairs = by_pair(
-        Groups(
-            state=dataset.states[first],
-            action=dataset.actions[first],
-            outcome=outcome[first],
-            count=counted,
-            reward=sum_by(group, rewards, first.size),
-            square=sum_by(group, rewards**2, first.size),
-            prob_min=extreme_by(np.minimum, dataset.baseline_prob, group, first),
-            prob_max=extreme_by(np.maximum, dataset.baseline_prob, group, first),
-        ),
-        dataset.state_labels,
-        dataset.action_labels,
-    )
-    starts, lengths = dataset.episode_ptr[:-1], np.diff(dataset.episode_ptr)
-    time = np.arange(dataset.n_rows) - np.repeat(starts, lengths)
-    discount = np.array([objective.discount for objective in dataset.objectives])
-    returns = np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1)
-    return Counts(
-        **vars(pairs),
-        state_labels=dataset.state_labels,
-        action_labels=dataset.action_labels,
-        objectives=dataset.objectives,
-        reward_min=rewards.min(axis=1),
-        reward_max=rewards.max(axis=1),
-        unseen_reward=np.zeros(dataset.n_objectives),
-        initial_count=np.bincount(dataset.states[starts], minlength=dataset.n_states),
-        n_rows=dataset.n_rows,
-        n_episodes=dataset.n_episodes,
-        n_truncated=int(np.sum(~dataset.terminated[dataset.episode_ptr[1:] - 1])),
-        n_dropped=int(unknown.sum()),
-        length_min=int(lengths.min()),
-        length_max=int(lengths.max()),
-        return_sum=returns.sum(axis=1),
-        return_square_sum=(returns**2).sum(axis=1),
-        return_min=returns.min(axis=1),
-        return_max=returns.max(axis=1),
-        notes=dataset.notes,
-    )
+    tally = Tally()
+    tally.add(dataset)
+    return tally.counts()
+
+
+class Tally:
+    """Counts of a log that comes in blocks of whole episodes, all with one vocabulary: add them, then ask for the counts.
+
+    Rows are added one after the other, so how they are cut into blocks does not change a bit. Episodes may be told apart by
+    parts, so that afterwards the counts of all parts but one can be had.
+    """
+
+    def __init__(self, n_parts: int = 1) -> None:
+        self._n_parts = n_parts
+        self._like: Dataset | None = None  # the first block without its rows: what all have in common
+        self._notes: tuple[str, ...] = ()
+        self._keys = np.zeros(0, dtype=np.int64)  # (part, x, a, outcome) as one number, sorted, shape [G]
+        self._count = np.zeros(0, dtype=np.int64)
+        self._sums = np.zeros((0, 0))  # Σ r_k, then Σ r_k², shape [2d, G]
+        self._prob = np.zeros((2, 0))  # least and largest logged probability, shape [2, G]
+        self._numbers = np.zeros((3, n_parts), dtype=np.int64)  # rows, truncated episodes, dropped rows
+        self._initial = np.zeros((n_parts, 0), dtype=np.int64)
+        self._low = np.zeros((n_parts, 0))
+        self._high = np.zeros((n_parts, 0))
+        self._episodes: list[tuple[Ints, Ints, Floats]] = []  # part, length [n] and return [d, n] of every block's
+
+    def add(self, block: Dataset, part: Ints | None = None) -> None:
+        """Count a block; ``part`` [n] says which part each of its episodes is in, the first if left out."""
+        if not block.n_rows:
+            return
+        d, n_states = block.n_objectives, block.n_states
+        if self._like is None:
+            self._like, self._notes = take_episodes(block, []), block.notes
+            self._sums = np.zeros((2 * d, 0))
+            self._initial = np.zeros((self._n_parts, n_states), dtype=np.int64)
+            self._low, self._high = np.full((self._n_parts, d), np.inf), np.full((self._n_parts, d), -np.inf)
+        starts, lengths = block.episode_ptr[:-1], np.diff(block.episode_ptr)
+        own = np.zeros(block.n_episodes, dtype=np.int64) if part is None else part
+        rows = np.repeat(own, lengths)
+        unknown = ~block.terminated & (block.next_states < 0)
+        outcome = np.where(unknown, -2, block.next_states)
+        pair = (rows * n_states + block.states) * block.n_actions + block.actions
+        found, group = np.unique(pair * (n_states + 2) + outcome + 2, return_inverse=True)
+        self._make_room(found)
+        place = np.asarray(np.searchsorted(self._keys, found))[group]
+        self._count += np.bincount(place, minlength=self._keys.size)
+        rewards = np.ascontiguousarray(block.rewards.T)
+        for k in range(d):
+            np.add.at(self._sums[k], place, rewards[k])
+            np.add.at(self._sums[d + k], place, rewards[k] ** 2)
+        if block.baseline_prob is not None:
+            np.minimum.at(self._prob[0], place, block.baseline_prob)
+            np.maximum.at(self._prob[1], place, block.baseline_prob)
+        for p in range(self._n_parts):
+            mine = rewards[:, rows == p] if self._n_parts > 1 else rewards
+            self._low[p] = np.minimum(self._low[p], mine.min(axis=1, initial=np.inf))
+            self._high[p] = np.maximum(self._high[p], mine.max(axis=1, initial=-np.inf))
+        cut = own[~block.terminated[block.episode_ptr[1:] - 1]]
+        self._numbers += [np.bincount(each, minlength=self._n_parts) for each in (rows, cut, rows[unknown])]
+        first = np.bincount(own * n_states + block.states[starts], minlength=self._initial.size)
+        self._initial += first.reshape(self._initial.shape)
+        time = np.arange(block.n_rows) - np.repeat(starts, lengths)
+        discount = np.array([objective.discount for objective in block.objectives])
+        returns = np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1)
+        self._episodes.append((own, lengths, returns))
+
+    def _make_room(self, found: Ints) -> None:
+        """Let the keys have those that were ``found``, too."""
+        keys = np.union1d(self._keys, found)
+        if keys.size == self._keys.size:
+            return
+        old = np.searchsorted(keys, self._keys)
+        count, sums = np.zeros(keys.size, dtype=np.int64), np.zeros((self._sums.shape[0], keys.size))
+        prob = np.repeat([[np.inf], [-np.inf]], keys.size, axis=1)
+        count[old], sums[:, old], prob[:, old] = self._count, self._sums, self._prob
+        self._keys, self._count, self._sums, self._prob = keys, count, sums, prob
+
+    def counts(self, *, without: int | None = None) -> Counts:
+        """Of all that was added, or of all parts but one; there, every part's sums are added as they are."""
+        parts = np.arange(self._n_parts) != without
+        n_rows, n_truncated, n_dropped = self._numbers[:, parts].sum(axis=1).tolist()
+        if self._like is None or not n_rows:
+            raise DataError("there is nothing to count: the log has no rows.")
+        like, d = self._like, self._like.n_objectives
+        pair_key, outcome = np.divmod(self._keys, like.n_states + 2)
+        part, pair_key = np.divmod(pair_key, like.n_states * like.n_actions)
+        chosen = np.flatnonzero(parts[part])
+        prob = self._prob[:, chosen] if like.baseline_prob is not None else (None, None)
+        pairs, order, pair = by_pair(
+            Groups(
+                state=pair_key[chosen] // like.n_actions,
+                action=pair_key[chosen] % like.n_actions,
+                outcome=outcome[chosen] - 2,
+                count=self._count[chosen],
+                prob_min=prob[0],
+                prob_max=prob[1],
+            ),
+            like.state_labels,
+            like.action_labels,
+        )
+        sums = sum_by(pair, self._sums[:, chosen[order]], pairs.pair_state.size)
+        inside = parts[np.concatenate([own for own, _, _ in self._episodes])]
+        lengths = np.concatenate([each for _, each, _ in self._episodes])[inside]
+        returns = np.concatenate([each for _, _, each in self._episodes], axis=1)[:, inside]
+        return Counts(
+            **vars(pairs),
+            state_labels=like.state_labels,
+            action_labels=like.action_labels,
+            objectives=like.objectives,
+            reward_sum=sums[:d],
+            reward_square_sum=sums[d:],
+            reward_min=self._low[parts].min(axis=0),
+            reward_max=self._high[parts].max(axis=0),
+            unseen_reward=np.zeros(d),
+            initial_count=self._initial[parts].sum(axis=0),
+            n_rows=n_rows,
+            n_episodes=lengths.size,
+            n_truncated=n_truncated,
+            n_dropped=n_dropped,
+            length_min=int(lengths.min()),
+            length_max=int(lengths.max()),
+            return_sum=returns.sum(axis=1),
+            return_square_sum=(returns**2).sum(axis=1),
+            return_min=returns.min(axis=1),
+            return_max=returns.max(axis=1),
+            notes=self._notes if without is None else (),
+        )
 
 
 def count_files(
@@ -206,6 +347,9 @@ def count_files(
     objectives: Sequence[Objective],
     columns: Columns = DEFAULT_COLUMNS,
     memory_limit: str | None = None,
+    mergeable: bool = False,
+    known: Sequence[Input] = (),
+    progress: Callable[[Reading], None] | None = None,
 ) -> Counts:
     """Counts of a log on disk, of any size; the same as ``count(read_dataset(...))`` up to rounding.
 
@@ -214,55 +358,26 @@ def count_files(
         objectives: The reward columns.
         columns: The other columns.
         memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
+        mergeable: Keep what exact merging needs: the rests of the sums, the digests of the files, the ends of episodes.
+        known: With ``mergeable``: files that were counted before; one of them among these is an error.
+        progress: Called while the log is read, from a thread of its own.
     """
-    from bettersafe.logs.counting import count_source
+    from bettersafe.logs.counting import count_source, input_digests, source_origin
     from bettersafe.logs.source import open_source
 
-    with open_source(path, objectives=objectives, columns=columns, memory_limit=memory_limit) as source:
-        return count_source(source)
+    digests = input_digests(path, known) if mergeable else {}
+    with open_source(
+        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
+    ) as source:
+        counts = count_source(source, mergeable=mergeable)
+        return replace(counts, origin=source_origin(source, columns, digests)) if mergeable else counts
 
 
-def merge(a: Counts, b: Counts) -> Counts:
-    """Counts of two logs with different episodes, as if they were one; the vocabulary is the union.
-
-    Merge before ``with_rare``: whether a pair is rare depends on all the data.
-    """
-    if a.objectives != b.objectives:
-        names = [", ".join(objective.name for objective in part.objectives) for part in (a, b)]
-        raise DataError(f"counts to merge must have equal objectives; got ({names[0]}) and ({names[1]}).")
-    if np.any(np.isnan(a.return_sum)) or np.any(np.isnan(b.return_sum)):
-        raise ParameterError("counts with a derived objective can't be merged. Merge first, then derive.")
-    states = _union(a.state_labels, b.state_labels, "state")
-    actions = _union(a.action_labels, b.action_labels, "action")
-    notes = tuple(dict.fromkeys((*a.notes, *b.notes)))
-    if (a.baseline_prob is None) != (b.baseline_prob is None):
-        notes += ("baseline_prob is known in only a part of the data and is not used",)
-    with_prob = a.baseline_prob is not None and b.baseline_prob is not None
-    parts = [_groups_of(part, states, actions, with_prob=with_prob) for part in (a, b)]
-    pairs = by_pair(concatenate(*parts), states, actions)
-    initial = np.zeros(states.size, dtype=np.int64)
-    for part in (a, b):
-        initial[np.searchsorted(states, part.state_labels)] += part.initial_count
-    return replace(
-        a,
-        **vars(pairs),
-        state_labels=states,
-        action_labels=actions,
-        reward_min=np.minimum(a.reward_min, b.reward_min),
-        reward_max=np.maximum(a.reward_max, b.reward_max),
-        initial_count=initial,
-        n_rows=a.n_rows + b.n_rows,
-        n_episodes=a.n_episodes + b.n_episodes,
-        n_truncated=a.n_truncated + b.n_truncated,
-        n_dropped=a.n_dropped + b.n_dropped,
-        length_min=min(a.length_min, b.length_min),
-        length_max=max(a.length_max, b.length_max),
-        return_sum=a.return_sum + b.return_sum,
-        return_square_sum=a.return_square_sum + b.return_square_sum,
-        return_min=np.minimum(a.return_min, b.return_min),
-        return_max=np.maximum(a.return_max, b.return_max),
-        notes=notes,
-    )
+def dropped_note(n_dropped: int) -> str:
+    """The note on episodes whose last row is in no pair."""
+    many = f"{n_dropped} episodes are" if n_dropped > 1 else "1 episode is"
+    theirs = "their last row is" if n_dropped > 1 else "its last row is"
+    return f"{many} cut off with no next_state: {theirs} left out of the model"
 
 
 def with_rare(
@@ -306,6 +421,7 @@ def with_rare(
         return_square_sum=np.append(counts.return_square_sum, np.nan),
         return_min=np.append(counts.return_min, np.nan),
         return_max=np.append(counts.return_max, np.nan),
+        rests=None,
     )
 
 
@@ -329,7 +445,7 @@ def with_rare_rows(dataset: Dataset, visits: Ints, objective: Objective, *, belo
 
 def declare_actions(counts: Counts, labels: Labels) -> Counts:
     """The same counts with more actions in the vocabulary: a baseline may play what was never logged."""
-    actions = _union(counts.action_labels, labels, "action")
+    actions = unite([counts.action_labels, labels], "action")
     return replace(
         counts,
         action_labels=actions,
@@ -337,30 +453,21 @@ def declare_actions(counts: Counts, labels: Labels) -> Counts:
     )
 
 
-def _groups_of(counts: Counts, states: Labels, actions: Labels, *, with_prob: bool) -> Groups:
-    """The groups that make up ``counts``, in another vocabulary; a pair's rewards go with its first group."""
-    pair = np.concatenate([np.arange(counts.n_pairs), _owner(counts.outcome_ptr)])
-    state = np.searchsorted(states, counts.state_labels)
-    none = np.zeros((counts.n_objectives, counts.outcome_state.size))
-    prob = counts.baseline_prob[pair] if with_prob and counts.baseline_prob is not None else None
-    return Groups(
-        state=state[counts.pair_state[pair]],
-        action=np.searchsorted(actions, counts.action_labels)[counts.pair_action[pair]],
-        outcome=np.concatenate([np.full(counts.n_pairs, -1), state[counts.outcome_state]]),
-        count=np.concatenate([counts.terminated_count, counts.outcome_count]),
-        reward=np.hstack([counts.reward_sum, none]),
-        square=np.hstack([counts.reward_square_sum, none]),
-        prob_min=prob,
-        prob_max=prob,
-    )
+def layered(by_objective: Sequence[Floats], *, pairs: bool) -> tuple[Floats, Floats]:
+    """Layers of every objective, each [m_k, P], as sums [d, P] and rests [max m_k - 1, d, P]; without the axis P for returns."""
+    depth = max(len(layers) for layers in by_objective)
+    whole = np.stack([np.pad(layers, ((0, depth - len(layers)), (0, 0))) for layers in by_objective], axis=1)
+    whole = whole if pairs else whole[:, :, 0]
+    return whole[0], whole[1:]
 
 
-def _union(a: Labels, b: Labels, what: str) -> Labels:
-    if a.dtype.kind != b.dtype.kind:
+def unite(labels: Sequence[Labels], what: str) -> Labels:
+    """All labels, each once, in their order."""
+    if len({one.dtype.kind for one in labels}) > 1:
         raise DataError(f"{what} labels must be of one type; got integers and text.")
-    return label_array(np.union1d(a, b))
+    return label_array(np.unique(np.concatenate(labels)))
 
 
-def _owner(ptr: Ints) -> Ints:
+def owner_of(ptr: Ints) -> Ints:
     """Index of the segment that each entry of a pointered array belongs to."""
     return np.repeat(np.arange(ptr.size - 1), np.diff(ptr))

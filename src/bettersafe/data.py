@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,7 @@ from bettersafe.mdp import Floats, Ints, frozen
 from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bettersafe.logs.files import PathsLike
 
@@ -85,6 +85,15 @@ class Columns:
 
 
 DEFAULT_COLUMNS = Columns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How far the reading of a log has come; handed to ``progress``."""
+
+    done: int
+    total: int
+    unit: Literal["rows", "bytes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +184,9 @@ class Dataset:
         last = np.zeros(self.n_rows, dtype=np.bool_)
         last[self.episode_ptr[1:] - 1] = True
         inner = np.flatnonzero(~last)
+        finite = np.isfinite(self.rewards)
         wrong = {
-            "rewards must be finite": ~np.all(np.isfinite(self.rewards), axis=1),
+            "rewards must be finite": np.zeros(0, dtype=np.bool_) if finite.all() else ~finite.all(axis=1),
             "a terminated row must be the last of its episode": self.terminated & ~last,
             "the next state of a terminated row must be -1": self.terminated & (self.next_states != -1),
             f"next_states must be -1 or below {self.n_states}": (self.next_states < -1)
@@ -241,6 +251,8 @@ def reward_ranges(objectives: Sequence[Objective]) -> tuple[Floats, Floats] | No
 
 def in_vocabulary(dataset: Dataset, state_labels: Labels, action_labels: Labels) -> Dataset:
     """The same log, its states and actions numbered within sorted labels that hold all of its own."""
+    if np.array_equal(state_labels, dataset.state_labels) and np.array_equal(action_labels, dataset.action_labels):
+        return dataset
     state, action = (
         np.searchsorted(whole, own)
         for whole, own in ((state_labels, dataset.state_labels), (action_labels, dataset.action_labels))
@@ -273,20 +285,31 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
             raise DataError(f"objective {name!r} is given twice. Give it once.")
 
 
-def read_dataset(path: PathsLike, *, objectives: Sequence[Objective], columns: Columns = DEFAULT_COLUMNS) -> Dataset:
+def read_dataset(
+    path: PathsLike,
+    *,
+    objectives: Sequence[Objective],
+    columns: Columns = DEFAULT_COLUMNS,
+    progress: Callable[[Reading], None] | None = None,
+) -> Dataset:
     """Read a whole log into memory; ``count_files`` is for logs that don't fit.
 
     Args:
         path: A file, a glob, or a list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
         objectives: The reward columns.
         columns: The other columns; their default names if left out.
+        progress: Called while the log is read.
 
     Returns:
         The log, its episodes sorted by label, states and actions numbered in the order of their labels.
     """
-    from bettersafe.logs.source import load, open_source
+    from bettersafe.logs.files import expand, rows_in
+    from bettersafe.logs.source import check_reading, load, open_source
 
-    with open_source(path, objectives=objectives, columns=columns) as source:
+    n_rows = rows_in(expand(path))
+    if n_rows is not None:  # before anything is read; text tells its rows only when it has been read
+        check_reading(n_rows, len(objectives), os.fspath(path) if isinstance(path, str | os.PathLike) else "the log")
+    with open_source(path, objectives=objectives, columns=columns, progress=progress) as source:
         return load(source)
 
 

@@ -41,6 +41,10 @@ class RunError(BettersafeError):
     """A run directory can't be read or written."""
 
 
+class MemoryLimitError(BettersafeError):
+    """What was asked needs more memory than there is."""
+
+
 def check_probability(name: str, value: float) -> None:
     """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
     if not 0.0 < value <= 1.0:

@@ -3,11 +3,14 @@
 A log that came later may have states and actions that the run does not know. In a state that it does not know the policy is
 taken to do what the baseline does. A known baseline stays what it was; an estimated one is estimated again from the run's
 counts and the new log together, so that no decision in the new log is impossible under it.
+
+`evaluate`, and `certify` with approximate bounds, read a log of any size in blocks of episodes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +20,11 @@ import numpy.typing as npt
 from bettersafe.bopt import judge
 from bettersafe.bounds import is_finite_sample
 from bettersafe.certificate import Certificate, certificate_json, certify
-from bettersafe.counts import count
 from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset, split
+from bettersafe.episodes import blocks_of, count_blocks, open_episodes, row_visits, with_blocks
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
-from bettersafe.logs.files import data_digest
+from bettersafe.logs.files import data_digest, expand, file_digest
 from bettersafe.mdp import check_policy
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.pipeline import (
@@ -32,7 +35,7 @@ from bettersafe.pipeline import (
     posterior_certificate,
     safety_rule,
     task_baseline,
-    task_dataset,
+    task_episodes,
     task_thresholds,
     visit_table,
     with_derived_rows,
@@ -44,10 +47,13 @@ from bettersafe.runs import Run, load_certificate, load_run, versions
 from bettersafe.task import Rare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from bettersafe.bounds import Bound
     from bettersafe.counts import Counts
+    from bettersafe.data import Objective, Reading
+    from bettersafe.episodes import Episodes
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
     from bettersafe.posterior import Neutral
@@ -66,7 +72,7 @@ class Evidence:
     """A log and the two policies over its states and actions.
 
     Attributes:
-        dataset: The log, with derived objectives.
+        log: The log, with derived objectives, in memory or on disk.
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         baseline_known: False where it was estimated.
@@ -74,7 +80,7 @@ class Evidence:
         notes: What is worth saying.
     """
 
-    dataset: Dataset
+    log: Dataset | Episodes
     policy: Floats
     baseline: Floats
     baseline_known: bool
@@ -82,16 +88,41 @@ class Evidence:
     notes: tuple[str, ...]
 
 
-def evidence_for_run(run: Run, data: str, *, columns: Columns | None = None) -> Evidence:
-    """A log read as the run's own was, with the run's policy and baseline over the states and actions of both."""
+@contextmanager
+def evidence_for_run(
+    run: Run, data: str, *, columns: Columns | None = None, progress: Callable[[Reading], None] | None = None
+) -> Iterator[Evidence]:
+    """A log read as the run's own was, with the run's policy and baseline over the states and actions of both.
+
+    The log may have any size: it is read in blocks while the context is open.
+    """
+    objectives, columns = _read_like(run, columns)
+    with open_episodes(data, objectives=objectives, columns=columns, progress=progress) as episodes:
+        yield _evidence(run, episodes, data)
+
+
+@contextmanager
+def _evidence_in_memory(
+    run: Run, data: str, *, columns: Columns | None = None, progress: Callable[[Reading], None] | None = None
+) -> Iterator[Evidence]:
+    """The same with the log in memory, for what needs its episodes in another order."""
+    objectives, columns = _read_like(run, columns)
+    yield _evidence(run, read_dataset(data, objectives=objectives, columns=columns, progress=progress), data)
+
+
+def _read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Columns]:
+    """The objectives and columns to read for a run; ``columns`` go before the run's own."""
     settings = run.info.get("settings", {})
-    derived = tuple(Rare(**rare) for rare in settings.get("derived", ()))
-    names = {rare.name for rare in derived}
-    if columns is None:
-        columns = Columns(**settings.get("columns", {}))
+    names = {rare["name"] for rare in settings.get("derived", ())}
+    columns = Columns(**settings.get("columns", {})) if columns is None else columns
     if settings.get("baseline") == "estimate":
         columns = dataclasses.replace(columns, baseline_prob="")
-    own = read_dataset(data, objectives=[o for o in run.objectives if o.name not in names], columns=columns)
+    return [o for o in run.objectives if o.name not in names], columns
+
+
+def _evidence(run: Run, own: Dataset | Episodes, data: str) -> Evidence:
+    """Evidence on the log ``own``, which was read from ``data``."""
+    derived = tuple(Rare(**rare) for rare in run.info.get("settings", {}).get("derived", ()))
     for what, theirs, ours in (
         ("states", own.state_labels, run.state_labels),
         ("actions", own.action_labels, run.action_labels),
@@ -103,10 +134,10 @@ def evidence_for_run(run: Run, data: str, *, columns: Columns | None = None) -> 
             )
     states = np.union1d(run.state_labels, own.state_labels)
     actions = np.union1d(run.action_labels, own.action_labels)
-    dataset = in_vocabulary(own, states, actions)
-    counts = count(dataset)
+    log = with_blocks(own, lambda block: in_vocabulary(block, states, actions))
+    counts = count_blocks(blocks_of(log))
     new = visit_table(counts)
-    old = _run_visits(run, dataset)
+    old = _run_visits(run, log)
     known = run.info["baseline_source"] != ESTIMATED
     seen = old + new
     total = seen.sum(axis=1, keepdims=True)
@@ -127,15 +158,15 @@ def evidence_for_run(run: Run, data: str, *, columns: Columns | None = None) -> 
         fill = logged_baseline(counts) if known and counts.baseline_prob is not None else estimated
         baseline[strange] = fill[strange]
         policy[strange] = fill[strange]
-    unknown = strange[dataset.states]
+    unknown = int(row_visits(log)[strange].sum()) if strange.any() else 0
     notes = list(own.notes)
-    if unknown.any():
+    if unknown:
         notes.append(
-            f"{int(unknown.sum()):,} of {dataset.n_rows:,} decisions are in states that the run does not know; there the policy"
+            f"{unknown:,} of {log.n_rows:,} decisions are in states that the run does not know; there the policy"
             " is taken to do what the baseline does"
         )
     return Evidence(
-        dataset=with_derived_rows(dataset, old, derived, run.objectives),
+        log=with_blocks(log, lambda block: with_derived_rows(block, old, derived, run.objectives)),
         policy=policy,
         baseline=baseline,
         baseline_known=known,
@@ -177,26 +208,30 @@ def _with_logged(baseline: Floats, counts: Counts, tried: npt.NDArray[np.bool_],
     ).copy()
 
 
-def evidence_for_policy(policy: str | Path, task: Task) -> Evidence:
-    """A log read as ``task`` says, with a policy from a file and the baseline that the task names."""
-    dataset = task_dataset(task)
-    counts = count(dataset)
-    baseline, source = task_baseline(task, counts)
-    target = read_policy(policy, dataset.state_labels, dataset.action_labels)
-    objectives = dataset.objectives
+@contextmanager
+def evidence_for_policy(
+    policy: str | Path, task: Task, *, progress: Callable[[Reading], None] | None = None
+) -> Iterator[Evidence]:
+    """A log read as ``task`` says, with a policy from a file and the baseline that the task names.
+
+    The log may have any size: it is read in blocks while the context is open.
+    """
     if task.derived:
         raise ParameterError(
             f"what is rare ({task.derived[0].name}) is a matter of the data that the policy was made from: evaluate a run directory for that."
         )
-    check_ranges(objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
-    return Evidence(
-        dataset=dataset,
-        policy=target,
-        baseline=baseline,
-        baseline_known=source != ESTIMATED,
-        usual=baseline,
-        notes=dataset.notes,
-    )
+    with task_episodes(task, progress=progress) as log:
+        counts = count_blocks(blocks_of(log))
+        check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
+        baseline, source = task_baseline(task, counts)
+        yield Evidence(
+            log=log,
+            policy=read_policy(policy, log.state_labels, log.action_labels),
+            baseline=baseline,
+            baseline_known=source != ESTIMATED,
+            usual=baseline,
+            notes=log.notes,
+        )
 
 
 def evaluate_saved(
@@ -220,12 +255,13 @@ def evaluate_saved(
         folds: Of the cross-fitting.
         seed: Draws the folds.
     """
-    data = evidence.dataset
+    data = evidence.log
     if not 0.0 < delta < 1.0:
         raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
     folds = min(folds, data.n_episodes)
     if folds < 2:  # of one episode nothing can be cross-fitted
         estimators = tuple(estimator for estimator in estimators if estimator not in NEEDS_MODEL)
+    logged = logged_rows(data, evidence.baseline, delta=delta, interval=interval)
     needed = folds if any(estimator in NEEDS_MODEL for estimator in estimators) else None
     results = evaluate_many(
         data,
@@ -236,7 +272,19 @@ def evaluate_saved(
         rng=np.random.default_rng(seed),
     )
     rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
-    return (*logged_rows(data, evidence.baseline, delta=delta, interval=interval), *rows)
+    return (*logged, *rows)
+
+
+def known_log(run: Run, data: str, digest: str) -> str | None:
+    """What of ``data``, whose digest is ``digest``, the policy was made from: all, the first such file, or None.
+
+    Of a policy that was made from counts, the logs that had been counted are known.
+    """
+    made_from = run.info.get("data", {})
+    if digest == made_from.get("sha256"):
+        return data
+    counted = {file["sha256"] for file in made_from.get("inputs", ())}
+    return next((str(path) for path in (expand(data) if counted else ()) if file_digest(path) in counted), None)
 
 
 def certify_run(
@@ -252,6 +300,7 @@ def certify_run(
     folds: int = 5,
     seed: int = 0,
     columns: Columns | None = None,
+    progress: Callable[[Reading], None] | None = None,
 ) -> tuple[Certificate, Rows]:
     """Test a run's policy on a log that it was not made from; what is left out is as in the run's own settings.
 
@@ -267,6 +316,7 @@ def certify_run(
         folds: Of the cross-fitting for dr and wdr.
         seed: Draws the folds and the part that finite-sample bounds are tuned on.
         columns: Which column is which, if not as in the run's log.
+        progress: Called while the log is read.
 
     Returns:
         The certificate, and all estimators' rows (`evaluate_saved`).
@@ -275,24 +325,13 @@ def certify_run(
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
     digest = data_digest(data)
     made_from = dict(run.info.get("data", {}))
-    if digest == made_from.get("sha256"):
+    known = known_log(run, data, digest)
+    if known is not None:
         raise RunError(
-            f"{data} is the log that the policy was made from; a test on it promises nothing. Give episodes that were held out."
+            f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it promises nothing. Give"
+            " episodes that were held out."
         )
     old = run.info.get("settings", {})
-    evidence = evidence_for_run(run, data, columns=columns)
-    held_out = evidence.dataset
-    if held_out.n_rows == made_from.get("rows") and np.array_equal(
-        visit_table(count(held_out)), _run_visits(run, held_out)
-    ):
-        raise RunError(
-            f"{data} has the same decisions as the log that the policy was made from, in another order or file; a test on it"
-            " promises nothing. Give episodes that were held out."
-        )
-    if held_out.n_episodes < 2:
-        raise RunError(f"{data} has one episode; a test needs at least 2, and many more to find anything.")
-    folds = min(folds, held_out.n_episodes)
-    check_ranges(held_out.objectives, held_out.rewards.min(axis=0), held_out.rewards.max(axis=0))
     settings = _TestSettings(
         delta=old.get("delta", 0.1) if delta is None else delta,
         zeta={**old.get("zeta", {}), **(zeta or {})},
@@ -302,64 +341,78 @@ def certify_run(
         levels=levels or old.get("levels", "split"),
     )
     rule = safety_rule(settings, run.objectives)
-    tuning: Dataset | None = None
-    model: Model | None = None
-    use_folds: int | None = folds
-    if is_finite_sample(rule.bound):
-        tuning, held_out = split(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
-        model = estimate_model(tuning, unseen="baseline", baseline=evidence.baseline)
-        use_folds = None
-    certificate = certify(
-        evidence.policy,
-        evidence.baseline,
-        held_out,
-        rule,
-        baseline_known=evidence.baseline_known,
-        thresholds=task_thresholds(settings.threshold, run.objectives),
-        tuning=tuning,
-        model=model,
-        folds=use_folds,
-        seed=seed,
-        usual=evidence.usual,
-    )
-    rows = evaluate_saved(dataclasses.replace(evidence, dataset=held_out), delta=settings.delta, folds=folds, seed=seed)
-    before = 0
-    if run.certificate is not None and run.certificate.evidence in ("held-out", "safety-test"):
-        before = int(run.certificate.settings.get("tested_before", 0)) + 1
-    again = (
-        (
-            f"The policy was tested {before} time{'s' if before > 1 else ''} before; to test until a test passes breaks the risk.",
-        )
-        if before
-        else ()
-    )
-    return (
-        dataclasses.replace(
-            certificate,
-            assumptions=(*certificate.assumptions, *again),
-            theory=None if run.certificate is None else run.certificate.theory,
-            diagnostics=diagnostics(list(rows), rule.estimator),
-            settings={
-                **dataclasses.asdict(settings),
-                **certificate.settings,
-                "columns": None if columns is None else dataclasses.asdict(columns),
-                "tested_before": before,
-                "notes": list(evidence.notes),
-            },
-            data={
-                "made_from": made_from,
-                "tested_on": {
-                    "path": data,
-                    "sha256": digest,
-                    "rows": held_out.n_rows,
-                    "episodes": held_out.n_episodes,
-                },
-            },
-            versions=versions(),
+    split_off = is_finite_sample(rule.bound)  # a part of the episodes, drawn at random: then the log is read whole
+    read = _evidence_in_memory if split_off else evidence_for_run
+    with read(run, data, columns=columns, progress=progress) as evidence:
+        held_out = evidence.log
+        counts = count_blocks(blocks_of(held_out))
+        if held_out.n_rows == made_from.get("rows") and np.array_equal(visit_table(counts), _run_visits(run, held_out)):
+            raise RunError(
+                f"{data} has the same decisions as the log that the policy was made from, in another order or file; a test on it"
+                " promises nothing. Give episodes that were held out."
+            )
+        if held_out.n_episodes < 2:
+            raise RunError(f"{data} has one episode; a test needs at least 2, and many more to find anything.")
+        folds = min(folds, held_out.n_episodes)
+        check_ranges(held_out.objectives, counts.reward_min, counts.reward_max)
+        tuning: Dataset | None = None
+        model: Model | None = None
+        use_folds: int | None = folds
+        if split_off and isinstance(held_out, Dataset):
+            tuning, held_out = split(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
+            model = estimate_model(tuning, unseen="baseline", baseline=evidence.baseline)
+            use_folds = None
+        certificate = certify(
+            evidence.policy,
+            evidence.baseline,
+            held_out,
+            rule,
+            baseline_known=evidence.baseline_known,
+            thresholds=task_thresholds(settings.threshold, run.objectives),
+            tuning=tuning,
+            model=model,
+            folds=use_folds,
             seed=seed,
-        ),
-        rows,
-    )
+            usual=evidence.usual,
+        )
+        rows = evaluate_saved(dataclasses.replace(evidence, log=held_out), delta=settings.delta, folds=folds, seed=seed)
+        before = 0
+        if run.certificate is not None and run.certificate.evidence in ("held-out", "safety-test"):
+            before = int(run.certificate.settings.get("tested_before", 0)) + 1
+        again = (
+            (
+                f"The policy was tested {before} time{'s' if before > 1 else ''} before; to test until a test passes breaks the risk.",
+            )
+            if before
+            else ()
+        )
+        return (
+            dataclasses.replace(
+                certificate,
+                assumptions=(*certificate.assumptions, *again),
+                theory=None if run.certificate is None else run.certificate.theory,
+                diagnostics=diagnostics(list(rows), rule.estimator),
+                settings={
+                    **dataclasses.asdict(settings),
+                    **certificate.settings,
+                    "columns": None if columns is None else dataclasses.asdict(columns),
+                    "tested_before": before,
+                    "notes": list(evidence.notes),
+                },
+                data={
+                    "made_from": made_from,
+                    "tested_on": {
+                        "path": data,
+                        "sha256": digest,
+                        "rows": held_out.n_rows,
+                        "episodes": held_out.n_episodes,
+                    },
+                },
+                versions=versions(),
+                seed=seed,
+            ),
+            rows,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,8 +455,11 @@ def certify_run_posterior(
     if not run.changed:
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
     old = run.info.get("settings", {})
-    evidence = evidence_for_run(run, data, columns=columns)
-    dataset = evidence.dataset
+    objectives, reading = _read_like(run, columns)
+    dataset = read_dataset(data, objectives=objectives, columns=reading)
+    evidence = _evidence(run, dataset, data)
+    assert isinstance(evidence.log, Dataset)
+    dataset = evidence.log
     losses = {**old.get("zeta", {}), **(zeta or {})}
     risk = old.get("delta", 0.1) if delta is None else delta
     names = [objective.name for objective in dataset.objectives]
@@ -446,12 +502,12 @@ def certify_run_posterior(
     )
 
 
-def _run_visits(run: Run, dataset: Dataset) -> npt.NDArray[np.int64]:
-    """The run's n(x,a) over the dataset's states and actions, shape [X, A]."""
-    table = np.zeros((dataset.n_states, dataset.n_actions), dtype=np.int64)
+def _run_visits(run: Run, log: Dataset | Episodes) -> npt.NDArray[np.int64]:
+    """The run's n(x,a) over the log's states and actions, shape [X, A]."""
+    table = np.zeros((log.n_states, log.n_actions), dtype=np.int64)
     x, a = (
         np.searchsorted(whole, own)
-        for whole, own in ((dataset.state_labels, run.state_labels), (dataset.action_labels, run.action_labels))
+        for whole, own in ((log.state_labels, run.state_labels), (log.action_labels, run.action_labels))
     )
     table[np.ix_(x, a)] = run.counts
     return table

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +29,15 @@ from bettersafe.certificate import (
     prove,
     return_range,
 )
+from bettersafe.countfile import counted_sizes, is_counts, load_counts, with_objectives
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
-from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, reward_ranges, split, user_sign
+from bettersafe.data import Dataset, Objective, Reading, in_vocabulary, read_dataset, reward_ranges, split, user_sign
+from bettersafe.episodes import count_blocks, open_episodes, with_blocks
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
 from bettersafe.logs.files import data_digest
+from bettersafe.memory import check_memory, counts_bytes, model_bytes
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.policies import policy_actions, read_policy
 from bettersafe.posterior import gather_outcomes
@@ -39,8 +45,11 @@ from bettersafe.runs import Run, make_run, versions
 from bettersafe.safety import SafetyRule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bettersafe.bopt import BOpt, Candidate
     from bettersafe.data import Columns, Labels
+    from bettersafe.episodes import Episodes
     from bettersafe.hcpi import HOpt
     from bettersafe.model import Model
     from bettersafe.posterior import Outcomes
@@ -48,11 +57,22 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 ESTIMATED = "estimated from the data"
+BY_COUNTS: tuple[improve.Method, ...] = ("s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized")
+"""Methods that need counts and no episodes."""
 
 
-def task_counts(task: Task) -> Counts:
+Progress = Callable[[improve.Round | Reading], None]
+"""Hears how far the reading of the log is, and then of every round."""
+
+
+def task_counts(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Counts:
     """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
-    counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task))
+    if is_counts(task.data):
+        counts = with_objectives(load_counts(task.data), task.objectives, title=Path(task.data).name)
+        if task.baseline == "estimate":
+            counts = dataclasses.replace(counts, baseline_prob=None)
+    else:
+        counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
     return _declared(task, _with_derived(counts, task.derived))
 
 
@@ -61,13 +81,26 @@ def task_columns(task: Task) -> Columns:
     return dataclasses.replace(task.columns, baseline_prob="") if task.baseline == "estimate" else task.columns
 
 
-def task_dataset(task: Task) -> Dataset:
+def task_dataset(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Dataset:
     """The task's data in memory, with the actions that its baseline file names, without derived objectives."""
-    dataset = read_dataset(task.data, objectives=task.objectives, columns=task_columns(task))
+    dataset = read_dataset(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
     if _is_file(task.baseline):
         actions = _declared(task, count(dataset)).action_labels
         dataset = in_vocabulary(dataset, dataset.state_labels, actions)
     return dataset
+
+
+@contextmanager
+def task_episodes(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Iterator[Dataset | Episodes]:
+    """The same as `task_dataset`, read in blocks, for logs of any size."""
+    with open_episodes(
+        task.data, objectives=task.objectives, columns=task_columns(task), progress=progress
+    ) as episodes:
+        if _is_file(task.baseline):
+            actions = _declared(task, count_blocks(episodes.blocks())).action_labels
+            yield with_blocks(episodes, lambda block: in_vocabulary(block, block.state_labels, actions))
+        else:
+            yield episodes
 
 
 def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
@@ -132,13 +165,18 @@ def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Flo
             )
 
 
-def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
+def run_task(task: Task, *, progress: Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
+    if is_counts(task.data):
+        task = _by_counts_alone(task)
+        sizes = counted_sizes(task.data)
+        check_memory(counts_bytes(sizes) + model_bytes(sizes), f"{task.resolved_method} on {sizes}")
     if task.share > 0.0:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
         return _run_posterior(task, progress)
-    counts = task_counts(task)
+    counts = task_counts(task, progress=progress)
+    check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
@@ -163,11 +201,27 @@ def run_task(task: Task, *, progress: improve.Progress | None = None) -> Run:
     return _run(task, result, model, counts, source, certificate)
 
 
-def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
+def _by_counts_alone(task: Task) -> Task:
+    """The task on a file of counts: what needs episodes is an error, and "auto" is S-OPT."""
+    name = Path(task.data).name
+    if task.method in ("b-opt", "h-opt") or task.share > 0.0:
+        what = task.method if task.method in ("b-opt", "h-opt") else "hold_out"
+        raise DataError(
+            f"{what} needs episodes, and {name} has only counts. Give the log itself, or choose one of"
+            f" {', '.join(BY_COUNTS)} with --method."
+        )
+    if task.resolved_method == "b-opt":
+        warnings.warn(f"{name} has counts and no episodes, which b-opt would need: the method is s-opt", stacklevel=3)
+        return dataclasses.replace(task, method="s-opt")
+    return task
+
+
+def _run_held_out(task: Task, progress: Progress | None) -> Run:
     """Make the policy from one part of the episodes and test it on the other."""
-    dataset = task_dataset(task)
+    dataset = task_dataset(task, progress=progress)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     everything = count(dataset)
+    check_size(task, everything)
     baseline, source = task_baseline(task, everything)
     known = source != ESTIMATED
     train, held_out = split(dataset, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
@@ -247,11 +301,12 @@ def _run_held_out(task: Task, progress: improve.Progress | None) -> Run:
     return _run(task, result, model, counts, source, certificate, rows, status)
 
 
-def _run_posterior(task: Task, progress: improve.Progress | None) -> Run:
+def _run_posterior(task: Task, progress: Progress | None) -> Run:
     """Make candidates from all the data, and ask the posterior which of them to trust."""
-    dataset = task_dataset(task)
+    dataset = task_dataset(task, progress=progress)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = _with_derived(count(dataset), task.derived)
+    check_size(task, counts)
     baseline, source = task_baseline(task, counts)
     known = source != ESTIMATED
     model = task_model(task, counts, baseline)
@@ -388,6 +443,12 @@ def _declared(task: Task, counts: Counts) -> Counts:
     return counts
 
 
+def check_size(task: Task, counts: Counts) -> None:
+    """Raise before a baseline and a model are made that there is no memory for."""
+    sizes = counts.sizes
+    check_memory(model_bytes(sizes), f"{task.resolved_method} on {sizes}")
+
+
 def task_model(task: Task, counts: Counts, baseline: Floats) -> Model:
     """The model that the task asks for."""
     return estimate_model(
@@ -405,7 +466,7 @@ def task_improve(
     model: Model,
     baseline: Floats,
     objectives: tuple[Objective, ...],
-    progress: improve.Progress | None = None,
+    progress: Progress | None = None,
 ) -> improve.Improvement:
     """What the task's method makes of a model; not for b-opt and h-opt, which need more than one."""
     preference = np.array([objective.weight for objective in objectives])
@@ -444,12 +505,14 @@ def _run(
         del settings["epsilon"]  # it has none
     else:
         settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
-    data = {
+    data: dict[str, Any] = {
         "path": task.data,
         "sha256": data_digest(task.data),
         "rows": counts.n_rows,
         "episodes": counts.n_episodes,
     }
+    if counts.origin is not None:
+        data["inputs"] = [dataclasses.asdict(file) for file in counts.origin.inputs]
     if certificate is not None:
         certificate = dataclasses.replace(
             certificate,

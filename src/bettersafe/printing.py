@@ -17,17 +17,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from bettersafe.certificate import certificate_json
-from bettersafe.data import user_sign
+from bettersafe.data import Reading, user_sign
 from bettersafe.runs import deciding, largest_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rich.progress import Task as BarTask
+
     from bettersafe.certificate import Certificate
+    from bettersafe.counts import Counts
     from bettersafe.data import Objective
     from bettersafe.demo import Demo
     from bettersafe.description import Description
@@ -50,18 +54,40 @@ def print_error(message: str) -> None:
     Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(message)}", highlight=False)
 
 
+class _BarOfKnownSize(BarColumn):
+    """A bar for work of known size, nothing for other work."""
+
+    def render(self, task: BarTask) -> ProgressBar:
+        bar = super().render(task)
+        return bar if task.total is not None else ProgressBar(total=1, completed=0, width=0)
+
+
+def _amount(reading: Reading) -> str:
+    """``1,200,000 of 8,000,000 rows``, ``120 of 800 MB``."""
+    if reading.unit == "rows":
+        return f"{reading.done:,} of {reading.total:,} rows"
+    return f"{reading.done / 1e6:,.0f} of {reading.total / 1e6:,.0f} MB"
+
+
 @contextmanager
-def working(text: str) -> Iterator[Callable[[Round | str], None]]:
-    """A spinner with the time on stderr, shown on terminals only; yields a callback that says what or which round it is."""
+def working(text: str) -> Iterator[Callable[[Round | Reading | str], None]]:
+    """A spinner with the time on stderr, shown on terminals only; yields a callback that says what or which round it is.
+
+    While a log is read, a bar says how much of it is done.
+    """
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), _BarOfKnownSize(), TimeElapsedColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(text, total=None)
 
-        def progress(done: Round | str) -> None:
-            if not isinstance(done, str):
+        def progress(done: Round | Reading | str) -> None:
+            total, completed = None, 0
+            if isinstance(done, Reading):
+                total, completed = done.total, done.done
+                done = f"{text}: {_amount(done)}"
+            elif not isinstance(done, str):
                 done = f"Improving: round {done.number}, largest gain {done.gain:.3g}"
-            bar.update(line, description=done)
+            bar.update(line, description=done, total=total, completed=completed)
 
         yield progress
 
@@ -85,6 +111,25 @@ def counting(text: str) -> Iterator[Callable[[int, int, float | None], None]]:
             bar.update(line, completed=done, total=total, left=left)
 
         yield progress
+
+
+def print_counted(counts: Counts, path: Path, *, as_json: bool) -> None:
+    """What is in a file of counts that was written."""
+    files = 0 if counts.origin is None else len(counts.origin.inputs)
+    if as_json:
+        sizes = {"files": files, "rows": counts.n_rows, "episodes": counts.n_episodes, "states": counts.n_states}
+        sizes |= {"actions": counts.n_actions, "pairs": counts.n_pairs}
+        print_json({"counts": str(path), "bytes": path.stat().st_size, **sizes, "notes": list(counts.notes)})
+        return
+    console = _console()
+    for note in counts.notes:
+        console.print(f"Note: {escape(note)}.", highlight=False)
+    console.print(
+        f"{count_of(counts.n_rows, 'row')} in {count_of(counts.n_episodes, 'episode')} of {count_of(files, 'file')}:"
+        f" {count_of(counts.n_pairs, 'pair')} of {count_of(counts.n_states, 'state')} and"
+        f" {count_of(counts.n_actions, 'action')}. Written to {escape(str(path))}.",
+        highlight=False,
+    )
 
 
 def print_studies(catalogue: Mapping[str, Entry]) -> None:

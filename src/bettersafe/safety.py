@@ -26,12 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.bounds import BOUNDS, Bound, choose_cap, is_finite_sample, lower_bound
+from bettersafe.episodes import blocks_of, row_visits, with_blocks
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
 from bettersafe.evaluate import ESTIMATORS, INDEPENDENT, NEEDS_MODEL, Estimator, evaluate_policy
 from bettersafe.mdp import expected_return
 
 if TYPE_CHECKING:
     from bettersafe.data import Dataset
+    from bettersafe.episodes import Episodes
     from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]
@@ -156,7 +158,7 @@ class SafetyTest:
 def safety_test(
     policy: Floats,
     baseline: Floats,
-    safety: Dataset,
+    safety: Dataset | Episodes,
     rule: SafetyRule,
     *,
     tuning: Dataset | None = None,
@@ -171,7 +173,7 @@ def safety_test(
     Args:
         policy: π.
         baseline: π_b, which made the data.
-        safety: Episodes to test on.
+        safety: Episodes to test on, in memory or on disk.
         rule: How.
         tuning: Other episodes, for finite-sample bounds: where to cut the terms is chosen on them.
         model: For dr and wdr, of other data.
@@ -213,29 +215,30 @@ def safety_test(
     )
 
 
-def unseen_share(policy: Floats, baseline: Floats, data: Dataset, model: Model | None) -> float:
+def unseen_share(policy: Floats, baseline: Floats, data: Dataset | Episodes, model: Model | None) -> float:
     """Share of decisions, over the states of the data, that the policy takes more often than the baseline does, and that
     neither the data nor the model's has.
     """
     seen = np.zeros(policy.shape, dtype=bool)
-    seen[data.states, data.actions] = True
+    for block in blocks_of(data):
+        seen[block.states, block.actions] = True
     if model is not None:
         tried = model.counts > 0
         seen[model.mdp.pair_state[tried], model.mdp.pair_action[tried]] = True
     raised = np.where(seen, 0.0, np.maximum(policy - baseline, 0.0)).sum(axis=1)
-    return float(raised[data.states].mean())
+    return float(row_visits(data) @ raised) / data.n_rows
 
 
-def unsupported_share(policy: Floats, baseline: Floats, data: Dataset) -> float:
+def unsupported_share(policy: Floats, baseline: Floats, data: Dataset | Episodes) -> float:
     """Share of the policy's decisions, over the states of the data, that the baseline never takes."""
     beyond = np.where(baseline > 0.0, 0.0, policy).sum(axis=1)
-    return float(beyond[data.states].mean())
+    return float(row_visits(data) @ beyond) / data.n_rows
 
 
 def paired_terms(
     policy: Floats,
     baseline: Floats,
-    data: Dataset,
+    data: Dataset | Episodes,
     rule: SafetyRule,
     *,
     model: Model | None = None,
@@ -245,7 +248,7 @@ def paired_terms(
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
     if is_finite_sample(rule.bound):
-        data = _shifted(data, rule)
+        data = with_blocks(data, lambda block: _shifted(block, rule))
     seed = None if rng is None else int(rng.integers(2**63))  # both policies with the same folds
 
     def terms(target: Floats) -> Floats:
@@ -293,7 +296,7 @@ def _step_range(rule: SafetyRule) -> tuple[Floats, Floats]:
     return np.minimum(low, 0.0), np.maximum(high, 0.0)
 
 
-def _least(data: Dataset, rule: SafetyRule) -> Floats:
+def _least(data: Dataset | Episodes, rule: SafetyRule) -> Floats:
     """What the paired terms are never below: the policy's weights 0, the baseline's return at its highest, shape [d]."""
     if rule.estimator == "is":
         assert rule.return_range is not None

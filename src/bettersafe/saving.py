@@ -1,4 +1,7 @@
-"""Files and folders that are whole when they have their name: written under another one beside it, then renamed."""
+"""Files and folders that are whole when they have their name: written under another one beside it, then renamed.
+
+And folders for what is only needed on the way, of which a process that was killed leaves none for long.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import os
 import secrets
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from bettersafe.errors import RunError
 
@@ -28,6 +31,48 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise RunError(f"{target} can't be written: {error.strerror or error}. Choose another place.") from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+SCRATCH = "bettersafe-"
+LOCK = "in-use"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder in the temporary directory (``TMPDIR``) that goes when the context ends.
+
+    A process that is killed leaves its folder behind, perhaps with gigabytes in it: the next one to make a folder removes it.
+    The owner holds a lock on a file in the folder, which the system releases when the owner dies, however it dies.
+    """
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with (folder / f".{LOCK}").open("wb") as mark:
+            if _locked(mark):
+                os.replace(
+                    mark.name, folder / LOCK
+                )  # from here on, one that finds it free knows that the owner is gone
+            yield folder
+
+
+def _remove_abandoned(place: Path) -> None:
+    for lock in place.glob(f"{SCRATCH}*/{LOCK}"):
+        with suppress(OSError), lock.open("rb") as mark:  # another one's, or gone in the meantime
+            if _locked(mark):
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _locked(mark: IO[bytes]) -> bool:
+    """Whether the lock on an open file could be had; False where the system has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from bettersafe.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -24,22 +24,20 @@ BASELINE_TOL = 1e-6  # how far logged probabilities of one pair may differ (they
 class Groups:
     """Rows with the same state, action and outcome, taken together, in any order.
 
-    outcome is the index of x', -1 for termination, -2 for unknown; shapes are [G] and [d, G].
+    outcome is the index of x', -1 for termination, -2 for unknown; all shapes are [G].
     """
 
     state: Ints
     action: Ints
     outcome: Ints
     count: Ints
-    reward: Floats
-    square: Floats
     prob_min: Floats | None
     prob_max: Floats | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """The fields of Counts that go by pair."""
+    """The fields of Counts that go by pair, but for the rewards."""
 
     pair_state: Ints
     pair_action: Ints
@@ -48,13 +46,15 @@ class Pairs:
     outcome_state: Ints
     outcome_count: Ints
     terminated_count: Ints
-    reward_sum: Floats
-    reward_square_sum: Floats
     baseline_prob: Floats | None
 
 
-def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> Pairs:
-    """Groups in any order, some perhaps twice -> arrays by pair; unknown outcomes are left out."""
+def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> tuple[Pairs, Ints, Ints]:
+    """Groups in any order, some perhaps twice -> arrays by pair; unknown outcomes are left out.
+
+    Returns:
+        The pairs; the groups that are in them, sorted by pair, shape [H]; and the pair of each of those, shape [H].
+    """
     n_actions, n_outcomes = action_labels.size, state_labels.size + 1  # each state, and termination
     known = np.flatnonzero(groups.outcome != -2)
     key = (groups.state[known] * n_actions + groups.action[known]) * n_outcomes + groups.outcome[known] + 1
@@ -68,7 +68,7 @@ def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> Pair
     owner, led = pair[edge_starts], outcome >= 0
     terminated = np.zeros(pairs.size, dtype=np.int64)
     terminated[owner[~led]] = edge_count[~led]
-    return Pairs(
+    found = Pairs(
         pair_state=pairs // n_actions,
         pair_action=pairs % n_actions,
         pair_count=np.add.reduceat(counted, starts) if pairs.size else counted,
@@ -76,12 +76,11 @@ def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> Pair
         outcome_state=outcome[led],
         outcome_count=edge_count[led],
         terminated_count=terminated,
-        reward_sum=sum_by(pair, groups.reward[:, order], pairs.size),
-        reward_square_sum=sum_by(pair, groups.square[:, order], pairs.size),
         baseline_prob=_baseline_prob(
             groups, order, starts, pair_names=lambda p: _names(int(pairs[p]), state_labels, action_labels)
         ),
     )
+    return found, order, pair
 
 
 def _baseline_prob(groups: Groups, order: Ints, starts: Ints, *, pair_names: Callable[[int], str]) -> Floats | None:
@@ -107,28 +106,18 @@ def _names(pair: int, state_labels: Labels, action_labels: Labels) -> str:
     return f"state {state_labels[x]!s}, action {action_labels[a]!s}"
 
 
-def concatenate(a: Groups, b: Groups) -> Groups:
-    """The groups of both, one after the other."""
+def concatenate(parts: Sequence[Groups]) -> Groups:
+    """The groups of all, one after the other."""
 
-    def both(name: str) -> npt.NDArray[np.generic] | None:
-        one, other = getattr(a, name), getattr(b, name)
-        return None if one is None else np.concatenate([one, other], axis=-1)
+    def together(name: str) -> npt.NDArray[np.generic] | None:
+        return None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
 
-    return Groups(**{name: both(name) for name in vars(a)})  # type: ignore[arg-type]
+    return Groups(**{name: together(name) for name in vars(parts[0])})  # type: ignore[arg-type]
 
 
 def sum_by(group: Ints, values: Floats, size: int) -> Floats:
     """Sums of values [d, N] by group, shape [d, size], added in the order of N."""
     return np.stack([np.bincount(group, weights=row, minlength=size) for row in values])
-
-
-def extreme_by(extreme: np.ufunc, values: Floats | None, group: Ints, first: Ints) -> Floats | None:
-    """Least or largest value of every group, given the first entry of each."""
-    if values is None:
-        return None
-    found = values[first]
-    extreme.at(found, group, values)
-    return found
 
 
 def _runs(values: Ints) -> tuple[Ints, Ints, Ints]:

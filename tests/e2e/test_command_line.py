@@ -68,6 +68,8 @@ JSON = {
     "init": ("init", "log.csv", "-o", "first.toml"),
     "describe": ("describe", "log.csv", *COLUMNS, *GOALS),
     "improve": ("improve", "log.csv", *COLUMNS, *GOALS, "--epsilon", "0.2", "--no-report", "-o", "OTHER"),
+    "count": ("count", "log.csv", *COLUMNS, *GOALS, "-o", "counts.parquet"),
+    "merge": ("merge", "counts.parquet", "-o", "merged.parquet"),
     "show": ("show", "RUN"),
     "evaluate": ("evaluate", "RUN", "later.csv"),
     "certify": ("certify", "RUN", "later.csv", "--zeta", "pain=9", "--zeta", "recovery=9"),

@@ -9,20 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bettersafe import _native, evaluate
+from bettersafe import _native, terms
 from bettersafe.data import Dataset, Objective, split, take_episodes
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.evaluate import (
     ESTIMATORS,
-    KERNEL_ORDER,
     evaluate_many,
     evaluate_policy,
     evaluation_rows,
-    trajectory_terms,
 )
 from bettersafe.mdp import expected_return
 from bettersafe.model import Model, estimate_model
+from bettersafe.terms import KERNEL_ORDER, trajectory_terms
 
 FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
 
@@ -85,8 +84,8 @@ def test_against_loops(block, monkeypatch):
         native, log_weight = trajectory_terms(*arguments)
         assert np.allclose(native.mean(axis=1), expected, rtol=1e-9, atol=1e-12 * scale)
         monkeypatch.setattr(_native, "kernel", None)
-        for cells in (evaluate.PADDED_CELLS, 1, 25):  # all at once, one episode at a time, a few
-            monkeypatch.setattr(evaluate, "PADDED_CELLS", cells)
+        for cells in (terms.PADDED_CELLS, 1, 25):  # all at once, one episode at a time, a few
+            monkeypatch.setattr(terms, "PADDED_CELLS", cells)
             plain, log_weight_2 = trajectory_terms(*arguments)
             assert np.allclose(native, plain, rtol=1e-9, atol=1e-11 * scale)
             assert np.allclose(log_weight, log_weight_2, rtol=1e-12)
@@ -96,7 +95,7 @@ def test_linearised_terms_have_the_derivative_of_the_estimate():
     """Giving trajectory i a little more weight moves the weighted estimates by its influence (term − value)/n."""
     ptr, log_ratio, reward, discount, v, q, tail = random_trajectories(3)
     log_ratio = np.where(np.isfinite(log_ratio), log_ratio, 0.3)
-    terms, _ = trajectory_terms(ptr, log_ratio, reward, discount, v, q, tail)
+    found, _ = trajectory_terms(ptr, log_ratio, reward, discount, v, q, tail)
     n, copies = len(ptr) - 1, 200
 
     def repeated(extra):
@@ -110,7 +109,7 @@ def test_linearised_terms_have_the_derivative_of_the_estimate():
     base = repeated(-1)
     for i in range(n):
         influence = (repeated(i) - base) * (n * copies + 1)
-        assert np.allclose(influence, terms[:, i] - terms.mean(axis=1), rtol=0.05, atol=0.02 * np.abs(terms).max())
+        assert np.allclose(influence, found[:, i] - found.mean(axis=1), rtol=0.05, atol=0.02 * np.abs(found).max())
 
 
 def two_state_world(seed=0):
@@ -220,12 +219,12 @@ def test_extreme_weights_do_not_break_the_weighted_estimators():
     log_ratio = rng.normal(size=3000) * 3.0 + np.repeat(rng.normal(size=10), 300) * 5.0  # products far beyond e^±709
     reward = rng.random((3000, 1))
     with np.errstate(over="ignore"):
-        terms, log_weight = trajectory_terms(
+        found, log_weight = trajectory_terms(
             ptr, log_ratio, reward, np.array([0.99]), reward, reward, np.zeros((10, 1))
         )
     assert np.max(np.abs(log_weight)) > 709.0
     for name in ("wis", "cwpdis", "wdr"):
-        values = terms[KERNEL_ORDER.index(name)]
+        values = found[KERNEL_ORDER.index(name)]
         assert np.all(np.isfinite(values)), name
         assert -1.0 <= values.mean() <= 101.0
 

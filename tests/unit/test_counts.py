@@ -10,9 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bettersafe.counts import Counts, count, count_files, merge, with_rare
+from bettersafe.counts import Counts, count, count_files, with_rare
 from bettersafe.data import Objective, read_dataset, take_episodes
 from bettersafe.errors import DataError, ParameterError
+from bettersafe.merging import merge_counts
 from logs import FORMATS, GAIN, PAIN, Rows, assert_same_counts, small_log, write
 
 BOTH = [GAIN, PAIN]
@@ -142,7 +143,7 @@ def test_rare_pairs_pay(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="finite"):
         with_rare(counts, reward=float("inf"))
     with pytest.raises(ParameterError, match="Merge first, then derive"):
-        merge(rare, rare)
+        merge_counts([rare, rare])
 
 
 def test_merge_refuses_what_differs(tmp_path: Path) -> None:
@@ -150,19 +151,19 @@ def test_merge_refuses_what_differs(tmp_path: Path) -> None:
     rows = [row | {"state": ord(row["state"]), "next_state": row["next_state"] and 98} for row in small_log()]
     numbers = count_files(write(tmp_path / "b.csv", rows), objectives=BOTH)
     with pytest.raises(DataError, match="state labels must be of one type"):
-        merge(text, numbers)
+        merge_counts([text, numbers])
     with pytest.raises(DataError, match=r"\(gain, pain\) and \(gain\)"):
-        merge(text, count_files(tmp_path / "a.csv", objectives=[GAIN]))
+        merge_counts([text, count_files(tmp_path / "a.csv", objectives=[GAIN])])
 
 
 def test_merge_with_half_a_baseline(tmp_path: Path) -> None:
     plain = count_files(write(tmp_path / "a.csv", small_log()), objectives=BOTH)
     rows = [row | {"baseline_prob": 0.5} for row in small_log()]
     known = count_files(write(tmp_path / "b.csv", rows), objectives=BOTH)
-    merged = merge(plain, known)
+    merged = merge_counts([plain, known])
     assert merged.baseline_prob is None
     assert merged.notes[-1] == "baseline_prob is known in only a part of the data and is not used"
-    both = merge(known, known)
+    both = merge_counts([known, known])
     assert both.baseline_prob is not None
     assert both.baseline_prob.tolist() == [0.5, 0.5]
 
@@ -215,5 +216,5 @@ def test_merged_counts_are_the_counts_of_all(rows: Rows, data: st.DataObject) ->
         whole = counted("whole.parquet", rows)
         a = counted("a.parquet", [row for row in rows if row["episode"] < episodes[first]])
         b = counted("b.parquet", [row for row in rows if row["episode"] >= episodes[first]])
-        assert_same_counts(merge(a, b), whole, skip=("notes",))
-        assert_same_counts(merge(b, a), whole, skip=("notes",))
+        assert_same_counts(merge_counts([a, b]), whole, skip=("notes",))
+        assert_same_counts(merge_counts([b, a]), whole, skip=("notes",))

@@ -153,7 +153,8 @@ def test_a_log_that_made_the_policy_does_not_test_it(saved, files, tmp_path):
     pq.write_table(one, tmp_path / "one.parquet")
     with pytest.raises(RunError, match="one episode"):
         certify_run(load_run(saved), str(tmp_path / "one.parquet"))
-    rows = evaluate_saved(evidence_for_run(load_run(saved), str(tmp_path / "one.parquet")))
+    with evidence_for_run(load_run(saved), str(tmp_path / "one.parquet")) as evidence:
+        rows = evaluate_saved(evidence)
     assert {row["estimator"] for row in rows} == {"logged", "is", "pdis", "wis", "cwpdis"}
 
 

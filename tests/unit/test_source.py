@@ -5,6 +5,7 @@ import hashlib
 import random
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from pyarrow import parquet
 from bettersafe.counts import count_files
 from bettersafe.data import Columns, Dataset, Objective, read_dataset
 from bettersafe.errors import DataError, ParameterError
+from bettersafe.logs import cells
 from bettersafe.logs.source import data_digest, open_source
 from logs import FORMATS, GAIN, PAIN, Rows, assert_same, small_log, write
 
@@ -632,3 +634,29 @@ def test_row_after_the_end(tmp_path: Path, role: str) -> None:
         )
         assert complaint(write(tmp_path / name, rows)) == message
         assert complaint(write(tmp_path / name, rows), Columns(step="row-order")) == message
+
+
+def test_families_that_a_type_can_have_are_all_that_are_found() -> None:
+    """What is not asked of a column because of its type is not there: every shape against all cells that it can hold."""
+    cases: dict[str, tuple[str, list[str]]] = {
+        "int": ("BIGINT", ["1", "NULL"]),
+        "huge": ("UBIGINT", ["1", "18446744073709551615", "NULL"]),
+        "float": ("DOUBLE", ["1.0", "1.5", "'nan'", "'inf'", "1e300", "NULL"]),
+        "bool": ("BOOLEAN", ["true", "NULL"]),
+        "text": ("VARCHAR", ["'a'", "'1'", "NULL"]),
+        "cell": (
+            "VARCHAR",
+            ["'a'", "'1'", "'1.0'", "'1.5'", "'007'", "'1e300'", "'99999999999999999999'", "'nan'", "NULL"],
+        ),
+        "json": ("JSON", ["'1'", "'1.5'", "'\"a\"'", "'true'", "'[1]'", "'null'", "'18446744073709551615'", "NULL"]),
+        "nested": ("INTEGER[]", ["[1]", "NULL"]),
+        "null": ("INTEGER", ["NULL"]),
+    }
+    for form, (kind, values) in cases.items():
+        shape: Any = form
+        rows = " UNION ALL ".join(f"SELECT CAST({value} AS {kind}) AS c" for value in values)
+        found = duckdb.sql(
+            f"SELECT {cells.family('c', shape)} AS family, {cells.missing('c', shape)} AS missing FROM ({rows})"
+        ).fetchall()
+        assert {family for family, _ in found if family} <= set(cells.families(shape)), form
+        assert all((family is None) == missing for family, missing in found), form

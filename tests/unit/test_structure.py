@@ -15,10 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 # Each module may import those before it (and its own folder). Only envs, demo and studies may see a true MDP.
 ORDER = [
-    "errors", "saving", "_native", "linear", "mdp", "lp", "data", "tally", "counts", "logs", "discretize", "description", "model", "bounds", "evaluate", "improve", "safety", "hcpi", "theory", "cmdp", "gopt", "game", "posterior", "bopt",
+    "errors", "saving", "memory", "engines", "_native", "linear", "mdp", "lp", "data", "exact", "tally", "counts", "merging", "episodes", "logs", "countfile", "sharding", "discretize", "description", "model", "bounds", "terms", "judging", "evaluate", "improve", "safety", "hcpi", "theory", "cmdp", "gopt", "game", "posterior", "bopt",
     "certificate", "policies", "runs", "report", "envs", "demo", "studies", "task", "starting", "pipeline", "evidence", "explore", "printing", "cli",
 ]  # fmt: skip
-LAZY = {("data", "logs"), ("counts", "logs")}  # a verb that hands its work on, imported when it is called
+LAZY = {
+    ("data", "logs"),
+    ("counts", "logs"),
+    ("episodes", "logs"),
+}  # a verb that hands its work on, imported when it is called
 
 
 def part_of(path):

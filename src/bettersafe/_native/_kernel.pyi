@@ -30,18 +30,38 @@ def solve_values(
     max_products: int,
     threads: int,
 ) -> tuple[float, int]: ...
-def estimate(
-    ptr: npt.NDArray[np.int64],
-    log_ratio: npt.NDArray[np.float64],
-    reward: npt.NDArray[np.float64],
-    discount: npt.NDArray[np.float64],
-    has_model: bool,
-    v: npt.NDArray[np.float64],
-    q: npt.NDArray[np.float64],
-    tail: npt.NDArray[np.float64],
-    terms: npt.NDArray[np.float64],
-    log_weight: npt.NDArray[np.float64],
-) -> None: ...
+
+class Estimates:
+    def __init__(self, discount: npt.NDArray[np.float64], has_model: bool) -> None: ...
+    def weigh(
+        self,
+        ptr: npt.NDArray[np.int64],
+        log_ratio: npt.NDArray[np.float64],
+        log_weight: npt.NDArray[np.float64],
+    ) -> None: ...
+    def average(
+        self,
+        first: int,
+        ptr: npt.NDArray[np.int64],
+        log_ratio: npt.NDArray[np.float64],
+        reward: npt.NDArray[np.float64],
+        v: npt.NDArray[np.float64],
+        q: npt.NDArray[np.float64],
+        tail: npt.NDArray[np.float64],
+        terms: npt.NDArray[np.float64],
+    ) -> None: ...
+    def finish(
+        self,
+        first: int,
+        ptr: npt.NDArray[np.int64],
+        log_ratio: npt.NDArray[np.float64],
+        reward: npt.NDArray[np.float64],
+        v: npt.NDArray[np.float64],
+        q: npt.NDArray[np.float64],
+        tail: npt.NDArray[np.float64],
+        terms: npt.NDArray[np.float64],
+    ) -> None: ...
+
 def drawn_gains(
     state_ptr: npt.NDArray[np.int64],
     pair_key: npt.NDArray[np.int64],

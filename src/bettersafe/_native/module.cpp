@@ -57,21 +57,31 @@ std::pair<double, std::int64_t> solve_values_py(In<std::int64_t> ptr, In<double>
     return {report.residual, report.products};
 }
 
-void estimate_py(In<std::int64_t> ptr, In<double> log_ratio, In<double> reward, In<double> discount, bool has_model,
-                 In<double> v, In<double> q, In<double> tail, Out<double> terms, Out<double> log_weight) {
+Trajectories block_of(const In<std::int64_t>& ptr, const In<double>& log_ratio) {
     Trajectories in{};
     in.n = static_cast<std::int64_t>(ptr.size()) - 1;
-    in.d = static_cast<std::int64_t>(discount.size());
     in.ptr = ptr.data();
     in.log_ratio = log_ratio.data();
+    return in;
+}
+
+void weigh_py(Estimates& self, In<std::int64_t> ptr, In<double> log_ratio, Out<double> log_weight) {
+    const Trajectories in = block_of(ptr, log_ratio);
+    nb::gil_scoped_release release;
+    self.weigh(in, log_weight.data());
+}
+
+template <void (Estimates::*step)(const Trajectories&, double*)>
+void step_py(Estimates& self, std::int64_t first, In<std::int64_t> ptr, In<double> log_ratio, In<double> reward, In<double> v,
+             In<double> q, In<double> tail, Out<double> terms) {
+    Trajectories in = block_of(ptr, log_ratio);
+    in.first = first;
     in.reward = reward.data();
-    in.discount = discount.data();
-    in.has_model = has_model;
     in.v = v.data();
     in.q = q.data();
     in.tail = tail.data();
     nb::gil_scoped_release release;
-    estimate(in, Estimates{terms.data(), log_weight.data()});
+    (self.*step)(in, terms.data());
 }
 
 void drawn_gains_py(In<std::int64_t> state_ptr, In<std::int64_t> pair_key, In<std::int64_t> objective_key,
@@ -137,8 +147,17 @@ NB_MODULE(_kernel, m) {
           nb::arg("reward_mean"), nb::arg("reward_noise"), nb::arg("weight"), nb::arg("starts"), nb::arg("value"), nb::arg("visits"), nb::arg("discount"), nb::arg("tol"),
           nb::arg("seed"), nb::arg("first"), nb::arg("threads"), nb::arg("out"));
     m.def("draw_gammas", &draw_gammas_py, nb::arg("shape"), nb::arg("seed"), nb::arg("out"));
-    m.def("estimate", &estimate_py, nb::arg("ptr"), nb::arg("log_ratio"), nb::arg("reward"), nb::arg("discount"),
-          nb::arg("has_model"), nb::arg("v"), nb::arg("q"), nb::arg("tail"), nb::arg("terms"), nb::arg("log_weight"));
+    nb::class_<Estimates>(m, "Estimates")
+        .def("__init__",
+             [](Estimates* self, In<double> discount, bool has_model) {
+                 new (self) Estimates(std::vector<double>(discount.data(), discount.data() + discount.size()), has_model);
+             },
+             nb::arg("discount"), nb::arg("has_model"))
+        .def("weigh", &weigh_py, nb::arg("ptr"), nb::arg("log_ratio"), nb::arg("log_weight"))
+        .def("average", &step_py<&Estimates::average>, nb::arg("first"), nb::arg("ptr"), nb::arg("log_ratio"),
+             nb::arg("reward"), nb::arg("v"), nb::arg("q"), nb::arg("tail"), nb::arg("terms"))
+        .def("finish", &step_py<&Estimates::finish>, nb::arg("first"), nb::arg("ptr"), nb::arg("log_ratio"),
+             nb::arg("reward"), nb::arg("v"), nb::arg("q"), nb::arg("tail"), nb::arg("terms"));
     m.def("solve_values", &solve_values_py<std::int32_t>, nb::arg("ptr"), nb::arg("weight"), nb::arg("indptr"),
           nb::arg("indices"), nb::arg("data"), nb::arg("discount"), nb::arg("rhs"), nb::arg("value"), nb::arg("tol"),
           nb::arg("max_products"), nb::arg("threads"));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
+#include <utility>
 
 namespace bettersafe {
 namespace {
@@ -18,143 +18,173 @@ double log_add(double a, double b) {
 
 }  // namespace
 
-void estimate(const Trajectories& in, const Estimates& out) {
-    const std::int64_t n = in.n, d = in.d;
-    std::int64_t longest = 0;
-    for (std::int64_t i = 0; i < n; ++i) longest = std::max(longest, in.ptr[i + 1] - in.ptr[i]);
+Estimates::Estimates(std::vector<double> discount, bool has_model)
+    : discount_(std::move(discount)), d_(static_cast<std::int64_t>(discount_.size())), has_model_(has_model) {}
 
-    // Log of the total weight at every time: running trajectories, and those that ended with their last weight.
-    // Sums are taken relative to the largest weight of their time, so that nothing overflows.
-    std::vector<double> top(longest, kNone), ended_at(longest + 1, kNone), total(longest, kNone);
-    std::vector<double> log_weight(in.ptr[n]);
-    for (std::int64_t i = 0; i < n; ++i) {
-        double running = 0.0;
-        for (std::int64_t s = in.ptr[i]; s < in.ptr[i + 1]; ++s) {
-            running += in.log_ratio[s];
-            log_weight[s] = running;
-            double& most = top[s - in.ptr[i]];
-            most = std::max(most, running);
+// The total weight at every time: running trajectories, and those that ended with their last weight. Sums are taken
+// relative to the largest weight of their time so far, so that nothing overflows.
+void Estimates::weigh(const Trajectories& in, double* log_weight) {
+    for (std::int64_t i = 0; i < in.n; ++i) {
+        const std::int64_t length = in.ptr[i + 1] - in.ptr[i];
+        if (length > longest_) {
+            longest_ = length;
+            top_.resize(longest_, kNone);
+            sum_.resize(longest_, 0.0);
         }
-        out.log_weight[i] = running;
-        double& gone = ended_at[in.ptr[i + 1] - in.ptr[i]];
+        if (ended_at_.size() <= static_cast<std::size_t>(longest_)) ended_at_.resize(longest_ + 1, kNone);
+        double running = 0.0;
+        for (std::int64_t t = 0; t < length; ++t) {
+            running += in.log_ratio[in.ptr[i] + t];
+            if (running == kNone) continue;
+            if (running <= top_[t]) {
+                sum_[t] += std::exp(running - top_[t]);
+            } else {
+                sum_[t] = sum_[t] * std::exp(top_[t] - running) + 1.0;
+                top_[t] = running;
+            }
+        }
+        log_weight[i] = running;
+        double& gone = ended_at_[length];
         gone = log_add(gone, running);
     }
-    std::vector<double> sum(longest, 0.0);
-    for (std::int64_t i = 0; i < n; ++i) {
-        for (std::int64_t s = in.ptr[i]; s < in.ptr[i + 1]; ++s) {
-            const std::int64_t t = s - in.ptr[i];
-            if (log_weight[s] != kNone) sum[t] += std::exp(log_weight[s] - top[t]);
-        }
-    }
+    n_ += in.n;
+}
+
+void Estimates::close_weights() {
+    total_.assign(longest_, kNone);
     double gone = kNone;
-    for (std::int64_t t = 0; t < longest; ++t) {
-        gone = log_add(gone, ended_at[t]);
-        total[t] = log_add(gone, top[t] == kNone ? kNone : top[t] + std::log(sum[t]));
+    for (std::int64_t t = 0; t < longest_; ++t) {
+        gone = log_add(gone, ended_at_[t]);
+        total_[t] = log_add(gone, top_[t] == kNone ? kNone : top_[t] + std::log(sum_[t]));
     }
-    double all = gone;  // Σ over trajectories of the final weight
-    all = log_add(all, ended_at[longest]);
+    all_ = log_add(gone, ended_at_[longest_]);
+    reward_mean_.assign(longest_ * d_, 0.0);
+    residual_mean_.assign(longest_ * d_, 0.0);
+    value_mean_.assign((longest_ + 1) * d_, 0.0);
+    wis_value_.assign(d_, 0.0);
+    stage_ = 1;
+}
 
-    double* is = out.terms;
-    double* pdis = is + n * d;
-    double* wis = pdis + n * d;
-    double* cwpdis = wis + n * d;
-    double* dr = cwpdis + n * d;
-    double* wdr = dr + n * d;
-    std::fill(out.terms, out.terms + 6 * n * d, 0.0);
-
-    // First pass: unweighted estimators, and the weighted means of every time.
-    std::vector<double> reward_mean(longest * d, 0.0), residual_mean(longest * d, 0.0), value_mean((longest + 1) * d, 0.0);
-    std::vector<double> power(d), wis_value(d, 0.0);
-    for (std::int64_t i = 0; i < n; ++i) {
+void Estimates::average(const Trajectories& in, double* terms) {
+    if (stage_ < 1) close_weights();
+    const std::int64_t d = d_, all_terms = n_ * d, at = in.first * d;
+    double* is = terms + at;
+    double* pdis = is + all_terms;
+    double* wis = pdis + all_terms;
+    double* dr = wis + 2 * all_terms;
+    std::vector<double> power(d);
+    for (std::int64_t estimator = 0; estimator < 6; ++estimator) {
+        double* own = is + estimator * all_terms;
+        std::fill(own, own + in.n * d, 0.0);
+    }
+    for (std::int64_t i = 0; i < in.n; ++i) {
         std::fill(power.begin(), power.end(), 1.0);
-        double before = 1.0, before_scaled = 1.0 / static_cast<double>(n);
+        double running = 0.0, before = 1.0, before_scaled = 1.0 / static_cast<double>(n_);
         const std::int64_t first = in.ptr[i], last = in.ptr[i + 1];
         for (std::int64_t s = first; s < last; ++s) {
             const std::int64_t t = s - first;
-            const double weight = std::exp(log_weight[s]);
-            const double scaled = total[t] == kNone ? 0.0 : std::exp(log_weight[s] - total[t]);
+            running += in.log_ratio[s];
+            const double weight = std::exp(running);
+            const double scaled = total_[t] == kNone ? 0.0 : std::exp(running - total_[t]);
             for (std::int64_t k = 0; k < d; ++k) {
                 const double r = in.reward[s * d + k];
                 is[i * d + k] += power[k] * r;
                 if (weight != 0.0) pdis[i * d + k] += power[k] * weight * r;
-                reward_mean[t * d + k] += scaled * r;
-                if (in.has_model) {
+                reward_mean_[t * d + k] += scaled * r;
+                if (has_model_) {
                     const double v = in.v[s * d + k], residual = r - in.q[s * d + k];
                     double add = 0.0;
                     if (weight != 0.0) add += weight * residual;
                     if (before != 0.0) add += before * v;
                     dr[i * d + k] += power[k] * add;
-                    residual_mean[t * d + k] += scaled * residual;
-                    value_mean[t * d + k] += before_scaled * v;
+                    residual_mean_[t * d + k] += scaled * residual;
+                    value_mean_[t * d + k] += before_scaled * v;
                 }
-                power[k] *= in.discount[k];
+                power[k] *= discount_[k];
             }
             before = weight;
             before_scaled = scaled;
         }
-        const double share = all == kNone ? 0.0 : std::exp(out.log_weight[i] - all);
+        const double share = all_ == kNone ? 0.0 : std::exp(running - all_);
         for (std::int64_t k = 0; k < d; ++k) {
             wis[i * d + k] = is[i * d + k];  // the plain return, for now
-            wis_value[k] += share * is[i * d + k];
+            wis_value_[k] += share * is[i * d + k];
             is[i * d + k] = before == 0.0 ? 0.0 : is[i * d + k] * before;
-            if (in.has_model) {
+            if (has_model_) {
                 if (before != 0.0) dr[i * d + k] += power[k] * before * in.tail[i * d + k];
-                value_mean[(last - first) * d + k] += before_scaled * in.tail[i * d + k];
+                value_mean_[(last - first) * d + k] += before_scaled * in.tail[i * d + k];
             }
         }
     }
+}
 
-    // What a trajectory that has ended still does to later means: Σ_{s≥t} γ^s mean_s / total_s, from the end, in units of
-    // exp(−floor_t), floor_t the least total from t on. Its weight is part of every later total, so nothing overflows.
-    std::vector<double> floor(longest + 1, std::numeric_limits<double>::infinity());
-    std::vector<double> later_reward((longest + 1) * d, 0.0), later_model((longest + 1) * d, 0.0);
-    std::vector<double> cwpdis_value(d, 0.0), wdr_value(d, 0.0);
-    for (std::int64_t t = longest - 1; t >= 0; --t) {
-        floor[t] = total[t] == kNone ? floor[t + 1] : std::min(floor[t + 1], total[t]);
-        const double carry = std::isfinite(floor[t + 1]) ? std::exp(floor[t] - floor[t + 1]) : 0.0;
-        const double per = total[t] == kNone ? 0.0 : std::exp(floor[t] - total[t]);
+// What a trajectory that has ended still does to later means: Σ_{s≥t} γ^s mean_s / total_s, from the end, in units of
+// exp(−floor_t), floor_t the least total from t on. Its weight is part of every later total, so nothing overflows.
+void Estimates::close_means() {
+    const std::int64_t d = d_;
+    floor_.assign(longest_ + 1, std::numeric_limits<double>::infinity());
+    later_reward_.assign((longest_ + 1) * d, 0.0);
+    later_model_.assign((longest_ + 1) * d, 0.0);
+    cwpdis_value_.assign(d, 0.0);
+    wdr_value_.assign(d, 0.0);
+    for (std::int64_t t = longest_ - 1; t >= 0; --t) {
+        floor_[t] = total_[t] == kNone ? floor_[t + 1] : std::min(floor_[t + 1], total_[t]);
+        const double carry = std::isfinite(floor_[t + 1]) ? std::exp(floor_[t] - floor_[t + 1]) : 0.0;
+        const double per = total_[t] == kNone ? 0.0 : std::exp(floor_[t] - total_[t]);
         for (std::int64_t k = 0; k < d; ++k) {
-            const double factor = std::pow(in.discount[k], static_cast<double>(t));
-            const double next_value = in.discount[k] * value_mean[(t + 1) * d + k];  // weighted with the weights of t
-            cwpdis_value[k] += factor * reward_mean[t * d + k];
-            wdr_value[k] += factor * (residual_mean[t * d + k] + value_mean[t * d + k]);
-            later_reward[t * d + k] = carry * later_reward[(t + 1) * d + k] + factor * per * reward_mean[t * d + k];
-            later_model[t * d + k] =
-                carry * later_model[(t + 1) * d + k] + factor * per * (residual_mean[t * d + k] + next_value);
+            const double factor = std::pow(discount_[k], static_cast<double>(t));
+            const double next_value = discount_[k] * value_mean_[(t + 1) * d + k];  // weighted with the weights of t
+            cwpdis_value_[k] += factor * reward_mean_[t * d + k];
+            wdr_value_[k] += factor * (residual_mean_[t * d + k] + value_mean_[t * d + k]);
+            later_reward_[t * d + k] = carry * later_reward_[(t + 1) * d + k] + factor * per * reward_mean_[t * d + k];
+            later_model_[t * d + k] =
+                carry * later_model_[(t + 1) * d + k] + factor * per * (residual_mean_[t * d + k] + next_value);
         }
     }
     for (std::int64_t k = 0; k < d; ++k) {
-        wdr_value[k] += std::pow(in.discount[k], static_cast<double>(longest)) * value_mean[longest * d + k];
+        wdr_value_[k] += std::pow(discount_[k], static_cast<double>(longest_)) * value_mean_[longest_ * d + k];
     }
+    stage_ = 2;
+}
 
-    // Second pass: influence of every trajectory on the weighted means.
-    const double count = static_cast<double>(n);
-    for (std::int64_t i = 0; i < n; ++i) {
+// The influence of every trajectory on the weighted means.
+void Estimates::finish(const Trajectories& in, double* terms) {
+    if (stage_ < 2) close_means();
+    const std::int64_t d = d_, all_terms = n_ * d;
+    double* wis = terms + 2 * all_terms + in.first * d;
+    double* cwpdis = wis + all_terms;
+    double* wdr = cwpdis + 2 * all_terms;
+    const double count = static_cast<double>(n_);
+    std::vector<double> power(d);
+    for (std::int64_t i = 0; i < in.n; ++i) {
         const std::int64_t first = in.ptr[i], last = in.ptr[i + 1], length = last - first;
         std::fill(power.begin(), power.end(), 1.0);
+        double running = 0.0;
         for (std::int64_t s = first; s < last; ++s) {
             const std::int64_t t = s - first;
-            const double scaled = total[t] == kNone ? 0.0 : std::exp(log_weight[s] - total[t]);
+            running += in.log_ratio[s];
+            const double scaled = total_[t] == kNone ? 0.0 : std::exp(running - total_[t]);
             for (std::int64_t k = 0; k < d; ++k) {
                 const double r = in.reward[s * d + k];
-                cwpdis[i * d + k] += count * power[k] * scaled * (r - reward_mean[t * d + k]);
-                if (in.has_model) {
+                cwpdis[i * d + k] += count * power[k] * scaled * (r - reward_mean_[t * d + k]);
+                if (has_model_) {
                     const double next = s + 1 < last ? in.v[(s + 1) * d + k] : in.tail[i * d + k];
                     wdr[i * d + k] += count * power[k] * scaled *
-                                      (r - in.q[s * d + k] - residual_mean[t * d + k] +
-                                       in.discount[k] * (next - value_mean[(t + 1) * d + k]));
+                                      (r - in.q[s * d + k] - residual_mean_[t * d + k] +
+                                       discount_[k] * (next - value_mean_[(t + 1) * d + k]));
                 }
-                power[k] *= in.discount[k];
+                power[k] *= discount_[k];
             }
         }
-        const double stays = length < longest && std::isfinite(floor[length]) ? std::exp(out.log_weight[i] - floor[length]) : 0.0;
-        const double share = all == kNone ? 0.0 : std::exp(out.log_weight[i] - all);
+        const double stays = length < longest_ && std::isfinite(floor_[length]) ? std::exp(running - floor_[length]) : 0.0;
+        const double share = all_ == kNone ? 0.0 : std::exp(running - all_);
         for (std::int64_t k = 0; k < d; ++k) {
-            wis[i * d + k] = wis_value[k] + count * share * (wis[i * d + k] - wis_value[k]);
-            cwpdis[i * d + k] += cwpdis_value[k] - count * stays * later_reward[length * d + k];
-            if (in.has_model) {
+            wis[i * d + k] = wis_value_[k] + count * share * (wis[i * d + k] - wis_value_[k]);
+            cwpdis[i * d + k] += cwpdis_value_[k] - count * stays * later_reward_[length * d + k];
+            if (has_model_) {
                 // v of the first state is averaged with equal weights
-                wdr[i * d + k] += wdr_value[k] - count * stays * later_model[length * d + k] + in.v[first * d + k] - value_mean[k];
+                wdr[i * d + k] +=
+                    wdr_value_[k] - count * stays * later_model_[length * d + k] + in.v[first * d + k] - value_mean_[k];
             }
         }
     }

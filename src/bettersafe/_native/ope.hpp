@@ -9,29 +9,51 @@
 //     their mean is the estimate and their spread its first-order uncertainty.
 //
 // tail is the model's value of the state that a truncated trajectory was left in (0 where it terminated).
+//
+// Trajectories may come in blocks, three times in the same order: to add up their weights, to average with them, and to
+// make the terms. Every sum goes over trajectories one by one, so how they are cut into blocks does not change a bit.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace bettersafe {
 
 struct Trajectories {
-    std::int64_t n;             // trajectories
-    std::int64_t d;             // objectives
+    std::int64_t n;             // trajectories of this block
+    std::int64_t first;         // how many there are in the blocks before
     const std::int64_t* ptr;    // [n+1]
     const double* log_ratio;    // [N]
     const double* reward;       // [N, d]
-    const double* discount;     // [d]
-    bool has_model;
-    const double* v;            // [N, d]
+    const double* v;            // [N, d]; not read without a model
     const double* q;            // [N, d]
     const double* tail;         // [n, d]
 };
 
-struct Estimates {
-    double* terms;       // [6, n, d]: is, pdis, wis, cwpdis, dr, wdr
-    double* log_weight;  // [n]: log ρ_{0:H-1}
-};
+class Estimates {
+public:
+    // The model's v, q and tail come with every block, or with none.
+    Estimates(std::vector<double> discount, bool has_model);
 
-void estimate(const Trajectories& in, const Estimates& out);
+    // First time: the weights; log_weight[i] = log ρ_{0:H-1} of the block's. Of a block, only ptr and log_ratio are read.
+    void weigh(const Trajectories& block, double* log_weight);
+    // Second time: unweighted terms, and weighted means. terms is [6, n, d] over all blocks: is, pdis, wis, cwpdis, dr, wdr.
+    void average(const Trajectories& block, double* terms);
+    // Third time: what is left of the terms.
+    void finish(const Trajectories& block, double* terms);
+
+private:
+    void close_weights();
+    void close_means();
+
+    const std::vector<double> discount_;
+    const std::int64_t d_;
+    const bool has_model_;
+    int stage_ = 0;
+    std::int64_t n_ = 0, longest_ = 0;
+    std::vector<double> top_, sum_, ended_at_, total_;  // by time
+    double all_ = 0.0;                                  // log of the sum of all final weights
+    std::vector<double> reward_mean_, residual_mean_, value_mean_, wis_value_;
+    std::vector<double> floor_, later_reward_, later_model_, cwpdis_value_, wdr_value_;
+};
 
 }  // namespace bettersafe

@@ -31,6 +31,7 @@ from bettersafe.logs.files import data_digest
 from bettersafe.pipeline import (
     by_objective,
     check_ranges,
+    check_size,
     run_task,
     task_baseline,
     task_counts,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bettersafe.counts import Counts
+    from bettersafe.data import Reading
     from bettersafe.improve import Improvement
     from bettersafe.model import Model
 
@@ -149,7 +151,7 @@ def open_session(
     *,
     base: Task | None = None,
     task_file: str | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str | Reading], None] | None = None,
 ) -> Session:
     """Read and count the log, and make the model and the priors.
 
@@ -157,7 +159,7 @@ def open_session(
         task: Of a method in `METHODS`, with nothing held out.
         base: The task file as read, if one was given.
         task_file: Its name.
-        progress: Told what is going on.
+        progress: Told what is going on, and how far the reading is.
     """
     say = progress or (lambda _: None)
     if task.method == "auto":
@@ -168,7 +170,8 @@ def open_session(
             "the explorer works with all of the log: hold nothing out, and test what you keep with: bettersafe certify RUN HELD_OUT."
         )
     say("Reading and counting")
-    counts = task_counts(task)
+    counts = task_counts(task, progress=progress)
+    check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
     if np.any(zeta < 0.0):
@@ -177,7 +180,9 @@ def open_session(
     say("Estimating the model")
     model = task_model(task, counts, baseline)
     say("Making the priors")
-    outcomes = task_outcomes(task_dataset(task), visit_table(counts), task.derived, counts.objectives)
+    outcomes = task_outcomes(
+        task_dataset(task, progress=progress), visit_table(counts), task.derived, counts.objectives
+    )
     priors = all_priors(outcomes, baseline, model=model)
     return Session(
         task=task,

@@ -71,6 +71,24 @@ def family(cell: str, form: Shape) -> str:
     return f"CASE WHEN {cell} IS NOT NULL THEN '{names[form]}' END" if form in names else "CAST(NULL AS VARCHAR)"
 
 
+def families(form: Shape) -> tuple[Family, ...]:
+    """The families that a cell may be of; where it is but one, only missing cells need to be looked for."""
+    several: dict[Shape, tuple[Family, ...]] = {
+        "cell": ("integer", "fraction", "text"),
+        "json": FAMILIES,
+        "float": ("integer", "fraction"),
+        "huge": ("integer", "huge"),
+        "null": (),
+    }
+    one: dict[Shape, Family] = {"int": "integer", "bool": "boolean", "text": "text", "nested": "nested"}
+    return several[form] if form in several else (one[form],)
+
+
+def missing(cell: str, form: Shape) -> str:
+    """Whether there is no label in the cell; the same as that its family is NULL, and quicker where the type says all."""
+    return f"({family(cell, form)}) IS NULL" if len(families(form)) > 1 else f"{cell} IS NULL"
+
+
 def label(cell: str, form: Shape, kind: Kind) -> str:
     """The label in the cell as BIGINT or VARCHAR."""
     if kind == "text":

@@ -45,7 +45,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
     found = [
         BadCell(
             role=role,
-            where=f"({raw.family(role)}) IS NULL",
+            where=raw.missing(role),
             expected=f"every row needs {'an' if role[0] in 'ae' else 'a'} {role}",
             remedy=f"Fill it in or drop {'the row' if role == 'episode' else 'its episode'}.",
         )
@@ -86,6 +86,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
         found.append(
             BadCell(
                 role=f"r{k}",
+                # isfinite is needed: of abs alone DuckDB answers from a Parquet file's statistics, which leave NaN out
                 where=f"coalesce(NOT isfinite({value}) OR abs({value}) > {LARGEST}, true)",
                 expected="rewards must be finite numbers",
                 remedy="Correct the cell or drop its episode.",

@@ -2,56 +2,83 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.counts import Counts
+from bettersafe.counts import Counts, Input, Origin, Rests, layered
 from bettersafe.data import label_array
+from bettersafe.errors import DataError
+from bettersafe.exact import sum_parts
+from bettersafe.logs.files import expand, file_digest
+from bettersafe.logs.sums import SQUARE_FLOOR, Bits, bits_of_rewards, bits_of_squares, discounted_sum, sum_in_parts
+from bettersafe.memory import check_memory, tally_bytes
 from bettersafe.tally import Groups, by_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    import numpy.typing as npt
     import pyarrow as pa
 
-    from bettersafe.data import Labels
+    from bettersafe.data import Columns, Labels
+    from bettersafe.logs.files import PathsLike
     from bettersafe.logs.source import Source
     from bettersafe.mdp import Floats, Ints
 
+Parts = list[tuple[str, int]]
 
-def count_source(source: Source) -> Counts:
-    """Counts of an open, checked log."""
+
+def count_source(source: Source, *, mergeable: bool = False) -> Counts:
+    """Counts of an open, checked log; ``mergeable`` with what makes its sums exact."""
     d = len(source.objectives)
     largest = np.maximum(np.abs(source.reward_min), np.abs(source.reward_max))
-    sums = [_exact_sum(f"r{k}", largest[k], source.n_rows) + f" AS sum_{k}" for k in range(d)]
-    squares = [_exact_sum(f"r{k} * r{k}", largest[k] ** 2, source.n_rows) + f" AS square_{k}" for k in range(d)]
+    sums: list[tuple[Parts, Parts]] = []
+    for k in range(d):
+        most, least, coarse = float(largest[k]), source.reward_least[k], source.reward_coarse[k]
+        plain = sum_in_parts(f"r{k}", bits_of_rewards(most, least, coarse=coarse), source.n_rows)
+        square = bits_of_squares(most, least, coarse=coarse)
+        sums.append((plain, sum_in_parts(f"r{k} * r{k}", square, source.n_rows, floor=SQUARE_FLOOR)))
+    aggregates = [sql for both in sums for parts in both for sql, _ in parts]
     prob = ["min(baseline_prob) AS low", "max(baseline_prob) AS high"] if source.has_baseline_prob else []
+    with source.stage("groups"):
+        source.ask(
+            "CREATE TABLE groups AS SELECT state, action, next_state, terminated, count(*) AS n,"
+            f" {', '.join([*(f'{sql} AS part_{i}' for i, sql in enumerate(aggregates)), *prob])}"
+            " FROM log GROUP BY state, action, next_state, terminated"
+        )
+    [(n_groups,)] = source.ask("SELECT count(*) FROM groups")
+    check_memory(tally_bytes(n_groups), f"counting {n_groups:,} different transitions of {source.title}")
     groups = source.table(
-        "SELECT state, action, next_state, terminated, count(*) AS n,"
-        f" {', '.join([*sums, *squares, *prob])} FROM log GROUP BY state, action, next_state, terminated"
+        f"SELECT state, action, next_state, terminated, n{', low, high' if prob else ''} FROM groups"
         " ORDER BY state, action, terminated DESC, next_state"
     )
+    by_state_and_action = source.table(
+        f"SELECT state, action, {', '.join(f'sum(part_{i}) AS part_{i}' for i in range(len(aggregates)))} FROM groups"
+        " WHERE terminated OR next_state IS NOT NULL GROUP BY state, action ORDER BY state, action"
+    )
     is_text = source.kinds["state"] == "text"
-    states, index = _encode([groups["state"], groups["next_state"]], is_text=is_text)
-    actions, action = _encode([groups["action"]], is_text=source.kinds["action"] == "text")
+    states, index = _encode([groups["state"], groups["next_state"], by_state_and_action["state"]], is_text=is_text)
+    actions, action = _encode(
+        [groups["action"], by_state_and_action["action"]], is_text=source.kinds["action"] == "text"
+    )
     outcome = np.where(groups["terminated"].to_numpy(), -1, np.where(index[1] < 0, -2, index[1]))
-    counted = groups["n"].to_numpy()
-    pairs = by_pair(
+    pairs, _, _ = by_pair(
         Groups(
             state=index[0],
             action=action[0],
             outcome=outcome,
-            count=counted,
-            reward=np.stack([groups[f"sum_{k}"].to_numpy() for k in range(d)]),
-            square=np.stack([groups[f"square_{k}"].to_numpy() for k in range(d)]),
-            prob_min=groups["low"].to_numpy() if source.has_baseline_prob else None,
-            prob_max=groups["high"].to_numpy() if source.has_baseline_prob else None,
+            count=groups["n"].to_numpy(),
+            prob_min=groups["low"].to_numpy() if prob else None,
+            prob_max=groups["high"].to_numpy() if prob else None,
         ),
         states,
         actions,
     )
+    order = np.lexsort((action[1], index[2]))
+    values = [by_state_and_action[f"part_{i}"].to_numpy()[order] for i in range(len(aggregates))]
+    layers = _layers([parts for both in sums for parts in both], values)
+    rewards = {"reward_sum": layers[0::2], "reward_square_sum": layers[1::2]}
     [(n_episodes, n_truncated, n_dropped, shortest, longest)] = source.ask(
         "SELECT count(*), count(*) FILTER (WHERE NOT terminated), count(*) FILTER (WHERE dropped),"
         " min(n_rows), max(n_rows) FROM episodes"
@@ -59,9 +86,13 @@ def count_source(source: Source) -> Counts:
     first = source.table("SELECT first_state, count(*) AS n FROM episodes GROUP BY first_state")
     initial = np.zeros(states.size, dtype=np.int64)
     initial[np.searchsorted(states, np.array(first["first_state"].to_pylist()))] = first["n"].to_numpy()
-    moments = np.array(_return_moments(source, largest, longest)).reshape(d, 4).T
+    with source.stage("returns"):
+        returns, edges = _return_moments(source, largest, longest, n_episodes)
+    exact = {name: layered(found, pairs=True) for name, found in rewards.items()}
+    exact |= {name: layered(found, pairs=False) for name, found in returns.items()}
     return Counts(
         **vars(pairs),
+        **{name: total for name, (total, _) in exact.items()},  # type: ignore[arg-type]
         state_labels=states,
         action_labels=actions,
         objectives=source.objectives,
@@ -75,46 +106,97 @@ def count_source(source: Source) -> Counts:
         n_dropped=n_dropped,
         length_min=shortest,
         length_max=longest,
-        return_sum=moments[0],
-        return_square_sum=moments[1],
-        return_min=moments[2],
-        return_max=moments[3],
+        return_min=edges[:, 0],
+        return_max=edges[:, 1],
         notes=source.notes,
+        rests=Rests(**{name: rest for name, (_, rest) in exact.items()}) if mergeable else None,
     )
 
 
-def _return_moments(source: Source, largest: Floats, longest: int) -> list[float]:
-    """Σ G_k, Σ G_k², min G_k, max G_k over episodes, for k = 0, 1, ... in turn."""
+def input_digests(paths: PathsLike, known: Sequence[Input] = ()) -> dict[str, str]:
+    """Path -> SHA-256 of every file; one that is the same as another, or as one counted before, is refused."""
+    before = {file.sha256: file.name for file in known}
+    digests: dict[str, str] = {}
+    paths_of: dict[str, str] = {}
+    for path in expand(paths):
+        digest = file_digest(path)
+        if digest in before:
+            as_what = "" if before[digest] == path.name else f" as {before[digest]}"
+            raise DataError(
+                f"{path} was counted already{as_what}: its rows would count twice. Leave it out, or count it again with --force."
+            )
+        other = paths_of.setdefault(digest, str(path))
+        if other != str(path):
+            raise DataError(f"{path} is the same as {other}: its rows would count twice. Leave one out.")
+        digests[str(path)] = digest
+    return digests
+
+
+def source_origin(source: Source, columns: Columns, digests: Mapping[str, str]) -> Origin:
+    """What was counted: the files with their digests (path -> sha256), and which episodes may have other parts elsewhere.
+
+    An episode that did not come to its end may go on in another shard; one whose first step is neither 0 nor, where all
+    number from 1, 1 may have begun in another. Rows that come in their files' order have no steps to tell by.
+    """
+    names = [(file.name, file.path) for file in source.files]
+    step = "first_step + n_rows" if source.has_step else "NULL"
+    ended = "terminated" if source.has_terminated else "false"
+    usual = "(SELECT CASE WHEN min(first_step) = 1 THEN 1 ELSE 0 END FROM episodes)"
+    late = f"first_step NOT IN (0, {usual})" if source.has_step else "false"
+    return Origin(
+        columns=columns,
+        inputs=tuple(Input(name=name, bytes=path.stat().st_size, sha256=digests[str(path)]) for name, path in names),
+        open_ends=_marks(source, step, f"NOT {ended}" if source.has_step else "false"),
+        late_starts=_marks(source, "first_step", late),
+    )
+
+
+def _marks(source: Source, step: str, where: str) -> npt.NDArray[np.uint64]:
+    """Digests of (episode, step), sorted: MD5, so that they are the same in every version of everything."""
+    found = source.table(
+        f"SELECT md5_number_lower(CAST(episode AS VARCHAR) || ' ' || ({step})) AS mark FROM episodes WHERE {where}"
+    )
+    return np.sort(found["mark"].to_numpy())
+
+
+def _layers(sums: Sequence[Parts], values: Sequence[Floats]) -> list[Floats]:
+    """Layers [m, P] of every sum, from the values of its parts, one after the other."""
+    found, at = [], 0
+    for parts in sums:
+        terms = [np.ldexp(values[at + i], exponent) for i, (_, exponent) in enumerate(parts)]
+        found.append(sum_parts(np.stack(terms)))
+        at += len(parts)
+    return found
+
+
+def _return_moments(
+    source: Source, largest: Floats, longest: int, n_episodes: int
+) -> tuple[dict[str, list[Floats]], Floats]:
+    """Layers of Σ G_k and Σ G_k² over episodes, and min G_k, max G_k as [d, 2]."""
     # Most logs number the steps of every episode from one and the same number; only others need a join.
     [(low, high)] = source.ask("SELECT min(first_step), max(first_step) FROM episodes")
     rows, time = "log", f"step - ({low})"
     if low != high:
         rows, time = "log JOIN episodes USING (episode)", "step - first_step"
-    returns, moments = [], []
+    returns, moments, edges = [], [], []
     for k, objective in enumerate(source.objectives):
-        paid = f"pow({objective.discount!r}::DOUBLE, {time}) * r{k}"
-        returns.append(f"{_exact_sum(paid, largest[k], longest)} AS g{k}")
-        bound = largest[k] * longest
-        total = _exact_sum(f"g{k}", bound, source.n_rows)
-        square = _exact_sum(f"g{k} * g{k}", bound**2, source.n_rows)
-        moments += [total, square, f"min(g{k})", f"max(g{k})"]
-    [answer] = source.ask(
-        f"SELECT {', '.join(moments)} FROM (SELECT {', '.join(returns)} FROM {rows} GROUP BY episode)"
+        least = source.reward_least[k]
+        bits = bits_of_rewards(float(largest[k]), least, coarse=False)
+        total, at = discounted_sum(f"r{k}", time, objective.discount, bits=bits, least=least, longest=longest)
+        returns.append(f"{total} AS g{k}")
+        square = Bits(top=2 * at.top, low=2 * at.low - 53)
+        moments += [
+            sum_in_parts(f"g{k}", at, n_episodes),
+            sum_in_parts(f"g{k} * g{k}", square, n_episodes, floor=SQUARE_FLOOR),
+        ]
+        edges += [f"min(g{k})", f"max(g{k})"]
+    asked = [sql for parts in moments for sql, _ in parts] + edges
+    [answer] = source.ask(f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(returns)} FROM {rows} GROUP BY episode)")
+    layers = _layers(moments, [np.array([value]) for value in answer[: -len(edges)]])
+    return (
+        {"return_sum": layers[0::2], "return_square_sum": layers[1::2]},
+        np.array(answer[-len(edges) :]).reshape(-1, 2),
     )
-    return list(answer)
-
-
-def _exact_sum(expression: str, bound: float, n_terms: int) -> str:
-    """SQL: the sum of at most ``n_terms`` numbers of size at most ``bound``, the same in whatever order.
-
-    Threads add rows in an order that changes from run to run, and sums of doubles change with it. So each
-    term is scaled by a power of two into a 128-bit integer, which keeps every bit that can matter, and
-    integers are added.
-    """
-    # 125 bits, less one for each doubling of the number of terms, hold the sum with its sign.
-    room = 125 - math.ceil(math.log2(n_terms + 1)) - (math.frexp(bound)[1] if bound > 0 else 0)
-    scale = math.ldexp(1.0, min(room, 1000))
-    return f"CAST(sum(CAST(({expression}) * {scale!r}::DOUBLE AS HUGEINT)) AS DOUBLE) / {scale!r}::DOUBLE"
 
 
 def _encode(columns: Sequence[pa.ChunkedArray], *, is_text: bool) -> tuple[Labels, list[Ints]]:

@@ -46,6 +46,7 @@ FORMATS: dict[str, Format] = {
 GZIPPED: tuple[Format, ...] = ("CSV", "JSON lines")
 PART = 1 << 40  # more rows than one scan can have
 SCHEMA = "dataset/1"  # what write_dataset writes into the file's metadata under SCHEMA_KEY
+COUNTS_SCHEMA = "counts/1"  # what save_counts writes there
 SCHEMA_KEY = "bettersafe.schema"
 
 
@@ -60,7 +61,7 @@ class File:
         columns: Column name -> (SQL that refers to it in ``scan``, DuckDB type).
         delimiter: Between cells (CSV only).
         width: Number of cells in a line (CSV only).
-        view: Name under which an Arrow file is registered.
+        number: Its place among all.
     """
 
     path: Path
@@ -69,7 +70,7 @@ class File:
     columns: dict[str, tuple[str, str]]
     delimiter: str = ","
     width: int = 0
-    view: str = ""
+    number: int = 0
 
     @property
     def unit(self) -> str:
@@ -118,6 +119,41 @@ def data_digest(paths: PathsLike) -> str:
     return digest.hexdigest()
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 in hex of one file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def rows_in(paths: Sequence[Path]) -> int | None:
+    """Rows of Parquet files, from their footers; None where a file is of another kind or can't be read."""
+    from pyarrow import ArrowException, parquet
+
+    total = 0
+    for path in paths:
+        if path.suffix.lower() != ".parquet":
+            return None
+        try:
+            total += parquet.read_metadata(path).num_rows
+        except (ArrowException, OSError):
+            return None
+    return total
+
+
+def schema_of(path: Path) -> str | None:
+    """What a Parquet file says it is (`SCHEMA_KEY`); None where it says nothing, or is none."""
+    from pyarrow import ArrowException, parquet
+
+    if path.suffix.lower() != ".parquet":
+        return None
+    try:
+        metadata = parquet.read_schema(path).metadata or {}
+    except (ArrowException, OSError):
+        return None
+    found = metadata.get(SCHEMA_KEY.encode())
+    return None if found is None else found.decode()
+
+
 def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, ...]:
     """The files with their layouts, all of one format."""
     places = expand(paths)
@@ -129,6 +165,8 @@ def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, 
                 " Convert them to one format."
             )
     names = Counter(path.name for path in places)
+    if formats[0] == "Parquet":
+        _check_schemas(connection, places)
     files = []
     for number, path in enumerate(places):
         name = path.name if names[path.name] == 1 else str(path)
@@ -137,15 +175,17 @@ def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, 
     return tuple(files)
 
 
-def scan(files: Sequence[File], columns: Sequence[str], *, numbered: bool = False) -> str:
+def scan(
+    connection: DuckDBPyConnection, files: Sequence[File], columns: Sequence[str], *, numbered: bool = False
+) -> str:
     """SELECT that gives the named columns of the files as "0", "1", ...; and "row", rising in file order."""
     # Neighbours with the same layout share a scan, so a thousand equal shards are one table function.
     parts = []
-    alike = groupby(files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width, file.view))
+    alike = groupby(files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width))
     for part, (_, group) in enumerate(alike):
         members = list(group)
         chosen = [f'{members[0].columns[name][0]} AS "{i}"' for i, name in enumerate(columns)]
-        table = _table(members, columns)
+        table = _table(connection, members, columns)
         if numbered:
             # At the scan and nowhere above it: over a projection of a large CSV file, DuckDB 2.0 numbered
             # some rows out of order.
@@ -226,19 +266,10 @@ def _layout(connection: DuckDBPyConnection, path: Path, name: str, form: Format,
         return _csv_layout(path, name)
     if form == "JSON lines":
         return File(path=path, name=name, format=form, columns=_json_columns(connection, path, name))
-    view = ""
-    if form == "Arrow":
-        from pyarrow import dataset
-
-        view = f"arrow_{number}"
-        connection.register(view, dataset.dataset(str(path), format="ipc"))
-        table = view
-    else:
-        table = _parquet([path])
-        _check_schema(connection, path, name)
+    table = _arrow(connection, [path], "layout") if form == "Arrow" else _parquet([path])
     described = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
     columns = {row[0]: (identifier(row[0]), str(row[1])) for row in described}
-    return File(path=path, name=name, format=form, columns=columns, view=view)
+    return File(path=path, name=name, format=form, columns=columns, number=number)
 
 
 def _csv_layout(path: Path, name: str) -> File:
@@ -290,23 +321,30 @@ def _bad_json_line(path: Path) -> int | None:
     return None
 
 
-def _check_schema(connection: DuckDBPyConnection, path: Path, name: str) -> None:
-    rows = connection.execute(
-        f"SELECT value FROM parquet_kv_metadata({_names([path])}) WHERE key = {literal(SCHEMA_KEY)}::BLOB"
-    ).fetchall()
-    for (value,) in rows:
-        if value.decode() != SCHEMA:
+def _check_schemas(connection: DuckDBPyConnection, paths: Sequence[Path]) -> None:
+    """Raise where a Parquet file says that it is something else than a log."""
+    try:
+        rows = connection.execute(
+            f"SELECT file_name, value FROM parquet_kv_metadata({_names(paths)}) WHERE key = {literal(SCHEMA_KEY)}::BLOB"
+        ).fetchall()
+    except duckdb.Error:
+        return  # one of them can't be read: looked at one by one, it is found and named
+    for place, value in rows:
+        name, found = Path(place).name, value.decode()
+        if found.startswith("counts/"):
             raise DataError(
-                f"{name} was written as {value.decode()!r}; this version reads {SCHEMA!r}. Update bettersafe."
+                f"{name} is a file of counts, which has no episodes; here a log is needed. Name the log that was counted."
             )
+        if found != SCHEMA:
+            raise DataError(f"{name} was written as {found!r}; this version reads {SCHEMA!r}. Update bettersafe.")
 
 
-def _table(files: Sequence[File], columns: Sequence[str]) -> str:
+def _table(connection: DuckDBPyConnection, files: Sequence[File], columns: Sequence[str]) -> str:
     """Table function over files of one layout."""
     paths = [file.path for file in files]
     first = files[0]
     if first.format == "Arrow":
-        return first.view
+        return _arrow(connection, paths, f"arrow_{first.number}_{files[-1].number}")
     if first.format == "Parquet":
         return _parquet(paths)
     if first.format == "JSON lines":
@@ -317,6 +355,14 @@ def _table(files: Sequence[File], columns: Sequence[str]) -> str:
         f"read_csv({_names(paths)}, header = true, auto_detect = false, delim = {literal(first.delimiter)},"
         f" quote = '\"', escape = '\"', columns = {{{cells}}})"
     )
+
+
+def _arrow(connection: DuckDBPyConnection, paths: Sequence[Path], view: str) -> str:
+    """Name of a view over Arrow files of one layout: one scan, which opens them one after the other."""
+    from pyarrow import dataset
+
+    connection.register(view, dataset.dataset([str(path) for path in paths], format="ipc"))
+    return view
 
 
 def _parquet(paths: Sequence[Path]) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from bettersafe.logs.cells import Kind, Shape
+    from bettersafe.logs.cells import Family, Kind, Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,9 @@ class Raw:
             for i, role in enumerate(self.names)
         )
         row = ", row" if numbered else ""
-        return f"SELECT {chosen}{row} FROM ({scan(files, list(self.names.values()), numbered=numbered)})"
+        return (
+            f"SELECT {chosen}{row} FROM ({scan(self.connection, files, list(self.names.values()), numbered=numbered)})"
+        )
 
     def find(self, where: str, role: str, nth: int = 1) -> Place:
         """Place of the nth row, in file order, for which ``where`` holds; with the cell of ``role``."""
@@ -86,6 +88,23 @@ class Raw:
     def family(self, role: str) -> str:
         """SQL: family of the label in a cell of ``role``, as ``cells.family``."""
         return self._if_state(role, cells.family(role, self.shapes[role]))
+
+    def missing(self, role: str) -> str:
+        """SQL: whether a cell of ``role`` has no label."""
+        return cells.missing(role, self.shapes[role])
+
+    def counts_of_families(self, role: str) -> dict[Family, str]:
+        """SQL aggregates: how many cells of ``role`` are of each family that there can be, over ``{role}_family`` or the cells."""
+        possible = cells.families(self.shapes[role])
+        if len(possible) > 1:
+            return {name: f"count(*) FILTER (WHERE {role}_family = '{name}')" for name in possible}
+        return dict.fromkeys(possible, f"count({role}_there)")
+
+    def family_cells(self, role: str) -> dict[str, str]:
+        """SQL of what `counts_of_families` counts, by the name that it has there."""
+        if len(cells.families(self.shapes[role])) > 1:
+            return {f"{role}_family": self.family(role)}
+        return {f"{role}_there": self._if_state(role, role)}
 
     def read(self, role: str, kind: Kind = "integer") -> str:
         """SQL: the canonical value in a cell of ``role``; ``kind`` is that of its labels, if any."""
@@ -107,7 +126,7 @@ def raw_columns(connection: DuckDBPyConnection, files: tuple[File, ...], names: 
     """The columns ``names`` (role -> name), which every file has, with the types that they share."""
     first = files[0]
     with readable(first.name, first.format):
-        described = connection.execute(f"DESCRIBE {scan(files, list(names.values()))}").fetchall()
+        described = connection.execute(f"DESCRIBE {scan(connection, files, list(names.values()))}").fetchall()
     types = {role: str(row[1]) for role, row in zip(names, described, strict=True)}
     shapes = {role: cells.shape("CSV" if first.format == "CSV" else kind) for role, kind in types.items()}
     return Raw(connection=connection, files=files, names=names, types=types, shapes=shapes)

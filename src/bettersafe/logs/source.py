@@ -21,34 +21,43 @@ with probability about 2^-64; no sort is needed.
 
 from __future__ import annotations
 
-import tempfile
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 
-from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives
+from bettersafe.counts import dropped_note
+from bettersafe.data import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives, label_array
 from bettersafe.errors import DataError, ParameterError, did_you_mean
+from bettersafe.linear import cores
 from bettersafe.logs.cells import FAMILIES, Kind
 from bettersafe.logs.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
 from bettersafe.logs.files import File, Format, PathsLike, data_digest, open_files, readable, scan
 from bettersafe.logs.raw import Raw, raw_columns
+from bettersafe.logs.sums import COARSE_BITS
+from bettersafe.logs.watching import stages
+from bettersafe.memory import available_bytes, check_memory, log_bytes
+from bettersafe.saving import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
+    from bettersafe.data import Labels, Reading
+    from bettersafe.logs.watching import Stage
     from bettersafe.mdp import Floats
 
 __all__ = ["Source", "data_digest", "load", "open_source"]
 
 REQUIRED = ("episode", "step", "state", "action")
 OPTIONAL = ("next_state", "terminated", "truncated", "baseline_prob")
+SHARE = 0.6  # of the free memory that DuckDB may use before it spills to disk; the rest is for the result
+LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
 SAMPLE = 1000  # rows looked at to guess which columns could be objectives
 
 
@@ -58,26 +67,38 @@ class Source:
 
     Attributes:
         connection: Has the relations ``log`` and ``episodes``.
+        stage: Tells how far a pass over the log has come while it is open: "groups", "returns".
+        files: The files.
         title: How messages call the files.
         format: Their format.
         objectives: What r0, r1, ... are.
         kinds: "episode", "state", "action" -> kind of their labels.
         has_baseline_prob: ``log`` has that column.
+        has_step: The files number the steps.
+        has_terminated: The files say where the process ended.
         n_rows: Rows in ``log``.
         reward_min: Smallest r_k, shape [d].
         reward_max: Largest r_k, shape [d].
+        reward_least: Least |r_k| but for zeros, length d; 0 where there are only zeros.
+        reward_coarse: All r_k are multiples of 2^-10, length d.
         notes: Not wrong, but worth saying.
     """
 
     connection: DuckDBPyConnection
+    stage: Stage
+    files: tuple[File, ...]
     title: str
     format: Format
     objectives: tuple[Objective, ...]
     kinds: Mapping[str, Kind]
     has_baseline_prob: bool
+    has_step: bool
+    has_terminated: bool
     n_rows: int
     reward_min: Floats
     reward_max: Floats
+    reward_least: tuple[float, ...]
+    reward_coarse: tuple[bool, ...]
     notes: tuple[str, ...]
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
@@ -98,6 +119,7 @@ def open_source(
     objectives: Sequence[Objective],
     columns: Columns = DEFAULT_COLUMNS,
     memory_limit: str | None = None,
+    progress: Callable[[Reading], None] | None = None,
 ) -> Iterator[Source]:
     """Open and check a log; the scratch directory goes when the context ends.
 
@@ -105,46 +127,38 @@ def open_source(
         paths: A file, a glob, or a list of them, all of one format.
         objectives: The reward columns.
         columns: The other columns.
-        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; its own default if None.
+        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; a share of what is free if None.
+        progress: Called while the log is read.
     """
-    with tempfile.TemporaryDirectory(prefix="bettersafe-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         connection = duckdb.connect(
-            str(Path(scratch, "log.duckdb")),
-            config={"temp_directory": scratch, "autoinstall_known_extensions": "false"},
+            str(scratch / "log.duckdb"),
+            config={"temp_directory": str(scratch), "autoinstall_known_extensions": "false", "threads": cores()},
         )
         try:
-            if memory_limit is not None:
-                _limit_memory(connection, memory_limit)
+            limit = memory_limit or _own_limit()
+            if limit is not None:
+                _limit_memory(connection, limit)
             files = open_files(connection, paths)
             raw = _used_columns(connection, files, tuple(objectives), columns)
-            yield _prepare(raw, tuple(objectives))
+            yield _prepare(raw, tuple(objectives), stages(connection, files, progress))
         finally:
             connection.close()
 
 
 def load(source: Source) -> Dataset:
     """The whole log in memory, sorted by episode and step."""
-    for name, column in (("states", "state"), ("actions", "action")):
-        more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
-        source.ask(
-            f"CREATE TABLE {name} AS SELECT label, row_number() OVER (ORDER BY label) - 1 AS i"
-            f" FROM (SELECT {column} AS label FROM log{more or ' GROUP BY ALL'})"
-        )
+    check_reading(source.n_rows, len(source.objectives), source.title)
+    with source.stage("groups"):
+        return _loaded(source)
+
+
+def _loaded(source: Source) -> Dataset:
+    states, actions = code_labels(source)
     rewards = [f"r{k}" for k in range(len(source.objectives))]
-    extra = [*rewards, "baseline_prob"] if source.has_baseline_prob else rewards
-    rows = source.table(
-        "SELECT x.i AS state, a.i AS action, coalesce(y.i, -1) AS next_state, terminated,"
-        f" {', '.join(extra)} FROM log JOIN states x ON log.state = x.label"
-        " JOIN actions a ON log.action = a.label LEFT JOIN states y ON log.next_state = y.label"
-        " ORDER BY episode, step"
-    )
+    rows = source.table(coded_rows(source, with_prob=True))
     values = {name: rows[name].to_numpy() for name in rows.column_names}
     episodes = source.table("SELECT episode, n_rows FROM episodes ORDER BY episode")
-
-    def labels(name: str) -> list[int | str]:
-        found: list[int | str] = source.table(f"SELECT label FROM {name} ORDER BY i")["label"].to_pylist()
-        return found
-
     return Dataset(
         states=values["state"],
         actions=values["action"],
@@ -153,12 +167,52 @@ def load(source: Source) -> Dataset:
         terminated=values["terminated"],
         baseline_prob=values.get("baseline_prob"),
         episode_ptr=np.concatenate([[0], np.cumsum(episodes["n_rows"].to_numpy())]),
-        state_labels=np.array(labels("states")),
-        action_labels=np.array(labels("actions")),
+        state_labels=states,
+        action_labels=actions,
         episode_labels=np.array(episodes["episode"].to_pylist()),
         objectives=source.objectives,
         notes=source.notes,
     )
+
+
+def code_labels(source: Source) -> tuple[Labels, Labels]:
+    """Number the states and actions in the order of their labels, in relations that `coded_rows` joins; gives the labels."""
+    found = []
+    for name, column in (("states", "state"), ("actions", "action")):
+        more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
+        source.ask(
+            f"CREATE TABLE {name} AS SELECT label, row_number() OVER (ORDER BY label) - 1 AS i"
+            f" FROM (SELECT {column} AS label FROM log{more or ' GROUP BY ALL'})"
+        )
+        found.append(label_array(source.table(f"SELECT label FROM {name} ORDER BY i")["label"].to_pylist()))
+    return found[0], found[1]
+
+
+def coded_rows(source: Source, *, with_prob: bool) -> str:
+    """SELECT of the rows, sorted by episode and step, with states and actions as numbers."""
+    columns = [f"r{k}" for k in range(len(source.objectives))]
+    if with_prob and source.has_baseline_prob:
+        columns.append("baseline_prob")
+    return (
+        "SELECT x.i AS state, a.i AS action, coalesce(y.i, -1) AS next_state, terminated,"
+        f" {', '.join(columns)} FROM log JOIN states x ON log.state = x.label"
+        " JOIN actions a ON log.action = a.label LEFT JOIN states y ON log.next_state = y.label"
+        " ORDER BY episode, step"
+    )
+
+
+def check_reading(n_rows: int, n_objectives: int, title: str) -> None:
+    """Raise when the log is too large to be read whole."""
+    check_memory(
+        log_bytes(n_rows, n_objectives),
+        f"reading the {n_rows:,} rows of {title} whole, as b-opt, h-opt and tests on episodes do,",
+    )
+
+
+def _own_limit() -> str | None:
+    """What DuckDB may use where nobody said; None for its own rule, which knows the machine but not what others take."""
+    free = available_bytes()
+    return None if math.isinf(free) else f"{max(SHARE * free, LEAST_MEMORY) / 1e6:.0f}MB"
 
 
 def _limit_memory(connection: DuckDBPyConnection, limit: str) -> None:
@@ -206,55 +260,68 @@ def _used_columns(
     return raw_columns(connection, files, names)
 
 
-def _prepare(raw: Raw, objectives: tuple[Objective, ...]) -> Source:
+def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Source:
     """Check the rows and create ``log`` and ``episodes``."""
-    probe = _probe(raw, len(objectives))
+    with stage("probe"):
+        probe = _probe(raw, len(objectives))
     if not probe["n_rows"]:
         raise DataError(f"{raw.title} has no rows. Name a file with logged decisions.")
     notes = []
     kinds: dict[str, Kind] = {}
     for roles in (("episode",), ("state", "next_state"), ("action",)):
         present = [role for role in roles if role in raw.names]
-        counted = {role: {name: probe[f"{role}_{name}"] for name in FAMILIES} for role in present}
+        counted = {role: {name: probe.get(f"{role}_{name}", 0) for name in FAMILIES} for role in present}
         kinds[roles[0]], note = label_kind(raw, present, counted)
         notes += [note] if note else []
     for i, bad in enumerate(bad_cells(raw, len(objectives))):
         if probe[f"bad_{i}"]:
             bad.complain(raw)
-    _create_log(raw, objectives, kinds, derived=bool(probe["no_next"]))
-    _create_episodes(raw, kinds)
+    with stage("log"):
+        _create_log(raw, objectives, kinds, derived=bool(probe["no_next"]))
+    with stage("episodes"):
+        _create_episodes(raw, kinds)
     low, high = ([probe[f"{end}_{k}"] for k in range(len(objectives))] for end in ("min", "max"))
     cost = np.array([objective.lower_is_better for objective in objectives])
     return Source(
         connection=raw.connection,
+        stage=stage,
+        files=raw.files,
         title=raw.title,
         format=raw.files[0].format,
         objectives=objectives,
         kinds=kinds,
         has_baseline_prob="baseline_prob" in raw.names,
+        has_step="step" in raw.names,
+        has_terminated="terminated" in raw.names,
         n_rows=probe["n_rows"],
         reward_min=np.where(cost, 0.0 - np.array(high), low),
         reward_max=np.where(cost, 0.0 - np.array(low), high),
+        reward_least=tuple(probe[f"least_{k}"] or 0.0 for k in range(len(objectives))),
+        reward_coarse=tuple(not probe[f"fine_{k}"] for k in range(len(objectives))),
         notes=(*notes, *_notes(raw)),
     )
 
 
 def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
     """Everything that one pass over the raw cells can tell."""
-    cells, asked = {}, {"n_rows": "count(*)", "no_next": "1"}
+    cells: dict[str, str] = {}
+    asked = {"n_rows": "count(*)", "no_next": "1"}
     for role in ("episode", "state", "next_state", "action"):
         if role in raw.names:
-            cells[f"{role}_family"] = raw.family(role)
-            asked |= {f"{role}_{name}": f"count(*) FILTER (WHERE {role}_family = '{name}')" for name in FAMILIES}
+            cells |= raw.family_cells(role)
+            asked |= {f"{role}_{name}": sql for name, sql in raw.counts_of_families(role).items()}
     for i, bad in enumerate(bad_cells(raw, n_objectives)):
         cells[f"is_bad_{i}"] = bad.where
         asked[f"bad_{i}"] = f"count(*) FILTER (WHERE is_bad_{i})"
     for k in range(n_objectives):
         cells[f"value_{k}"] = raw.read(f"r{k}")
         asked |= {f"{end}_{k}": f"{end}(value_{k})" for end in ("min", "max")}
+        scaled = f"value_{k} * {2**COARSE_BITS}"
+        asked[f"least_{k}"] = f"min(abs(value_{k})) FILTER (WHERE value_{k} <> 0)"
+        asked[f"fine_{k}"] = f"count(*) FILTER (WHERE {scaled} <> trunc({scaled}))"
     if {"step", "next_state", "terminated"} <= set(raw.names):
-        cells["goes_on"] = f"NOT ({raw.read('terminated')})"
-        asked["no_next"] = "count(*) FILTER (WHERE next_state_family IS NULL AND goes_on)"
+        cells["no_next"] = f"{raw.missing('next_state')} AND NOT ({raw.read('terminated')})"
+        asked["no_next"] = "count(*) FILTER (WHERE no_next)"
     columns = ", ".join(f"{cell} AS {name}" for name, cell in cells.items())
     with readable(raw.title, raw.files[0].format):
         [row] = raw.connection.execute(
@@ -330,9 +397,7 @@ def _notes(raw: Raw) -> list[str]:
         notes.append(f"no 'terminated' column: the last row of every episode is taken as its end{unless}")
     [(dropped,)] = raw.connection.execute("SELECT count(*) FILTER (WHERE dropped) FROM episodes").fetchall()
     if dropped:
-        many = f"{dropped} episodes are" if dropped > 1 else "1 episode is"
-        theirs = "their last row is" if dropped > 1 else "its last row is"
-        notes.append(f"{many} cut off with no next_state: {theirs} left out of the model")
+        notes.append(dropped_note(dropped))
     if "baseline_prob" in raw.names:
         notes.append(f"column {raw.names['baseline_prob']!r} gives the baseline's probability of each logged action")
     return notes
@@ -362,7 +427,7 @@ def _no_objective(connection: DuckDBPyConnection, file: File, used: set[str]) ->
                 for i in range(len(free))
             )
             [answers] = connection.execute(
-                f"SELECT {asked} FROM (SELECT * FROM ({scan([file], free)}) LIMIT {SAMPLE})"
+                f"SELECT {asked} FROM (SELECT * FROM ({scan(connection, [file], free)}) LIMIT {SAMPLE})"
             ).fetchall()
         numeric = [name for name, answer in zip(free, answers, strict=True) if answer]
     could = (

@@ -32,8 +32,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from bettersafe.engines import Lost, here, in_pool, last_line, on_ray
 from bettersafe.errors import ParameterError, RunError, check_choice
-from bettersafe.studies.engines import Lost, here, in_pool, last_line, on_ray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

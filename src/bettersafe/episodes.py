@@ -1,0 +1,153 @@
+"""A log that is too large for memory, read as often as needed in blocks of whole episodes.
+
+Everything that goes over the rows of a log one after the other (counting, weighting, judging) can take it in the place of a
+Dataset, and gives the same bits: the episodes come in the same order, and states and actions have the same numbers.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.counts import Tally
+from bettersafe.data import DEFAULT_COLUMNS, Dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from bettersafe.counts import Counts
+    from bettersafe.data import Columns, Labels, Objective, Reading
+    from bettersafe.logs.files import PathsLike
+    from bettersafe.mdp import Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """A log of n episodes on disk.
+
+    Attributes:
+        blocks: Gives the log from its begin, each time it is called, as Datasets of whole episodes that share one vocabulary;
+            episodes are labelled by their place in the whole.
+        n_rows: N.
+        n_episodes: n.
+        n_truncated: Those that did not terminate.
+        state_labels: The user's names of the states, shape [X].
+        action_labels: The same of the actions, shape [A].
+        objectives: What the columns of ``rewards`` are.
+        notes: What the reader thought worth saying.
+    """
+
+    blocks: Callable[[], Iterable[Dataset]]
+    n_rows: int
+    n_episodes: int
+    n_truncated: int
+    state_labels: Labels
+    action_labels: Labels
+    objectives: tuple[Objective, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_states(self) -> int:
+        """|X|."""
+        return int(self.state_labels.size)
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return int(self.action_labels.size)
+
+    @property
+    def n_objectives(self) -> int:
+        """D."""
+        return len(self.objectives)
+
+
+@contextmanager
+def open_episodes(
+    path: PathsLike,
+    *,
+    objectives: Sequence[Objective],
+    columns: Columns = DEFAULT_COLUMNS,
+    memory_limit: str | None = None,
+    progress: Callable[[Reading], None] | None = None,
+) -> Iterator[Episodes]:
+    """Check and sort a log of any size, by episode and step, into a scratch file, and read it from there in blocks.
+
+    The rows may stand in any order, as for `read_dataset`. The scratch file lies in the temporary directory (``TMPDIR``) and
+    goes when the context ends.
+
+    Args:
+        path: A file, a glob, or a list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
+        objectives: The reward columns.
+        columns: The other columns.
+        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
+        progress: Called while the log is sorted, and then at every block.
+    """
+    from bettersafe.logs.ordered import sorted_episodes
+
+    with sorted_episodes(
+        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
+    ) as episodes:
+        yield episodes
+
+
+def blocks_of(data: Dataset | Episodes) -> Iterable[Dataset]:
+    """The log in blocks of whole episodes; one in memory is one block."""
+    return [data] if isinstance(data, Dataset) else data.blocks()
+
+
+def with_blocks(data: Dataset | Episodes, change: Callable[[Dataset], Dataset]) -> Dataset | Episodes:
+    """The log with every block changed in the same way: its rewards, objectives or vocabulary, not its episodes."""
+    if isinstance(data, Dataset):
+        return change(data)
+    like = change(empty_block(data))
+    return replace(
+        data,
+        blocks=lambda: map(change, data.blocks()),
+        state_labels=like.state_labels,
+        action_labels=like.action_labels,
+        objectives=like.objectives,
+    )
+
+
+def truncated_episodes(data: Dataset | Episodes) -> int:
+    """How many episodes did not terminate."""
+    if isinstance(data, Dataset):
+        return int(np.count_nonzero(~data.terminated[data.episode_ptr[1:] - 1]))
+    return data.n_truncated
+
+
+def row_visits(data: Dataset | Episodes) -> Ints:
+    """How many rows are in every state, shape [X]."""
+    visits = np.zeros(data.n_states, dtype=np.int64)
+    for block in blocks_of(data):
+        visits += np.bincount(block.states, minlength=data.n_states)
+    return visits
+
+
+def empty_block(data: Episodes) -> Dataset:
+    """A Dataset with the log's vocabulary and no rows."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return Dataset(
+        states=nothing,
+        actions=nothing,
+        rewards=np.zeros((0, data.n_objectives)),
+        next_states=nothing,
+        terminated=np.zeros(0, dtype=np.bool_),
+        episode_ptr=np.zeros(1, dtype=np.int64),
+        state_labels=data.state_labels,
+        action_labels=data.action_labels,
+        episode_labels=nothing,
+        objectives=data.objectives,
+    )
+
+
+def count_blocks(blocks: Iterable[Dataset]) -> Counts:
+    """Counts of a log that comes in blocks: those of `count`, bit for bit."""
+    tally = Tally()
+    for block in blocks:
+        tally.add(block)
+    return tally.counts()

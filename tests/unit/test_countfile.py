@@ -1,0 +1,377 @@
+"""Counts of parts, as files: merged exactly, written whole, and never counted twice by mistake."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from bettersafe.countfile import (
+    add_files,
+    check_output,
+    counted_objectives,
+    is_counts,
+    load_counts,
+    merge_files,
+    save_counts,
+    with_objectives,
+)
+from bettersafe.counts import Counts, count, count_files, with_rare
+from bettersafe.data import Columns, Objective, read_dataset
+from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.merging import merge_counts
+from logs import GAIN, PAIN, Rows, small_log, write
+
+BOTH = [GAIN, PAIN]
+
+
+def fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def assert_bits(one: Any, other: Any, *, skip: tuple[str, ...] = ()) -> None:
+    """Fail unless two Counts are equal to the last bit, -0.0 and 0.0 told apart."""
+    assert (one is None) == (other is None)
+    for name, value in fields(one).items():
+        found = getattr(other, name)
+        if name in skip:
+            continue
+        if isinstance(value, np.ndarray):
+            assert value.shape == found.shape, name
+            assert value.dtype == found.dtype or value.dtype.kind == "U", name
+            assert value.tolist() == found.tolist(), name
+            if value.dtype.kind == "f":
+                assert np.array_equal(np.signbit(value), np.signbit(found)), name
+        elif dataclasses.is_dataclass(value):
+            assert_bits(value, found, skip=skip)
+        else:
+            assert value == found, name
+
+
+def counted(path: Path, rows: Rows, **options: Any) -> Counts:
+    return count_files(write(path, rows), objectives=BOTH, mergeable=True, **options)
+
+
+REWARDS = st.one_of(
+    st.floats(min_value=-1e100, max_value=1e100, allow_nan=False),
+    st.integers(-30, 30).map(lambda n: n / 10),
+    st.sampled_from([0.0, -0.0, 1e100, -1e100, 5e-324, 1e-170, 3e-90]),
+)
+
+
+@st.composite
+def shards(draw: st.DrawFn) -> list[Rows]:
+    """A log with rewards of all sizes, its episodes shared out over up to four shards."""
+    n_shards = draw(st.integers(2, 4))
+    parts: list[Rows] = [[] for _ in range(n_shards)]
+    for episode in range(draw(st.integers(n_shards, 7))):
+        home = parts[episode if episode < n_shards else draw(st.integers(0, n_shards - 1))]
+        length, end = draw(st.integers(1, 4)), draw(st.sampled_from(["end", "cut", "unknown"]))
+        states = [draw(st.sampled_from("abcdé")) for _ in range(length + 1)]
+        for step in range(length):
+            last = step == length - 1
+            hidden = last and end != "cut"
+            home.append(
+                {"episode": episode, "step": step, "state": states[step], "action": draw(st.sampled_from(["go", "no"]))}
+                | {"next_state": None if hidden else states[step + 1], "terminated": last and end == "end"}
+                | {"gain": draw(REWARDS), "pain": draw(REWARDS)}
+            )
+    return parts
+
+
+# no shrinking: it would count for minutes to find a smaller failure
+@settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(parts=shards(), data=st.data())
+def test_any_split_merges_to_the_counts_of_one_pass(parts: list[Rows], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for part in parts for row in part]
+        text = ("state", "action", "next_state")
+        types = {"episode": pa.int64(), "step": pa.int64(), "terminated": pa.bool_()} | dict.fromkeys(text, pa.string())
+        typed = pa.schema({**types, "gain": pa.float64(), "pain": pa.float64()})
+
+        def on_disk(name: str, some: Rows) -> Path:
+            path = Path(folder, name)
+            parquet.write_table(pa.Table.from_pylist(some, typed), path)
+            return path
+
+        whole = count_files(on_disk("all.parquet", rows), objectives=BOTH, mergeable=True)
+        found = []
+        for i, part in enumerate(parts):
+            shard = count_files(on_disk(f"{i}.parquet", part), objectives=BOTH, mergeable=True)
+            save_counts(shard, Path(folder, f"counts-{i}.parquet"))
+            found.append(load_counts(Path(folder, f"counts-{i}.parquet")))
+            assert_bits(found[-1], shard)
+        merged = merge_counts(data.draw(st.permutations(found)))
+        assert_bits(merged, whole, skip=("notes", "inputs"))
+        assert set(merged.notes) == set(whole.notes)
+        # two at a time is the same as all at once
+        assert_bits(merge_counts([merge_counts(found[:-1]), found[-1]]), merged, skip=("inputs", "notes"))
+        # and all of it is what fractions say, as far as bits are counted at all
+        kept = [row for row in rows if row["terminated"] or row["next_state"] is not None]
+        for k, (name, sign) in enumerate((("gain", 1), ("pain", -1))):
+            for p in range(whole.n_pairs):
+                state, action = whole.state_labels[whole.pair_state[p]], whole.action_labels[whole.pair_action[p]]
+                own = [sign * row[name] for row in kept if (row["state"], row["action"]) == (state, action)]
+                assert whole.rests is not None
+                for power, floor, layers in (
+                    (1, 600, [whole.reward_sum, *whole.rests.reward_sum]),
+                    (2, 288, [whole.reward_square_sum, *whole.rests.reward_square_sum]),
+                ):
+                    exact = sum((cut(r**power, floor) for r in own), Fraction(0))
+                    assert sum((Fraction(float(layer[k, p])) for layer in layers), Fraction(0)) == exact
+
+
+def cut(value: float, bits: int) -> Fraction:
+    """The value without its bits below 2^-bits."""
+    scaled = Fraction(value) * 2**bits
+    return Fraction(int(scaled), 2**bits)
+
+
+def test_round_trip_keeps_every_field(tmp_path: Path) -> None:
+    rows = small_log()
+    for row, prob in zip(rows, (0.5, 1.0, 0.5), strict=True):
+        row |= {"baseline_prob": prob, "gain": row["gain"] / 3}
+    counts = counted(tmp_path / "log.csv", rows)
+    save_counts(counts, tmp_path / "counts.parquet")
+    assert_bits(load_counts(tmp_path / "counts.parquet"), counts)
+    assert counted_objectives(tmp_path / "counts.parquet") == tuple(BOTH)
+    # counts of a dataset in memory know no files
+    plain = count(read_dataset(tmp_path / "log.csv", objectives=BOTH))
+    save_counts(plain, tmp_path / "plain.parquet")
+    assert_bits(load_counts(tmp_path / "plain.parquet"), plain)
+
+
+def test_counts_of_which_every_row_is_left_out(tmp_path: Path) -> None:
+    nothing = counted(tmp_path / "log.jsonl", [small_log()[2] | {"next_state": None}])
+    assert nothing.n_pairs == 0
+    save_counts(nothing, tmp_path / "counts.parquet")
+    assert_bits(load_counts(tmp_path / "counts.parquet"), nothing)
+    some = counted(tmp_path / "more.jsonl", later(small_log()))
+    assert merge_counts([nothing, some]).pair_count.tolist() == [2, 1]
+
+
+def test_arrays_longer_than_a_row_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bettersafe.countfile.ROW", 2)
+    rows = [
+        dict(row, state=f"{row['state']}{i}", episode=f"{row['episode']}-{i}") for i in range(3) for row in small_log()
+    ]
+    for row in rows:
+        row["next_state"] = None if row["next_state"] is None else row["next_state"] + row["episode"][-1]
+    counts = counted(tmp_path / "log.parquet", rows)
+    save_counts(counts, tmp_path / "counts.parquet")
+    assert parquet.read_metadata(tmp_path / "counts.parquet").num_rows > 2
+    assert_bits(load_counts(tmp_path / "counts.parquet"), counts)
+
+
+def test_the_same_counts_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_counts(counted(tmp_path / "log.csv", small_log()), tmp_path / f"{name}.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def later(rows: Rows) -> Rows:
+    return [row | {"episode": row["episode"] + 10} for row in rows]
+
+
+def test_a_file_is_not_counted_twice(tmp_path: Path) -> None:
+    save_counts(counted(tmp_path / "monday.csv", small_log()), tmp_path / "counts.parquet")
+    copy = write(tmp_path / "copy.csv", small_log())
+    with pytest.raises(DataError, match=r"copy.csv was counted already as monday.csv: .* --force"):
+        add_files(copy, objectives=BOTH, add=[tmp_path / "counts.parquet"])
+    with pytest.raises(DataError, match=r"monday.csv was counted already: .* --force"):
+        merge_files([tmp_path / "counts.parquet"] * 2)
+    with pytest.raises(DataError, match=r"monday.csv is the same as .*copy.csv"):
+        add_files([copy, tmp_path / "monday.csv"], objectives=BOTH)
+    twice = add_files(copy, objectives=BOTH, add=[tmp_path / "counts.parquet"], force=True)
+    assert (twice.n_rows, twice.pair_count.tolist()) == (6, [4, 2])
+    tuesday = write(tmp_path / "tuesday.csv", later(small_log()))
+    both = add_files(tuesday, objectives=BOTH, add=[tmp_path / "counts.parquet"])
+    assert both.origin is not None
+    assert [file.name for file in both.origin.inputs] == ["monday.csv", "tuesday.csv"]
+    whole = count_files([tmp_path / "monday.csv", tuesday], objectives=BOTH, mergeable=True)
+    assert_bits(both, whole)
+
+
+def test_episodes_split_over_two_shards_are_found(tmp_path: Path) -> None:
+    rows = small_log()
+    rows[1] |= {"terminated": False, "next_state": "a"}
+    rows.append(rows[0] | {"step": 2, "terminated": True, "next_state": None})
+    first, second = counted(tmp_path / "a.csv", rows[:3]), counted(tmp_path / "b.csv", rows[3:])
+    for pair in ([first, second], [second, first]):
+        with pytest.raises(DataError, match=r"an episode of a.csv goes on in b.csv"):
+            merge_counts(pair)
+    assert merge_counts([first, second], force=True).n_episodes == 3
+    # the same without a column that says where the process ended
+    for row in rows:
+        del row["terminated"], row["next_state"]
+    parts = [counted(tmp_path / "c.csv", rows[:3]), counted(tmp_path / "d.csv", rows[3:])]
+    with pytest.raises(DataError, match=r"an episode of c.csv goes on in d.csv"):
+        merge_counts(parts)
+    # an episode of another label, from the same step, is another episode
+    other = counted(tmp_path / "e.csv", [row | {"episode": 9} for row in rows[3:]])
+    assert merge_counts([parts[0], other]).n_episodes == 3
+
+
+def test_an_end_is_no_open_end(tmp_path: Path) -> None:
+    """Episode 1 terminated after step 1; rows of the same label from step 2 on are some other episode."""
+    first = counted(tmp_path / "a.csv", small_log())
+    second = counted(tmp_path / "b.csv", [small_log()[1] | {"step": 2}])
+    assert first.origin is not None
+    assert first.origin.open_ends.size == 1  # that of episode 2, which was cut off
+    assert merge_counts([first, second]).n_episodes == 3
+
+
+def test_steps_numbered_from_one_are_no_late_starts(tmp_path: Path) -> None:
+    counts = counted(tmp_path / "a.csv", [row | {"step": row["step"] + 1} for row in small_log()])
+    assert counts.origin is not None
+    assert counts.origin.late_starts.size == 0
+
+
+def test_what_differs_is_named(tmp_path: Path) -> None:
+    first = counted(tmp_path / "a.csv", small_log())
+    slow = [dataclasses.replace(GAIN, discount=0.25), PAIN]
+    path = write(tmp_path / "b.csv", later(small_log()))
+    other = count_files(path, objectives=slow, mergeable=True)
+    with pytest.raises(
+        DataError, match=r"discount of objective gain is 0.5 in the counts of a.csv and 0.25 in .* b.csv"
+    ):
+        merge_counts([first, other])
+    with pytest.raises(DataError, match=r"\(gain, pain\) and \(pain, gain\)"):
+        merge_counts([first, count_files(path, objectives=BOTH[::-1], mergeable=True)])
+    renamed = write(
+        tmp_path / "c.csv",
+        [{"zustand" if k == "state" else k: v for k, v in row.items()} for row in later(small_log())],
+    )
+    other = count_files(renamed, objectives=BOTH, columns=Columns(state="zustand"), mergeable=True)
+    with pytest.raises(
+        DataError, match=r"state \(which column it is\) is 'state' in .* 'zustand' in the counts of c.csv"
+    ):
+        merge_counts([first, other])
+    with pytest.raises(ParameterError, match="nothing to merge"):
+        merge_counts([])
+
+
+def test_objectives_of_a_file_keep_what_was_counted(tmp_path: Path) -> None:
+    counts = counted(tmp_path / "a.csv", small_log())
+    heavier = with_objectives(counts, [PAIN, dataclasses.replace(GAIN, weight=3.0)], title="c.parquet")
+    assert [o.weight for o in heavier.objectives] == [3.0, 1.0]
+    assert with_objectives(counts, (), title="c.parquet").objectives == tuple(BOTH)
+    with pytest.raises(DataError, match=r"c.parquet was counted with discount 0.5 of gain; got 0.9"):
+        with_objectives(counts, [dataclasses.replace(GAIN, discount=0.9), PAIN], title="c.parquet")
+    with pytest.raises(DataError, match=r"c.parquet has counts of the objectives \(gain, pain\); got \(gain\)"):
+        with_objectives(counts, [GAIN], title="c.parquet")
+
+
+def test_files_that_are_none_or_damaged(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", small_log())
+    saved = tmp_path / "counts.parquet"
+    save_counts(count_files(log, objectives=BOTH, mergeable=True), saved)
+    assert is_counts(saved)
+    assert not is_counts(log)
+    assert not is_counts(tmp_path / "nothing.parquet")
+    with pytest.raises(DataError, match=r"log.parquet is no file of counts"):
+        load_counts(log)
+    with pytest.raises(DataError, match=r"there is no file"):
+        load_counts(tmp_path / "nothing.parquet")
+    with pytest.raises(DataError, match=r"counts.parquet is a file of counts, which has no episodes"):
+        count_files(saved, objectives=BOTH)
+    # a bit that flipped in the data of any column is found
+    whole = bytearray(saved.read_bytes())
+    start = parquet.read_metadata(saved).row_group(0).column(2).data_page_offset
+    whole[start + parquet.read_metadata(saved).row_group(0).column(2).total_compressed_size - 2] ^= 4
+    (tmp_path / "bad.parquet").write_bytes(whole)
+    with pytest.raises(DataError, match=r"bad.parquet can't be read as counts: .* Count the log again"):
+        load_counts(tmp_path / "bad.parquet")
+    (tmp_path / "cut.parquet").write_bytes(saved.read_bytes()[:-10])
+    with pytest.raises(DataError, match=r"cut.parquet is no file of counts"):
+        load_counts(tmp_path / "cut.parquet")
+    table = parquet.read_table(saved)
+    metadata = {**table.schema.metadata, b"bettersafe.schema": b"counts/9"}
+    parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "new.parquet")
+    with pytest.raises(DataError, match=r"was written as 'counts/9'; this version reads 'counts/1'"):
+        load_counts(tmp_path / "new.parquet")
+
+
+def test_indices_that_point_outside_are_refused(tmp_path: Path) -> None:
+    saved = tmp_path / "counts.parquet"
+    save_counts(counted(tmp_path / "log.csv", small_log()), saved)
+    table = parquet.read_table(saved)
+    for name, values in (("outcome_state", [7]), ("pair_action", [0, -1]), ("outcome_ptr", [0, 5, 1])):
+        at = table.schema.get_field_index(name)
+        parquet.write_table(table.set_column(at, table.field(at), pa.array([values], table.field(at).type)), saved)
+        with pytest.raises(DataError, match=rf"can't be read as counts: {name}"):
+            load_counts(saved)
+
+
+def test_what_can_not_be_saved(tmp_path: Path) -> None:
+    counts = counted(tmp_path / "log.csv", small_log())
+    with pytest.raises(ParameterError, match="derived objective can't be saved"):
+        save_counts(with_rare(counts), tmp_path / "counts.parquet")
+    with pytest.raises(ParameterError, match=r"must end in .parquet; got counts.csv"):
+        save_counts(counts, tmp_path / "counts.csv")
+    save_counts(counts, tmp_path / "a.parquet")
+    check_output(tmp_path / "a.parquet", inputs=[tmp_path / "a.parquet"])
+    check_output(tmp_path / "new.parquet", inputs=[])
+    with pytest.raises(
+        ParameterError, match=r"must end in .parquet; got new.csv"
+    ):  # before an hour of counting, not after
+        check_output(tmp_path / "new.csv", inputs=[])
+    with pytest.raises(RunError, match="there is no directory"):
+        check_output(tmp_path / "nowhere" / "new.parquet", inputs=[])
+    with pytest.raises(RunError, match=r"a.parquet exists.* add to it with --add"):
+        check_output(tmp_path / "a.parquet", inputs=[tmp_path / "log.csv"])
+
+
+KILLED = """
+import os, signal, sys
+from pyarrow import parquet
+from bettersafe import countfile
+
+counts = countfile.load_counts(sys.argv[1])
+countfile.ROW = 1
+write = parquet.ParquetWriter.write_table
+rows = []
+
+def write_and_die(self, table, *rest):
+    write(self, table, *rest)
+    rows.append(table)
+    if len(rows) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+parquet.ParquetWriter.write_table = write_and_die
+countfile.save_counts(counts, sys.argv[2])
+"""
+
+
+def test_killed_while_writing_leaves_what_was_there(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    save_counts(counted(tmp_path / "log.csv", small_log()), old)
+    before = old.read_bytes()
+    for target in (old, new):
+        done = subprocess.run([sys.executable, "-c", KILLED, old, target], check=False, env=os.environ)
+        assert done.returncode == -signal.SIGKILL
+    assert old.read_bytes() == before
+    assert not new.exists()
+    left = {path.name for path in tmp_path.iterdir()} - {"old.parquet", "log.csv"}
+    assert len(left) == 2
+    assert all(name.startswith(".") and name.endswith(".partial") for name in left)
+
+
+def test_objective_fields_survive_the_header(tmp_path: Path) -> None:
+    rich = [Objective(name="gain", weight=0.0, label="Gewinn", unit="€", reward_range=(-5.0, 5.0)), PAIN]
+    counts = count_files(write(tmp_path / "log.csv", small_log()), objectives=rich, mergeable=True)
+    save_counts(counts, tmp_path / "counts.parquet")
+    assert load_counts(tmp_path / "counts.parquet").objectives == tuple(rich)

@@ -1,0 +1,90 @@
+"""Progress while a log is read, and logs of thousands of files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather, parquet
+
+from bettersafe.counts import count_files
+from bettersafe.data import Objective, Reading, read_dataset
+from bettersafe.logs.files import open_files, rows_in, scan
+from logs import GAIN, PAIN, small_log, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REWARD = [Objective(name="r")]
+
+
+def table(n_episodes: int, length: int = 10) -> pa.Table:
+    last = np.tile(np.arange(length) == length - 1, n_episodes)
+    n_rows = last.size
+    return pa.table(
+        {
+            "episode": np.repeat(np.arange(n_episodes), length),
+            "step": np.tile(np.arange(length), n_episodes),
+            "state": np.tile(np.arange(length), n_episodes),
+            "action": np.arange(n_rows) % 3,
+            "next_state": pa.array(np.tile(np.arange(1, length + 1), n_episodes), mask=last),
+            "terminated": last,
+            "r": np.arange(n_rows) / 7,
+        }
+    )
+
+
+def heard(path: Any, verb: Any = count_files, **options: Any) -> list[Reading]:
+    told: list[Reading] = []
+    verb(path, progress=told.append, **options)
+    return told
+
+
+def test_progress_rises_to_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bettersafe.logs.watching.EVERY", 0.001)
+    halves = [table(50_000).slice(at * 250_000, 250_000) for at in range(2)]
+    for at, half in enumerate(halves):
+        parquet.write_table(half, tmp_path / f"{at}.parquet", row_group_size=20_000)
+    told = heard(tmp_path / "*.parquet", objectives=REWARD)
+    assert {(one.total, one.unit) for one in told} == {(500_000, "rows")}
+    done = [one.done for one in told]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, 500_000)
+    assert len(set(done)) > 10  # the five passes alone would be six numbers
+    assert np.max(np.diff(done)) < 250_000
+
+
+def test_text_is_measured_in_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.csv", small_log())
+    told = heard(path, objectives=[GAIN, PAIN])
+    assert {(one.total, one.unit) for one in told} == {(path.stat().st_size, "bytes")}
+    assert (told[0].done, told[-1].done) == (0, path.stat().st_size)
+    assert heard(path, read_dataset, objectives=[GAIN, PAIN])[0].done == 0
+    assert rows_in([path]) is None
+
+
+@pytest.mark.parametrize(("extension", "n_files", "limit"), [("parquet", 2000, 400), ("arrow", 200, 100)])
+def test_thousands_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extension: str, n_files: int, limit: int
+) -> None:
+    """Neither open files nor the plan grow with their number; DuckDB reads some Parquet files ahead."""
+    whole = table(n_files, 2)
+    save = parquet.write_table if extension == "parquet" else feather.write_feather
+    for i in range(n_files):
+        save(whole.slice(2 * i, 2), str(tmp_path / f"{i:04d}.{extension}"))
+    most = [0]
+
+    def look(_: Reading) -> None:
+        most[0] = max(most[0], len(os.listdir("/proc/self/fd")))
+
+    monkeypatch.setattr("bettersafe.logs.watching.EVERY", 0.002)
+    counts = count_files(tmp_path / f"*.{extension}", objectives=REWARD, progress=look)
+    assert (counts.n_rows, counts.n_episodes) == (2 * n_files, n_files)
+    assert 0 < most[0] < limit
+    with duckdb.connect() as connection:
+        plan = scan(connection, open_files(connection, tmp_path / f"*.{extension}"), ["state", "r"])
+    assert plan.count("SELECT") == 1
