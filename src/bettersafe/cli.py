@@ -933,7 +933,8 @@ def demo(
 
 
 studies = typer.Typer(
-    help="The paper's studies, run again: [bold]study list[/bold], [bold]study run ID[/bold], [bold]study figures DIR[/bold].",
+    help="The paper's studies, run again: [bold]study list[/bold], [bold]study run ID[/bold], [bold]study figures DIR[/bold].\n\n"
+    "Example: [bold]bettersafe study run gridworld/fixed[/bold]",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -1163,7 +1164,12 @@ def _feature(text: str) -> Any:
     return (name, rules[rule]) if name and rule in rules else (text, "zscore")
 
 
-sepsis_app = typer.Typer(no_args_is_help=True, help="The sepsis study on MIMIC-III, for people with access to it.")
+sepsis_app = typer.Typer(
+    help="The sepsis study on MIMIC-III, for people with access to it.\n\n"
+    "Example: [bold]bettersafe sepsis prepare sepsis_mimiciii.csv MIMICtable.csv -o DIR[/bold]",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
 app.add_typer(sepsis_app, name="sepsis")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe import gopt, improve, lp
-from bettersafe.bopt import b_opt, sensitivity
+from bettersafe.bopt import b_opt, posterior_passes, sensitivity
 from bettersafe.certificate import (
     Certificate,
     certify,
@@ -351,10 +351,21 @@ def _believed(found: BOpt) -> list[dict[str, Any]]:
             "least": _numbers(candidate.least),
             "level": found.delta,
             "passed": candidate.passed,
+            "open": _left_open(candidate, found),
             "chosen": place == found.chosen,
         }
         for place, candidate in enumerate(found.candidates)
     ]
+
+
+def _left_open(candidate: Candidate, found: BOpt) -> bool:
+    """Whether it was left before the last of its draws because a better one had passed, so that it neither passed nor failed."""
+    asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
+    return (
+        candidate.draws == found.draws
+        and len(asked) < len(candidate.p_pessimistic)
+        and posterior_passes(candidate.p_safe, asked, found.draws, found.delta)
+    )
 
 
 def _numbers(values: Floats) -> list[float | str]:

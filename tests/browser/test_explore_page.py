@@ -237,12 +237,13 @@ def test_one_is_kept_as_improve_would(page, server, visitor, library):
     page.get_by_role("button", name="Keep this one").click()
     kept = until(lambda: text_of(page, "#kept-path"))[0]
     assert kept == str(server.folder / "kept-1")
+    assert text_of(page, "#kept-report") == [str(server.folder / "kept-1" / "report.html")]
     settings = explore.read_settings(settled(page)["settings"], library)
     np.testing.assert_array_equal(load_run(kept).policy, explore.solve(library, settings).policy)
     assert text_of(page, "#kept-command")[0].startswith("bettersafe improve")
     name = page.get_by_label("Save the run as")
     assert name.input_value() == "kept-2"
-    for wrong, words in (("../out", "must be 1 to 64 letters"), ("kept-1", "already has a run.json")):
+    for wrong, words in (("../out", "must be 1 to 64 letters"), ("kept-1", "already has a run; choose another name")):
         name.fill(wrong)
         page.get_by_role("button", name="Keep this one").click()
         until(lambda words=words: words in "".join(text_of(page, "#kept")))

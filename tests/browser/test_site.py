@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra 'docs'")
 def test_the_search_works_from_disk(browser, tmp_path):
     subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         check=True, capture_output=True, cwd=ROOT, timeout=200, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     page, troubles = browser.new_page(), []

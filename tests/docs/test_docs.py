@@ -207,7 +207,7 @@ def test_every_public_name_is_in_the_reference():
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra 'docs'")
 def test_the_site_builds_and_asks_nobody_for_anything(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=200, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -326,6 +326,8 @@ def test_what_is_kept_is_the_run_of_improve(session, tmp_path):
     assert kept["path"] == str(tmp_path / "runs" / "mine")
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mine"]
     assert kept["name"] == "kept-1"
+    assert "<html" in Path(kept["report"]).read_text(encoding="utf-8")
+    assert Path(kept["report"]) == tmp_path / "runs" / "mine" / "report.html"
     found = load_run(kept["path"])
     np.testing.assert_array_equal(found.policy, explore.solve(session, settings).policy)
     words = shlex.split(kept["command"])
@@ -508,7 +510,7 @@ def test_answers_beliefs_and_runs_over_http(client, explorer, session):
     assert status == 200
     np.testing.assert_array_equal(load_run(kept["path"]).policy, found.policy)
     status, said = client.post("/api/keep", {"settings": document, "name": "one"})
-    assert (status, said["error"][-8:]) == (409, "--force.")
+    assert (status, said["error"]) == (409, f"{kept['path']} already has a run; choose another name.")
     start = json.loads(client.ask("GET", "/api/start")[2])
     assert start["name"] == "kept-1"
     assert start["settings"] == explore.settings_json(explore.first_settings(session), session)

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError, RunError
 from bettersafe.evidence import certify_run, certify_run_posterior, verify_run
-from bettersafe.pipeline import run_task
+from bettersafe.pipeline import _left_open, run_task
 from bettersafe.printing import print_run
 from bettersafe.report import charts, differences, limits, outcomes, report_html, verdict, words, write_report
 from bettersafe.runs import Run, deciding, load_run, save_certificate, save_run
@@ -582,3 +583,36 @@ def test_a_policy_that_ends_a_last_bit_above_one_is_read_back(tmp_path):
         tmp_path / "policy.parquet", policy, states, actions, baseline=policy, counts=np.ones((2, 2), dtype=np.int64)
     )
     np.testing.assert_array_equal(read_saved_policy(tmp_path / "policy.parquet", actions)[1], policy)
+
+
+def test_a_candidate_that_was_left_for_a_better_one_has_not_failed():
+    row = {
+        "name": "S-OPT",
+        "evidence": "posterior",
+        "gain": [0.7, 0.2],
+        "least": [0.6, 0.1],
+        "passed": False,
+        "chosen": False,
+    }
+    run = toy(candidates=[{**row, "open": True}])
+    page = check(report_html(run))
+    assert "not judged to the end: a better one had passed" in page.words
+    assert "did not pass" not in page.words
+    run.info["candidates"].append(row)
+    assert "did not pass" in check(report_html(run)).words
+
+
+@pytest.mark.parametrize(
+    ("p_safe", "pessimistic", "draws", "left"),
+    [
+        (1.0, [math.nan, math.nan], 199, True),
+        (1.0, [0.95, math.nan], 199, True),
+        (1.0, [0.8, math.nan], 199, False),  # it failed before the rest was asked
+        (0.8, [math.nan, math.nan], 199, False),
+        (1.0, [math.nan, math.nan], 50, False),  # it could not pass any more
+        (1.0, [1.0, 1.0], 199, False),  # judged to the end
+    ],
+)
+def test_what_was_left_for_a_better_candidate_is_known_by_its_draws(p_safe, pessimistic, draws, left):
+    candidate = SimpleNamespace(p_safe=p_safe, p_pessimistic=np.array(pessimistic), draws=draws)
+    assert _left_open(candidate, SimpleNamespace(draws=199, delta=0.1)) is left

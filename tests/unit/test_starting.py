@@ -227,3 +227,14 @@ def test_a_column_with_an_empty_cell_is_still_named_as_one_that_could_be_it(tmp_
         for i, row in enumerate(rows_of(40, r=lambda i: i % 4))
     ]
     assert '"Zustand" (empty cells: 1)' in guess_task(write(tmp_path / "log.csv", log)).open["state"]
+
+
+def test_times_are_no_states_and_say_how_they_become_steps(tmp_path):
+    log = [
+        {"patient": f"P{i // 3}", "charted": f"2026-01-0{i // 6 + 1} {10 + i % 3}:30", "ward": "abc"[i % 3], "dose": "xy"[i % 2], "gain": i}
+        for i in range(24)
+    ]  # fmt: skip
+    start = guess_task(write(tmp_path / "visits.csv", log))
+    assert "number each episode's rows by them" in start.unused["charted"]
+    assert "charted" not in start.open.get("state", "")
+    assert "charted" not in start.open.get("action", "")

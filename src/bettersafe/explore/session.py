@@ -42,6 +42,7 @@ from bettersafe.pipeline import (
     visit_table,
 )
 from bettersafe.posterior import Posterior, only_played
+from bettersafe.report import write_report
 from bettersafe.runs import MARK, largest_changes, make_run, save_run
 from bettersafe.saving import check_free
 from bettersafe.task import Task
@@ -549,6 +550,8 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
         folder: Where runs go.
     """
     target = folder / read_name(name)
+    if (target / MARK).is_file():
+        raise RunError(f"{target} already has a run; choose another name.")
     check_free(target, mark=MARK, force=False)
     task = explored_task(session, settings)
     run = run_task(task)
@@ -557,9 +560,11 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
             f"{task.data} has changed since the explorer was started, so what was shown is not what would be kept. Start it again."
         )
     save_run(run, target)
+    page = write_report(target)
     words = improve_command(session, task, target)
     return {
         "path": str(target),
+        "report": str(page),
         "command": None if words is None else shlex.join(words),
         "verdict": run.info["status"] if run.certificate is None else run.certificate.verdict,
         "next": shlex.join(["bettersafe", "certify", str(target), task.data, "--posterior"]) if run.changed else None,

@@ -47,7 +47,7 @@ class Point:
     label: str
     x: float
     y: float
-    kind: str  # "policy", "passed" or "failed"
+    kind: str  # "policy", "passed", "open" or "failed"
     x_low: float = math.nan
     x_high: float = math.nan
     y_low: float = math.nan
@@ -116,7 +116,7 @@ def trade_off_chart(
     ]
     if WIDTH - right - x(0.0) > 110.0 and y(0.0) - top > 30.0:
         parts.append(_text(WIDTH - right - 5, y(0.0) - 6, "no worse on either", "end", "note"))
-    order = {"failed": 0, "passed": 1, "policy": 2}
+    order = {"failed": 0, "open": 1, "passed": 2, "policy": 3}
     for point in sorted(points, key=lambda point: order[point.kind]):
         px, py = x(point.x), y(point.y)
         shapes = []
@@ -202,8 +202,8 @@ def _shape(x: float, y: float, kind: str) -> Markup:
     if kind == "policy":
         d = f"M{x:.1f} {y - 7:.1f}L{x + 7:.1f} {y:.1f}L{x:.1f} {y + 7:.1f}L{x - 7:.1f} {y:.1f}Z"
         return _tag("path", d=d, class_="dot policy")
-    if kind == "passed":
-        return _tag("circle", cx=x, cy=y, r=4, class_="dot passed")
+    if kind in ("passed", "open"):
+        return _tag("circle", cx=x, cy=y, r=4, class_=f"dot {kind}")
     return _tag(
         "path",
         d=f"M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m0 -7l-7 7",

@@ -35,6 +35,14 @@ MOST_DRAWN = 8
 
 SAME_DATA = "Estimated model"
 
+RESULTS = {
+    "failed": "did not pass",
+    "open": "not judged to the end: a better one had passed",
+    "passed": "passed",
+    "chosen": "passed, chosen",
+}
+"""What became of a candidate, by its kind."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
@@ -302,8 +310,8 @@ def dots(run: Run) -> list[Dot]:
             found.append(
                 Dot(
                     name=f"Policy ({row.result}, before the test)" if row.kind == "chosen" else row.name,
-                    kind="failed" if row.kind == "failed" else "passed",
-                    result={"failed": "did not pass", "passed": "passed", "chosen": "passed, chosen"}[row.kind],
+                    kind="passed" if row.kind == "chosen" else row.kind,
+                    result=RESULTS[row.kind],
                     gain=row.gain,
                     low=row.low,
                     high=none,
@@ -343,7 +351,7 @@ def dots(run: Run) -> list[Dot]:
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
     name: str
-    kind: str  # "chosen", "passed" or "failed"
+    kind: str  # "chosen", "passed", "open" or "failed"
     result: str  # the kind of evidence
     gain: tuple[float, ...]
     low: tuple[float, ...]
@@ -357,7 +365,7 @@ def candidates(run: Run) -> list[_Candidate]:
             gain, low = (tuple(float(v) for v in row[key]) for key in ("gain", "least"))
             if not len(gain) == len(low) == len(run.objectives):
                 raise ValueError(f"{len(gain)} gains of {len(run.objectives)} objectives")
-            kind = "chosen" if row["chosen"] else "passed" if row["passed"] else "failed"
+            kind = "chosen" if row["chosen"] else "passed" if row["passed"] else "open" if row.get("open") else "failed"
             found.append(
                 _Candidate(name=shorten(row["name"], 80), kind=kind, result=str(row["evidence"]), gain=gain, low=low)
             )

@@ -49,6 +49,7 @@ class Sampled:
     distinct: int
     low: float | None
     high: float | None
+    times: int
     odd_row: int = 0
     odd_text: str | None = None
 
@@ -68,9 +69,16 @@ class Sampled:
         return 0 < self.filled == self.numbers
 
     @property
+    def is_time(self) -> bool:
+        """Dates or times, and nothing else."""
+        return 0 < self.filled == self.times
+
+    @property
     def is_text(self) -> bool:
         """Labels that are no numbers, and that come again."""
-        return self.is_label and self.numbers < self.rows and self.distinct <= max(1, self.rows // 2)
+        return (
+            self.is_label and not self.is_time and self.numbers < self.rows and self.distinct <= max(1, self.rows // 2)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +188,12 @@ def _look(table: Table) -> list[Sampled]:
             f"count(DISTINCT {text})",
             f"min({finite})",
             f"max({finite})",
+            f"count(*) FILTER (WHERE {number} IS NULL AND TRY_CAST({text} AS TIMESTAMP) IS NOT NULL)",
         ]
     [(rows, *found)] = table.raw.connection.execute(f"SELECT {', '.join(asked)} FROM sample").fetchall()
-    keys = ("filled", "integers", "numbers", "flags", "probabilities", "distinct", "low", "high")
+    keys = ("filled", "integers", "numbers", "flags", "probabilities", "distinct", "low", "high", "times")
     columns = [
-        Sampled(name=name, rows=rows, **dict(zip(keys, found[8 * i : 8 * i + 8], strict=True)))
+        Sampled(name=name, rows=rows, **dict(zip(keys, found[9 * i : 9 * i + 9], strict=True)))
         for i, name in enumerate(table.names)
     ]
     return [_with_odd(table, column) if NEARLY * rows <= column.numbers < rows else column for column in columns]
@@ -407,6 +416,7 @@ def _nothing(role: str, free: Sequence[Sampled]) -> str:
             + (f" (empty cells: {column.rows - column.filled})" if column.filled < column.rows else "")
             for column in free
             if NEARLY * column.rows <= column.filled
+            and not column.is_time
             and column.flags < column.filled
             and 1 < column.distinct <= max(1, column.rows // 2)
             and (column.integers == column.filled or column.numbers < (1.0 - NEARLY) * column.filled)
@@ -422,6 +432,8 @@ def _useless(column: Sampled) -> str:
         return "yes or no: does it say where the process ended, or where only the logging stopped?"
     if column.numbers and column.numbers < column.filled:  # not nearly all of them: those are named as objectives
         return f"{column.numbers} of {column.filled} cells are numbers, the others are text"
+    if column.is_time:
+        return "times: to have them as steps, number each episode's rows by them, 0, 1, 2, …, in a column of its own"
     if column.distinct == 2:
         return "two words: if they say where the process ended, write yes and no, or true and false"
     return "text"
