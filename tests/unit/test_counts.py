@@ -152,7 +152,7 @@ def test_merge_refuses_what_differs(tmp_path: Path) -> None:
     numbers = count_files(write(tmp_path / "b.csv", rows), objectives=BOTH)
     with pytest.raises(DataError, match="state labels must be of one type"):
         merge_counts([text, numbers])
-    with pytest.raises(DataError, match=r"\(gain, pain\) and \(gain\)"):
+    with pytest.raises(DataError, match=r"\(gain, pain\) in counts in memory and \(gain\) in"):
         merge_counts([text, count_files(tmp_path / "a.csv", objectives=[GAIN])])
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEASURED = """
-import json, resource, sys, warnings
+import json, sys, warnings
 import numpy, scipy.sparse, duckdb, pyarrow.parquet
 import bettersafe.pipeline, bettersafe.countfile, bettersafe.logs.source, bettersafe.logs.counting
 from bettersafe import memory
@@ -62,7 +62,8 @@ elif step == "log":
 else:
     counts = count_files(path, objectives=objectives)
     said = memory.tally_bytes(counts.outcome_state.size + int((counts.terminated_count > 0).sum()))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+with open("/proc/self/status") as status:  # getrusage would also have what the process that started this one took
+    peak = 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 print(json.dumps({"said": said, "taken": peak - before}))
 """
 
