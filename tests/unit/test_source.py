@@ -331,21 +331,22 @@ def test_missing_column(tmp_path: Path, name: str) -> None:
     rows = [{("states" if k == "state" else k): v for k, v in row.items()} for row in small_log()]
     message = complaint(write(tmp_path / name, rows))
     assert message.startswith(f"{name} has no column 'state'; it has ")
-    assert message.endswith(" Did you mean 'states'? Name it with --state.")
+    assert message.endswith(" Did you mean 'states'? Name it with --state or in the task file.")
 
 
 def test_missing_columns_name_their_option(tmp_path: Path) -> None:
     path = write(tmp_path / "log.csv", small_log())
     there = "it has episode, step, state, action, next_state, terminated, gain, pain."
     assert complaint(path, objectives=[Objective(name="cost")]) == (
-        f"log.csv has no column 'cost'; {there} Name it with --objective."
+        f"log.csv has no column 'cost'; {there} Name it with --objective or in the task file."
     )
     assert complaint(path, Columns(next_state="x2")) == (
-        f"log.csv has no column 'x2'; {there} Name it with --next-state."
+        f"log.csv has no column 'x2'; {there} Name it with --next-state or in the task file."
     )
     assert complaint(path, Columns(step="time")) == (
         f"log.csv has no column 'time'; {there}"
-        " Name it with --step, or take the rows as they come with --step row-order."
+        " Name it with --step or in the task file; or, if rows stand in the order in which they happened, take them so with"
+        " --step row-order."
     )
 
 
@@ -445,7 +446,8 @@ def test_step_that_is_no_integer(tmp_path: Path, name: str) -> None:
     message = complaint(write(tmp_path / name, [row | {"step": row["step"] + 0.5} for row in small_log()]))
     assert message == (
         f"steps must be integers; got '0.5' in column 'step' of {where(name, 0)}."
-        " Number the rows of each episode 0, 1, 2, ... or take them as they come with --step row-order."
+        " Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if rows stand in the order in which they"
+        " happened, take them so with --step row-order."
     )
 
 
@@ -578,7 +580,7 @@ def test_gap_in_steps(tmp_path: Path, name: str, bare: bool) -> None:
         rows = [{k: v for k, v in row.items() if k not in {"next_state", "terminated"}} for row in rows]
     assert complaint(write(tmp_path / name, rows)) == (
         f"steps must be consecutive within an episode; episode 1 goes from 0 to 3 in column 'step' of"
-        f" {where(name, 1)}. Add the missing rows, number the steps anew, or take the rows as they come with"
+        f" {where(name, 1)}. Add the missing rows, number the steps anew, or, if rows stand in the order in which they happened, take them so with"
         " --step row-order."
     )
 

@@ -58,8 +58,8 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
                 role="step",
                 where=f"coalesce({step} NOT BETWEEN {-STEP_LIMIT} AND {STEP_LIMIT}, true)",
                 expected="steps must be integers",
-                remedy="Number the rows of each episode 0, 1, 2, ... or take them as they come"
-                f" with --step {ROW_ORDER}.",
+                remedy="Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if rows stand in the order in"
+                f" which they happened, take them so with --step {ROW_ORDER}.",
             )
         )
     flags = [role for role in ("terminated", "truncated") if role in raw.names]
@@ -69,7 +69,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
                 role=role,
                 where=f"({raw.read(role)}) IS NULL",
                 expected=f"{role} must be true or false",
-                remedy="Write true, false, 1 or 0 in every row.",
+                remedy="Write true or false, yes or no, 1 or 0 in every row.",
             )
         )
     if len(flags) == 2:
@@ -215,7 +215,8 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
         raise DataError(
             f"steps must be consecutive within an episode; episode {episode!r} goes from {step} to {after} in"
             f" column {column['step']} of {place('step', after, nth + 1)}. Add the missing rows, number the"
-            f" steps anew, or take the rows as they come with --step {ROW_ORDER}."
+            " steps anew, or, if rows stand in the order in which they happened, take them so with"
+            f" --step {ROW_ORDER}."
         )
     raise DataError(
         f"next_state must be the state of the next row; got {next_state!r} in column"

@@ -91,7 +91,11 @@ def _roles(table: Table, columns: Columns, objectives: Sequence[str], *, action_
         if name is not None or role in table.names:
             roles[role] = role if name is None else name
     for role, name in roles.items():
-        rows = f", or take the rows as they come with --step {ROW_ORDER}" if role == "step" else ""
+        rows = (
+            f"; or, if rows stand in the order in which they happened, take them so with --step {ROW_ORDER}"
+            if role == "step"
+            else ""
+        )
         table.role(name, f"Name it with --{role.replace('_', '-')}{rows}.")
     for name in objectives:
         table.role(name, "Name the reward columns with --objective.")
@@ -197,6 +201,6 @@ def _order(table: Table, roles: dict[str, str], log: pa.Table) -> tuple[Ints, In
         raise DataError(
             f"steps must be consecutive within an episode; episode {labels[after]!s} goes from {step[before]} to {step[after]}"
             f" in column {roles['step']!r} of {table.place(int(after))}. Add the missing rows, remove those that stand twice,"
-            f" or take the rows as they come with --step {ROW_ORDER}."
+            f" or, if rows stand in the order in which they happened, take them so with --step {ROW_ORDER}."
         )
     return episode, order

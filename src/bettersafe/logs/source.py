@@ -409,8 +409,10 @@ def _option(role: str) -> str:
 
 
 def _missing(file: File, role: str, name: str) -> str:
-    remedy = f"Name it with {_option(role)}" + (
-        f", or take the rows as they come with --step {ROW_ORDER}" if role == "step" else ""
+    remedy = f"Name it with {_option(role)} or in the task file" + (
+        f"; or, if rows stand in the order in which they happened, take them so with --step {ROW_ORDER}"
+        if role == "step"
+        else ""
     )
     there = ", ".join(file.columns)
     return f"{file.name} has no column {name!r}; it has {there}.{did_you_mean(name, file.columns)} {remedy}."
