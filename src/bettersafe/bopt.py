@@ -528,10 +528,11 @@ def normal_p_safe(gain: Floats, covariance: Floats, zeta: Floats) -> float:
     height = (gain + zeta) / sd
     order = np.argsort(height, kind="stable")
     height = height[order]
-    correlation = (covariance / np.outer(sd, sd))[np.ix_(order, order)]
+    correlation = np.clip(covariance / np.outer(sd, sd), -1.0, 1.0)[np.ix_(order, order)]
     np.fill_diagonal(correlation, 1.0)
-    # where objectives move together the matrix has no full rank; a little of each alone mends that
-    root = np.linalg.cholesky((correlation + 1e-9 * np.eye(order.size)) / (1.0 + 1e-9))
+    # where objectives move together the matrix has no full rank, or less by rounding; a little of each alone mends that
+    short = 1e-9 - min(float(np.linalg.eigvalsh(correlation)[0]), 0.0)
+    root = np.linalg.cholesky((correlation + short * np.eye(order.size)) / (1.0 + short))
     steps = np.sqrt(np.array(_primes(order.size), dtype=np.float64))
     uniform = np.abs(2.0 * (np.arange(1.0, NORMAL_POINTS + 1.0)[:, None] * steps % 1.0) - 1.0)
     chance, drawn = np.ones(NORMAL_POINTS), np.zeros((NORMAL_POINTS, order.size))

@@ -558,8 +558,8 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
             delta=certificate.delta,
             zeta=settings["zeta"],
             draws=settings["draws"],
-            prior=settings["prior"],
-            pessimism=settings["pessimism"],
+            prior=settings.get("prior"),
+            pessimism=settings.get("pessimism"),
             seed=certificate.seed or 0,
             columns=None if settings["columns"] is None else Columns(**settings["columns"]),
         )

@@ -479,6 +479,10 @@ def test_normal_probabilities():
     drawn = gain + rng.normal(size=(200_000, 7)) @ root.T
     expected = np.mean(np.all(drawn >= -0.5, axis=1))
     assert normal_p_safe(gain, root @ root.T, np.full(20, 0.5)) == pytest.approx(expected, abs=6e-3)
+    noise = rng.normal(size=(20, 20))
+    shaken = root @ root.T + 1e-6 * (noise + noise.T)  # not quite a covariance, by rounding
+    assert np.linalg.eigvalsh(shaken)[0] < -1e-7
+    assert normal_p_safe(gain, shaken, np.full(20, 0.5)) == pytest.approx(expected, abs=6e-3)
     z = stats.norm.ppf(0.999)
     many = np.full(65, z)
     assert normal_p_safe(many, np.eye(65), np.zeros(65)) == pytest.approx(0.999**65, abs=3e-3)
