@@ -7,8 +7,10 @@ of the log and every preference λ, each method makes a policy, of which is reco
     failure       for some k, J_k(π) < J_k(π_b) − TOL · range_k
 
 Methods are written as words: ``linearized``, ``adv-linearized``, ``s-opt 0.1`` (ε), ``soft-spibb 0.1``, ``h-opt paper dr``
-(rule and estimator; Student t), ``lagrangian 0.01`` (η), ``g-opt 0.1`` (ε; margin 0), ``b-opt`` (all three kinds of candidates). The conventions of the published code that can be told apart are
-settings, so that each can be switched on and its effect measured; `CONVENTIONS` says which.
+(rule and estimator; Student t), ``lagrangian 0.01`` (η), ``g-opt 0.1`` (ε; margin 0), ``b-opt`` (all three kinds of candidates),
+``optimum`` (knows the process: the most goal of all policies that are no worse than the baseline on any kind of pits; what could be
+gained differs from world to world, and on average with the kinds of pits). The conventions of the published code that can be
+told apart are settings, so that each can be switched on and its effect measured; `CONVENTIONS` says which.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy.typing as npt
 from bettersafe import improve
 from bettersafe.bopt import DRAWS, b_opt
 from bettersafe.bounds import lower_bound
+from bettersafe.cmdp import cmdp_optimum
 from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
@@ -173,7 +176,7 @@ PLANS: dict[str, Plan] = {
         about="B-OPT and G-OPT as the number of objectives grows, d = 1 + {1, 4, 16, 64}, on the logs of gridworld/scaling",
         methods=(
             "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
-            "g-opt 0.1", "g-opt 1.0", "b-opt",
+            "g-opt 0.1", "g-opt 1.0", "b-opt", "optimum",
         ),
         preferences=("1,0",),
         kinds=(1, 4, 16, 64),
@@ -352,6 +355,9 @@ class Case:
         found: dict[str, Floats] = {}
         for method in methods:
             name, *words = method.split()
+            if name == "optimum":
+                found[method] = cmdp_optimum(self.truth, self.before[1:]).returns
+                continue
             if name == "lagrangian":
                 mixture = lagrangian(self.model, self.baseline, preference=preference, eta=float(words[0]))
                 found[method] = mixture_return(self.truth, mixture)

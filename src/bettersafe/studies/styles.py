@@ -43,6 +43,7 @@ STYLES: dict[str, Style] = {
     "g-opt 0.1": Style("#8A8A8A", "d", "-."),
     "g-opt 1.0": Style("#000000", "P", "-."),
     "b-opt": Style("#CC0000", "*", scale=1.8),
+    "optimum": Style("#B0B0B0", "_", "--", scale=1.8),
 }
 """By method in words, in the order of legends."""
 
@@ -61,6 +62,11 @@ def plain_name(words: str) -> str:
         "g-opt": ("G-OPT", "ε"),
     }
     if method not in symbols:
-        return {"linearized": "Linearized", "adv-linearized": "Adv-Linearized", "b-opt": "B-OPT"}.get(method, words)
+        return {
+            "linearized": "Linearized",
+            "adv-linearized": "Adv-Linearized",
+            "b-opt": "B-OPT",
+            "optimum": "Best possible",
+        }.get(method, words)
     name, symbol = symbols[method]
     return f"{name} {symbol} tuned" if parameter == "tuned" else f"{name} {symbol} = {parameter}"
