@@ -326,6 +326,16 @@ def test_improvement_with_many_objectives_is_a_share_of_that_with_few():
     # 6/12 with error √(1² + (2/2)²)/12, and −1/12 with √(0² + (2/12)²)/12; B-OPT's 2 ± 3 is no measure for anything
     assert page.count("| S-OPT ε = 0.1 | 12.0 ± 2.0 | 0.50 ± 0.12 | −0.08 ± 0.01 |") == 2
     assert page.count("| B-OPT | 2.0 ± 3.0 | – | – |") == 2
+    assert "% of the best possible" not in page
+
+
+def test_improvement_is_also_a_share_of_what_could_be_gained_there():
+    gains = {("b-opt", 1): 18, ("b-opt", 64): 9, ("optimum", 1): 20, ("optimum", 64): 12, ("adv-linearized", 1): 5}
+    rows = table(*(row(c, g, kinds=k, method=m, parameter="") for (m, k), g in gains.items() for c in (0, 1)))
+    page = study_tables(rows, "gridworld/bopt-scaling").partition("## Improvement relative to d = 2")[2]
+    assert page.count("| Best possible | 20.0 ± 0.0 | 0.60 ± 0.00 |") == 2  # |D| = 10 and all
+    assert page.count("| B-OPT | 90.0 | 75.0 |") == 2
+    assert page.count("| Adv-Linearized | 25.0 | – |") == 2
 
 
 def test_a_change_of_nothing_is_said_shortly():

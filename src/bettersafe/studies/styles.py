@@ -43,7 +43,7 @@ STYLES: dict[str, Style] = {
     "g-opt 0.1": Style("#8A8A8A", "d", "-."),
     "g-opt 1.0": Style("#000000", "P", "-."),
     "b-opt": Style("#CC0000", "*", scale=1.8),
-    "optimum": Style("#B0B0B0", "_", "--", scale=1.8),
+    "optimum": Style("#BDBDBD", "_", "--", scale=1.8),
 }
 """By method in words, in the order of legends."""
 

@@ -214,7 +214,8 @@ def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> lis
         f"Mean improvement at d = {1 + few}, and that of larger d as a share of it, ± one standard error; {NONE} where the"
         f" improvement at d = {1 + few} is not above 0 by two of its standard errors. Not all of a change is the methods': CMDPs with"
         f" d = 2 must keep their one pit signal above {_signed(THRESHOLD)}, those with more all of them above"
-        f" {_signed(THRESHOLD_MANY_KINDS)}, which makes for other baselines.",
+        f" {_signed(THRESHOLD_MANY_KINDS)}, which makes for other baselines, and for"
+        f" less to gain: the best possible is the most that a policy no worse than the baseline on any objective gains in truth.",
     ]
     for size in (*sizes, None):
         here = rows if size is None else rows.filter(pc.equal(rows["episodes"], size))
@@ -231,7 +232,22 @@ def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> lis
                 line.append(NONE if first is None or other is None else _share(other, first))
             body.append(line)
         title = "all \\|D\\|" if size is None else f"\\|D\\| = {size}"
-        lines += [f"### {title}", _markdown(["method", *(f"d = {1 + kind}" for kind in kinds)], body)]
+        columns = [f"d = {1 + kind}" for kind in kinds]
+        lines += [f"### {title}", _markdown(["method", *columns], body)]
+        if all(("optimum", kind) in records for kind in kinds):
+            possible = [
+                [
+                    plain_name(method),
+                    *(
+                        f"{100 * records[method, kind]['improvement'] / records['optimum', kind]['improvement']:.1f}"
+                        if (method, kind) in records
+                        else NONE
+                        for kind in kinds
+                    ),
+                ]
+                for method in in_order(name for name, _ in records if name != "optimum")
+            ]
+            lines += [_markdown(["% of the best possible", *columns], possible)]
     return lines
 
 
