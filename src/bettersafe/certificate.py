@@ -355,7 +355,7 @@ def certify(
     *,
     baseline_known: bool,
     thresholds: npt.ArrayLike | None = None,
-    tuning: Dataset | None = None,
+    tuning: Dataset | Episodes | None = None,
     model: Model | None = None,
     folds: int | None = None,
     seed: int = 0,
@@ -402,7 +402,9 @@ def certify(
     )
 
 
-def certify_h_opt(result: HOpt, safety: Dataset, *, baseline_known: bool, seed: int | None = None) -> Certificate:
+def certify_h_opt(
+    result: HOpt, safety: Dataset | Episodes, *, baseline_known: bool, seed: int | None = None
+) -> Certificate:
     """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
     test = result.deciding
     if test is None:

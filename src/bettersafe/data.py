@@ -347,17 +347,22 @@ def split(dataset: Dataset, fractions: Sequence[float], rng: np.random.Generator
     Returns:
         One Dataset per fraction, with the vocabulary of the whole; each keeps the order of its episodes.
     """
+    return tuple(take_episodes(dataset, part) for part in random_parts(dataset.n_episodes, fractions, rng))
+
+
+def random_parts(n_episodes: int, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Ints, ...]:
+    """Places of the episodes of every part, in order; as in `split`."""
     shares = np.asarray(fractions, dtype=np.float64)
     if shares.ndim != 1 or not shares.size or not np.all(shares > 0) or not np.isclose(shares.sum(), 1.0):
         raise ParameterError(f"fractions must be positive and sum to 1; got {shares.tolist()}.")
-    cuts = np.rint(np.cumsum(shares) * dataset.n_episodes).astype(np.int64)
-    parts = np.split(rng.permutation(dataset.n_episodes), cuts[:-1])
+    cuts = np.rint(np.cumsum(shares) * n_episodes).astype(np.int64)
+    parts = np.split(rng.permutation(n_episodes), cuts[:-1])
     for share, part in zip(shares, parts, strict=True):
         if not part.size:
             raise DataError(
-                f"a share of {share:g} of {dataset.n_episodes} episodes leaves none. Log more, or split differently."
+                f"a share of {share:g} of {n_episodes} episodes leaves none. Log more, or split differently."
             )
-    return tuple(take_episodes(dataset, np.sort(part)) for part in parts)
+    return tuple(np.sort(part) for part in parts)
 
 
 def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:

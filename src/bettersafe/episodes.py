@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bettersafe.counts import Tally
-from bettersafe.data import DEFAULT_COLUMNS, Dataset
+from bettersafe.data import DEFAULT_COLUMNS, Dataset, random_parts, split, take_episodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -111,6 +112,53 @@ def with_blocks(data: Dataset | Episodes, change: Callable[[Dataset], Dataset]) 
         action_labels=like.action_labels,
         objectives=like.objectives,
     )
+
+
+def split_log(
+    data: Dataset | Episodes, fractions: Sequence[float], rng: np.random.Generator
+) -> tuple[Dataset | Episodes, ...]:
+    """Parts of the log, by episode, drawn at random: those of `split`, in memory or on disk as the log is."""
+    if isinstance(data, Dataset):
+        return split(data, fractions, rng)
+    parts = random_parts(data.n_episodes, fractions, rng)
+    n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)
+    at = 0
+    for block in data.blocks():
+        if block.n_episodes == data.n_episodes:  # a small log: its parts are held as it is
+            return tuple(take_episodes(block, part) for part in parts)
+        lengths, open_end = np.diff(block.episode_ptr), ~block.terminated[block.episode_ptr[1:] - 1]
+        for i, part in enumerate(parts):
+            here = _within(part, at, block.n_episodes)
+            n_rows[i] += int(lengths[here].sum())
+            n_truncated[i] += np.count_nonzero(open_end[here])
+        at += block.n_episodes
+    return tuple(
+        replace(
+            data,
+            blocks=partial(_blocks_of_part, data, part),
+            n_rows=int(n_rows[i]),
+            n_episodes=part.size,
+            n_truncated=int(n_truncated[i]),
+            notes=(),
+        )
+        for i, part in enumerate(parts)
+    )
+
+
+def _blocks_of_part(data: Episodes, part: Ints) -> Iterator[Dataset]:
+    """The blocks of a log, of each only the episodes whose places are in ``part``, in order; none that is empty."""
+    at = 0
+    for block in data.blocks():
+        here = _within(part, at, block.n_episodes)
+        if here.size:
+            yield take_episodes(block, here)
+        at += block.n_episodes
+
+
+def _within(part: Ints, at: int, n: int) -> Ints:
+    """Those of the sorted places ``part`` that are among the n from ``at`` on, counted from there."""
+    first, last = np.searchsorted(part, [at, at + n])
+    return part[first:last] - at
 
 
 def truncated_episodes(data: Dataset | Episodes) -> int:

@@ -4,7 +4,7 @@ A log that came later may have states and actions that the run does not know. In
 taken to do what the baseline does. A known baseline stays what it was; an estimated one is estimated again from the run's
 counts and the new log together, so that no decision in the new log is impossible under it.
 
-`evaluate`, and `certify` with approximate bounds, read a log of any size in blocks of episodes.
+`evaluate` and `certify` on held-out episodes read a log of any size in blocks of episodes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy.typing as npt
 from bettersafe.bopt import judge
 from bettersafe.bounds import is_finite_sample
 from bettersafe.certificate import Certificate, certificate_json, certify
-from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset, split
-from bettersafe.episodes import blocks_of, count_blocks, open_episodes, row_visits, with_blocks
+from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset
+from bettersafe.episodes import blocks_of, count_blocks, open_episodes, row_visits, split_log, with_blocks
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs.files import data_digest, expand, file_digest
@@ -99,15 +99,6 @@ def evidence_for_run(
     objectives, columns = _read_like(run, columns)
     with open_episodes(data, objectives=objectives, columns=columns, progress=progress) as episodes:
         yield _evidence(run, episodes, data)
-
-
-@contextmanager
-def _evidence_in_memory(
-    run: Run, data: str, *, columns: Columns | None = None, progress: Callable[[Reading], None] | None = None
-) -> Iterator[Evidence]:
-    """The same with the log in memory, for what needs its episodes in another order."""
-    objectives, columns = _read_like(run, columns)
-    yield _evidence(run, read_dataset(data, objectives=objectives, columns=columns, progress=progress), data)
 
 
 def _read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Columns]:
@@ -341,9 +332,7 @@ def certify_run(
         levels=levels or old.get("levels", "split"),
     )
     rule = safety_rule(settings, run.objectives)
-    split_off = is_finite_sample(rule.bound)  # a part of the episodes, drawn at random: then the log is read whole
-    read = _evidence_in_memory if split_off else evidence_for_run
-    with read(run, data, columns=columns, progress=progress) as evidence:
+    with evidence_for_run(run, data, columns=columns, progress=progress) as evidence:
         held_out = evidence.log
         counts = count_blocks(blocks_of(held_out))
         if held_out.n_rows == made_from.get("rows") and np.array_equal(visit_table(counts), _run_visits(run, held_out)):
@@ -355,12 +344,12 @@ def certify_run(
             raise RunError(f"{data} has one episode; a test needs at least 2, and many more to find anything.")
         folds = min(folds, held_out.n_episodes)
         check_ranges(held_out.objectives, counts.reward_min, counts.reward_max)
-        tuning: Dataset | None = None
+        tuning: Dataset | Episodes | None = None
         model: Model | None = None
         use_folds: int | None = folds
-        if split_off and isinstance(held_out, Dataset):
-            tuning, held_out = split(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
-            model = estimate_model(tuning, unseen="baseline", baseline=evidence.baseline)
+        if is_finite_sample(rule.bound):
+            tuning, held_out = split_log(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
+            model = estimate_model(count_blocks(blocks_of(tuning)), unseen="baseline", baseline=evidence.baseline)
             use_folds = None
         certificate = certify(
             evidence.policy,

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.bounds import is_finite_sample
+from bettersafe.episodes import blocks_of, count_blocks
 from bettersafe.errors import ParameterError, check_choice, check_vector
 from bettersafe.evaluate import NEEDS_MODEL, evaluate_policy
 from bettersafe.improve import Improvement, adv_linearized, check_preference
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from bettersafe.bounds import Bound
     from bettersafe.data import Dataset
+    from bettersafe.episodes import Episodes
     from bettersafe.evaluate import Estimator
     from bettersafe.improve import Progress
     from bettersafe.model import Model
@@ -104,8 +106,8 @@ class HOpt:
 
 
 def h_opt(
-    train: Dataset,
-    safety: Dataset,
+    train: Dataset | Episodes,
+    safety: Dataset | Episodes,
     baseline: npt.ArrayLike,
     *,
     preference: npt.ArrayLike,
@@ -128,7 +130,7 @@ def h_opt(
 
     Args:
         train: Episodes to propose from; the model of dr and wdr is fitted on them.
-        safety: Episodes to test on; `split` makes both from one dataset.
+        safety: Episodes to test on; `split` makes both from one dataset. Either may be on disk (`open_episodes`).
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
         delta: Allowed probability of returning a policy that is worse on some objective.
@@ -153,7 +155,7 @@ def h_opt(
     weights = check_preference(preference, d)
     loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
     base = check_policy(baseline, train.n_states, train.n_actions, name="baseline", state_labels=train.state_labels)
-    fitted = estimate_model(train) if model is None else model
+    fitted = estimate_model(count_blocks(blocks_of(train))) if model is None else model
     rule = SafetyRule(
         delta=delta,
         zeta=loss,

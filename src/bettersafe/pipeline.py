@@ -31,8 +31,8 @@ from bettersafe.certificate import (
 )
 from bettersafe.countfile import counted_sizes, is_counts, load_counts, with_objectives
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
-from bettersafe.data import Dataset, Objective, Reading, in_vocabulary, read_dataset, reward_ranges, split, user_sign
-from bettersafe.episodes import count_blocks, open_episodes, with_blocks
+from bettersafe.data import Dataset, Objective, Reading, in_vocabulary, read_dataset, reward_ranges, user_sign
+from bettersafe.episodes import blocks_of, count_blocks, open_episodes, split_log, with_blocks
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
@@ -217,17 +217,24 @@ def _by_counts_alone(task: Task) -> Task:
 
 
 def _run_held_out(task: Task, progress: Progress | None) -> Run:
-    """Make the policy from one part of the episodes and test it on the other."""
-    dataset = task_dataset(task, progress=progress)
-    check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
-    everything = count(dataset)
+    """Make the policy from one part of the episodes and test it on the other; the log is read in blocks."""
+    with task_episodes(task, progress=progress) as log:
+        return _tested_run(task, log, progress)
+
+
+def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) -> Run:
+    everything = count_blocks(blocks_of(log))
+    check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
     baseline, source = task_baseline(task, everything)
     known = source != ESTIMATED
-    train, held_out = split(dataset, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
-    counts = _with_derived(count(train), task.derived)
+    parts = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
+    counts = _with_derived(count_blocks(blocks_of(parts[0])), task.derived)
     visits = visit_table(counts)
-    train, held_out = (with_derived_rows(part, visits, task.derived, counts.objectives) for part in (train, held_out))
+    train, held_out = (
+        with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
+        for part in parts
+    )
     model = task_model(task, counts, baseline)
     # in dr and wdr, what was never tried is taken to be worth what the baseline is: the most neutral guess
     control = estimate_model(counts, unseen="baseline", baseline=baseline)

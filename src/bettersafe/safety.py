@@ -161,7 +161,7 @@ def safety_test(
     safety: Dataset | Episodes,
     rule: SafetyRule,
     *,
-    tuning: Dataset | None = None,
+    tuning: Dataset | Episodes | None = None,
     model: Model | None = None,
     folds: int | None = None,
     rng: np.random.Generator | None = None,

@@ -14,10 +14,10 @@ from pyarrow import csv, parquet
 from bettersafe import _native
 from bettersafe.certificate import certificate_json
 from bettersafe.counts import Tally, count
-from bettersafe.data import Objective, read_dataset, take_episodes, write_dataset
+from bettersafe.data import Objective, read_dataset, split, take_episodes, write_dataset
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.episodes import blocks_of, count_blocks, open_episodes
+from bettersafe.episodes import blocks_of, count_blocks, open_episodes, split_log
 from bettersafe.errors import DataError, MemoryLimitError, PolicyError
 from bettersafe.evaluate import ESTIMATORS, evaluate_many
 from bettersafe.evidence import certify_run, evaluate_saved, evidence_for_policy, evidence_for_run
@@ -150,6 +150,65 @@ def test_commands_give_the_same_numbers_in_blocks(files, world, tmp_path, monkey
             others = evaluate_saved(evidence)
         certificate, tested = certify_run(run, str(files / "log.parquet"), threshold={"gain": -100.0})
         return repr((rows, others, certificate_json(certificate), tested))
+
+    whole = found()
+    monkeypatch.setattr(ordered, "BLOCK_ROWS", 90)
+    assert found() == whole
+
+
+def test_parts_drawn_at_random_are_those_of_the_log_in_memory(files, small_blocks):
+    whole = read_dataset(files / "log.parquet", objectives=OBJECTIVES)
+    shares = (0.2, 0.5, 0.3)
+    in_memory = split(whole, shares, np.random.default_rng(4))
+    with open_episodes(files / "log.parquet", objectives=OBJECTIVES) as episodes:
+        parts = split_log(episodes, shares, np.random.default_rng(4))
+        for part, expected in zip(parts, in_memory, strict=True):
+            blocks = list(part.blocks())
+            assert len(blocks) > 1
+            assert (part.n_rows, part.n_episodes) == (expected.n_rows, expected.n_episodes)
+            assert part.n_truncated == np.sum(~expected.terminated[expected.episode_ptr[1:] - 1]) > 0
+            for field in ("states", "actions", "rewards", "next_states", "terminated"):
+                found = np.concatenate([getattr(block, field) for block in blocks])
+                assert np.array_equal(found, getattr(expected, field))
+            same(count_blocks(part.blocks()), count(expected))
+        with pytest.raises(DataError, match="leaves none"):
+            split_log(episodes, (1e-4, 1.0 - 1e-4), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"method": "h-opt", "hold_out": 0.3},
+        {"method": "s-opt", "epsilon": 1.0, "hold_out": 0.4, "derived": (Rare(below=40),)},
+        {"method": "s-opt", "epsilon": 1.0, "hold_out": 0.4, "estimator": "pdis", "bound": "bernstein"},
+    ],
+    ids=["h-opt", "s-opt", "finite"],
+)
+def test_held_out_episodes_are_tested_in_blocks(files, monkeypatch, asked):
+    ranged = tuple(dataclasses.replace(o, reward_range=(-9.0, 9.0)) for o in OBJECTIVES)
+    task = Task(data=str(files / "log.csv"), objectives=ranged, seed=3, **asked)
+
+    def found():
+        run = run_task(task)
+        return run.policy.tobytes(), certificate_json(run.certificate), repr(run.evaluation)
+
+    monkeypatch.setattr("bettersafe.evidence.read_dataset", None)
+    monkeypatch.setattr("bettersafe.pipeline.read_dataset", None)  # nothing reads it whole
+    whole = found()
+    monkeypatch.setattr(ordered, "BLOCK_ROWS", 90)
+    assert found() == whole
+
+
+def test_finite_bounds_are_found_in_blocks(files, monkeypatch):
+    run = load_run(files / "RUN")
+    ranged = tuple(dataclasses.replace(o, reward_range=(-10.0, 10.0)) for o in run.objectives)
+    run = dataclasses.replace(run, objectives=ranged)
+    asked = {"estimator": "pdis", "bound": "bernstein", "seed": 5}
+
+    def found():
+        certificate, tested = certify_run(run, str(files / "log.parquet"), **asked)
+        assert certificate.data["tested_on"]["episodes"] == 240  # of 300, a fifth of which chose where to cut
+        return repr((certificate_json(certificate), tested))
 
     whole = found()
     monkeypatch.setattr(ordered, "BLOCK_ROWS", 90)
