@@ -319,7 +319,13 @@ def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, 
     prior_mean = float(mean[tried].mean())
     share = within / np.maximum(within + visits * between, 1e-300)  # v/τ²
     share[~tried] = 1.0  # the prior alone
-    return prior_mean, share, (1.0 - share) * mean + share * prior_mean, np.sqrt(share * between), float(np.sqrt(between))
+    return (
+        prior_mean,
+        share,
+        (1.0 - share) * mean + share * prior_mean,
+        np.sqrt(share * between),
+        float(np.sqrt(between)),
+    )
 
 
 def spread_in_pairs(counts: Counts, k: int) -> float:

@@ -288,7 +288,8 @@ def gather_steps(counts: Counts, model: Model, *, known: Collection[int] = ()) -
 def _rising(alpha: Floats, count: Floats) -> float:
     """Σ log Γ(α + n)/Γ(α)."""
     assert _native.kernel is not None
-    return _native.kernel.log_rising(np.ascontiguousarray(alpha), np.ascontiguousarray(count), linear.cores())
+    found: float = _native.kernel.log_rising(np.ascontiguousarray(alpha), np.ascontiguousarray(count), linear.cores())
+    return found
 
 
 def _shares(steps: Steps, more_ends: float, more_on: float) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
@@ -421,7 +422,7 @@ def side_of(prior: Prior, policy: Floats, objectives: Sequence[int], *, guess: S
         guess: Another policy's, to start from.
     """
     steps = prior.steps
-    x, asked = steps.pair_state, list(objectives)
+    asked = list(objectives)
     tried = policy.reshape(-1)[steps.pair_index]
     rest = np.where(steps.live, 1.0 - steps.by_state(tried), 0.0)
     untried = None
@@ -486,7 +487,15 @@ def _mixed(prior: Prior, tried: Floats, rest: Floats) -> tuple[Floats, Floats, F
 
 
 def _solved(
-    prior: Prior, weight: Floats, even: Floats, extra: Floats, gamma: float, rhs: Floats, guess: Floats, *, transposed: bool
+    prior: Prior,
+    weight: Floats,
+    even: Floats,
+    extra: Floats,
+    gamma: float,
+    rhs: Floats,
+    guess: Floats,
+    *,
+    transposed: bool,
 ) -> Floats:
     """(I − γP)⁻¹ rhs, or with Pᵀ, shape [n, X]."""
     assert _native.kernel is not None
@@ -496,7 +505,9 @@ def _solved(
         VALUE_TOL, MAX_PRODUCTS, linear.cores(),
     )  # fmt: skip
     if not error <= ACCEPT:
-        raise ArithmeticError(f"the values of a policy at the posterior mean were not found: backward error {error:.2g}.")
+        raise ArithmeticError(
+            f"the values of a policy at the posterior mean were not found: backward error {error:.2g}."
+        )
     return found
 
 
@@ -547,6 +558,8 @@ def _gain(prior: Prior, side: Side, base: Side) -> tuple[Floats, Floats]:
             continue
         more = side.visits[i] - base.visits[i]  # ν π − ν_b π_b = (ν − ν_b) π + ν_b (π − π_b)
         played = more[steps.pair_state] * side.policy + base.visits[i][steps.pair_state] * moved
-        rest = more**2 * untried[:, 0] + 2.0 * more * base.visits[i] * untried[:, 1] + base.visits[i] ** 2 * untried[:, 2]
+        rest = (
+            more**2 * untried[:, 0] + 2.0 * more * base.visits[i] * untried[:, 1] + base.visits[i] ** 2 * untried[:, 2]
+        )
         found[i, i] += np.sum((steps.pair_noise[k] * played) ** 2) + steps.prior_noise[k] ** 2 * rest.sum()
     return mean, found
