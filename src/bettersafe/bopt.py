@@ -14,6 +14,11 @@ candidate passes when
 (+1 for the Monte-Carlo error), and of those that pass the one with the best posterior mean of J_λ is returned; else the
 baseline. Nothing is split and nothing is tuned, so λ may be changed after looking: the posterior does not depend on it.
 
+Draws take as long as the log has distinct transitions, times M, times priors. For a large one (`MOST_DRAWN`) the same is asked *by
+linearisation*, without draws: to first order in the rows of p gains are sums over independent pairs, and taken for jointly normal
+
+    neutral       P(no objective loses more than ζ_k) ≥ 1 − δ        pessimistic   Σ_k P(k loses more than ζ_k) ≤ δ
+
 Candidates: S-OPT along ε, mixtures of Adv-Linearized with the baseline, G-OPT along ε and margins, and any policies that are
 handed in. The promise is Bayesian: as good as its set of priors, which the certificate names.
 """
@@ -21,28 +26,37 @@ handed in. The promise is Bayesian: as good as its set of priors, which the cert
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe import gopt, improve
-from bettersafe.errors import ParameterError, check_probability, check_vector
+from bettersafe import gopt, improve, lp
+from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
 from bettersafe.gopt import g_opt_path
-from bettersafe.mdp import check_policy, expected_return, frozen, policy_values
+from bettersafe.mdp import check_policy, expected_return, frozen, policy_values, solve_policy
 from bettersafe.posterior import Neutral, Outcomes, Posterior, drawn_gains, linearised_gains, posterior
+from bettersafe.steps import Prior, Side, Steps, prior_of, side_of, step_gains
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bettersafe.improve import Improvement, Progress
     from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]
+Form = Literal["auto", "draws", "linearised"]
+FORMS: tuple[Form, ...] = ("auto", "draws", "linearised")
 
 EPSILONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MIXES = (0.0, 0.25, 0.5, 0.75)
 DRAWS = 200
+
+MOST_DRAWN = 1e9
+"""Distinct transitions × draws × priors beyond which "auto" is the linearised form: about ten minutes of one core."""
+
+MOST_G_OPT = 5e5
+"""Distinct transitions beyond which the linearised form has no G-OPT candidates: a path of them takes many minutes."""
 
 SCREEN = 4.0
 """A candidate is looked at closely unless its linearised chance of failing is this many times δ (and at least this much
@@ -73,7 +87,7 @@ class Candidate:
         p_pessimistic: P(objective k does not lose | D) under the prior that is pessimistic for k, shape [d]; NaN where that was not
             asked: it had failed before, or a better one had passed.
         error: Monte-Carlo standard error of ``p_safe``.
-        draws: Processes that it was judged in: M; fewer where it could not pass any more (its numbers are then of those, and a
+        draws: Processes that it was judged in: M, or 0 by linearisation; fewer where it could not pass any more (its numbers are then of those, and a
             little too dark); 0 where the linearised form found it hopeless, and its numbers are of that.
         passed: Whether it was found to pass.
     """
@@ -105,9 +119,10 @@ class BOpt:
         pessimism: Pseudo-transitions of the pessimistic priors.
         delta: δ.
         zeta: ζ, shape [d].
-        draws: M.
+        draws: M; 0 by linearisation.
         seed: Of the draws.
         objectives: Names, length d.
+        notes: What is worth saying of the candidates.
     """
 
     improvement: Improvement
@@ -122,6 +137,12 @@ class BOpt:
     draws: int
     seed: int
     objectives: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def linearised(self) -> bool:
+        """Whether candidates were judged by linearisation, without draws."""
+        return self.draws == 0
 
     @property
     def accepted(self) -> bool:
@@ -141,9 +162,10 @@ class BOpt:
         """The outcome in one sentence."""
         if self.chosen is not None:
             best = self.candidates[self.chosen]
+            how = ", by linearisation, without draws" if self.linearised else ""
             return (
                 f"{best.name} is the best of {len(self.candidates)} candidates that is no worse than the baseline on any objective"
-                f" with probability {100 * (1.0 - self.delta):.4g} % given the data; here {100 * best.p_safe:.4g} %."
+                f" with probability {100 * (1.0 - self.delta):.4g} % given the data; here {100 * best.p_safe:.4g} %{how}."
             )
         if not self.candidates:
             return "No solution found: no candidate differs from the baseline."
@@ -159,7 +181,7 @@ class BOpt:
 
 
 def b_opt(
-    outcomes: Outcomes,
+    outcomes: Outcomes | Steps,
     model: Model,
     baseline: npt.ArrayLike,
     *,
@@ -175,12 +197,13 @@ def b_opt(
     mixes: Sequence[float] = MIXES,
     with_g_opt: bool = True,
     screen: bool = True,
+    form: Form = "auto",
     progress: Progress | None = None,
 ) -> BOpt:
     """Improve by asking the posterior.
 
     Args:
-        outcomes: The log (`gather_outcomes`).
+        outcomes: The log (`gather_outcomes`, or of counts `outcomes_of` or, by linearisation alone, `gather_steps`).
         model: The model of the same log, in which candidates are made.
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
@@ -197,12 +220,16 @@ def b_opt(
         screen: Leave candidates out of the draws that the linearised form finds hopeless, those that have failed too often to pass,
             and of the pessimistic priors those that are not better than one that passes. It changes how closely the others are looked at; a candidate that would pass is left out only if the linearised form
             misjudges its risk by a factor of `SCREEN`.
+        form: "draws", "linearised" (no draws; the seed is not used), or "auto": draws, unless they would take too long
+            (`MOST_DRAWN`). Linearised, S-OPT's policies are found one from the other, and G-OPT's are left out of large logs.
         progress: Called after every round of a candidate's policy iteration.
     """
     base = check_policy(
         baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels
     )
     weights = improve.check_preference(preference, outcomes.n_objectives)
+    form = resolve_form(form, outcomes, draws=draws)
+    small = form == "draws" or n_transitions(outcomes) <= MOST_G_OPT
     made = make_candidates(
         model,
         base,
@@ -210,18 +237,23 @@ def b_opt(
         epsilons=epsilons,
         mixes=mixes,
         policies=policies,
-        with_g_opt=with_g_opt,
+        with_g_opt=with_g_opt and small,
+        one_from_the_other=form == "linearised",
         progress=progress,
     )
     asked: dict[str, Any] = {
         "model": model, "delta": delta, "zeta": zeta, "draws": draws, "seed": seed, "neutral": neutral, "pessimism": pessimism,
+        "form": form,
     }  # fmt: skip
     names, tables = [name for name, _ in made], [policy for _, policy in made]
     judged = judge(tables, outcomes, base, screen=screen, best_by=weights if screen else None, names=names, **asked)
     while judged.candidates and not any(candidate.passed for candidate in judged.candidates):
         # what stands in the way is the answer then, and deserves all draws; another may turn out to be nearer
         nearest = next(i for i, candidate in enumerate(judged.candidates) if candidate is judged.deciding)
-        if judged.candidates[nearest].draws == draws and not np.isnan(judged.candidates[nearest].p_pessimistic).any():
+        if (
+            judged.candidates[nearest].draws == judged.draws
+            and not np.isnan(judged.candidates[nearest].p_pessimistic).any()
+        ):
             break
         closer = judge([tables[nearest]], outcomes, base, names=[names[nearest]], **asked).candidates
         judged = replace(judged, candidates=(*judged.candidates[:nearest], *closer, *judged.candidates[nearest + 1 :]))
@@ -230,19 +262,44 @@ def b_opt(
     if chosen is not None and float(weights @ judged.candidates[chosen].gain) <= 0.0:
         chosen = None  # safe, but not better
     policy = base if chosen is None else judged.candidates[chosen].policy
-    reference = improve.s_opt(model, base, preference=weights, epsilon=0.0)
+    left_out = "G-OPT's policies are not among the candidates: the log has too many transitions to make them"
     return replace(
         judged,
         chosen=chosen,
+        notes=() if small or not with_g_opt else (left_out,),
         improvement=replace(
-            reference,
+            judged.improvement,
             method="b-opt",
             policy=frozen(policy, np.float64),
+            preference=weights,
             epsilon=np.inf,
-            policy_return=expected_return(model.mdp, policy),
+            policy_return=judged.improvement.baseline_return if chosen is None else expected_return(model.mdp, policy),
             distance=np.abs(policy - base).sum(axis=1),
         ),
     )
+
+
+def n_transitions(outcomes: Outcomes | Steps) -> int:
+    """Distinct transitions of the log, ends among them (`Outcomes`) or not."""
+    return outcomes.n_steps if isinstance(outcomes, Steps) else int(outcomes.count.size)
+
+
+def resolve_form(form: Form, outcomes: Outcomes | Steps, *, draws: int) -> Form:
+    """The form, "auto" resolved by the size of the log."""
+    if isinstance(outcomes, Steps) and form == "draws":
+        raise ParameterError("draws need the log's outcomes: pass outcomes_of(counts), not gather_steps(...).")
+    if isinstance(outcomes, Steps):
+        check_choice("form", form, FORMS)
+        return "linearised"
+    return form_for(form, n_transitions(outcomes), outcomes.n_objectives, draws=draws)
+
+
+def form_for(form: Form, transitions: int, n_objectives: int, *, draws: int) -> Form:
+    """The same from the numbers alone: transitions × draws × priors against `MOST_DRAWN`."""
+    check_choice("form", form, FORMS)
+    if form != "auto":
+        return form
+    return "draws" if transitions * float(draws) * (1 + n_objectives) <= MOST_DRAWN else "linearised"
 
 
 def make_candidates(
@@ -254,19 +311,30 @@ def make_candidates(
     mixes: Sequence[float] = MIXES,
     policies: Mapping[str, npt.ArrayLike] | None = None,
     with_g_opt: bool = True,
+    one_from_the_other: bool = False,
     progress: Progress | None = None,
 ) -> list[tuple[str, Floats]]:
-    """Candidates by name: those that differ from the baseline and from each other; as in `b_opt`."""
-    found: list[tuple[str, Floats]] = []
-    for epsilon in epsilons:
-        result = improve.s_opt(model, baseline, preference=preference, epsilon=epsilon, progress=progress)
-        found.append((f"S-OPT ε = {epsilon:g}", result.policy))
+    """Candidates by name: those that differ from the baseline and from each other; as in `b_opt`.
+
+    With ``one_from_the_other`` every budget's search begins where that of the next smaller one ended (a policy within a budget is
+    within a larger one), and Adv-Linearized's after all of them: the same returns in fewer rounds, where discounts are equal.
+    """
+    budgets = [*epsilons, np.inf]
+    if one_from_the_other:
+        tables = dict(_along(model, baseline, preference, sorted(budgets), progress))
+    else:
+        tables = {
+            e: improve.s_opt(model, baseline, preference=preference, epsilon=e, progress=progress).policy
+            for e in epsilons
+        }
+        tables[np.inf] = improve.adv_linearized(model, baseline, preference=preference, progress=progress).policy
+    bold = tables[np.inf]
+    found: list[tuple[str, Floats]] = [(f"S-OPT ε = {epsilon:g}", tables[epsilon]) for epsilon in epsilons]
     if with_g_opt and np.all(model.mdp.discount == model.mdp.discount[0]):  # G-OPT has one occupancy for all objectives
         path = g_opt_path(model, baseline, preference=preference)
         for result, margin in zip(path, len(gopt.EPSILONS) * gopt.MARGINS, strict=True):
             name = f"G-OPT ε = {result.epsilon:g}" + (f", margin {100 * margin:g} %" if margin else "")
             found.append((name, result.policy))
-    bold = improve.adv_linearized(model, baseline, preference=preference, progress=progress).policy
     found += [
         (
             f"Adv-Linearized, {100 * mix:.0f} % baseline" if mix else "Adv-Linearized",
@@ -283,9 +351,32 @@ def make_candidates(
     return different
 
 
+def _along(
+    model: Model, baseline: Floats, preference: Floats, epsilons: Sequence[float], progress: Progress | None
+) -> Iterator[tuple[float, Floats]]:
+    """S-OPT's policies for growing budgets, each begun from the one before; values of the baseline are found once."""
+    values = solve_policy(model.mdp, baseline)
+    equal = bool(np.all(model.mdp.discount == model.mdp.discount[0]))
+    start = None
+    for epsilon in epsilons:
+        found = improve.iterate(
+            model.mdp,
+            baseline,
+            model.error,
+            preference,
+            epsilon,
+            constrained=True,
+            progress=progress,
+            baseline_values=values,
+            start=start,
+        )
+        start = found.policy if equal else None
+        yield epsilon, found.policy
+
+
 def judge(
     policies: Sequence[Floats],
-    outcomes: Outcomes,
+    outcomes: Outcomes | Steps,
     baseline: Floats,
     *,
     model: Model,
@@ -299,6 +390,7 @@ def judge(
     screen: bool = False,
     best_by: Floats | None = None,
     names: Sequence[str] | None = None,
+    form: Form = "draws",
 ) -> BOpt:
     """What the posterior says of given policies; `BOpt` with nothing chosen. The arguments are those of `b_opt`.
 
@@ -306,6 +398,22 @@ def judge(
     are asked about one policy after the other, the best by posterior mean first, until one passes.
     """
     check_probability("delta", delta)
+    if resolve_form(form, outcomes, draws=draws) == "linearised":
+        return _judge_linearised(
+            policies,
+            outcomes,
+            baseline,
+            model=model,
+            delta=delta,
+            zeta=zeta,
+            seed=seed,
+            neutral=neutral,
+            pessimism=pessimism,
+            scale_concentration=scale_concentration,
+            best_by=best_by,
+            names=names,
+        )
+    assert isinstance(outcomes, Outcomes)
     if draws < 1 or delta * (draws + 1) < 1.0:
         raise ParameterError(
             f"{draws} draws can't show a risk of {delta:g}: at least {int(np.ceil(1.0 / delta - 1.0))} are needed."
@@ -336,7 +444,8 @@ def judge(
         for i in range(len(policies))
         if not screen or (1.0 - rough[i].p_safe <= limit and float(np.sum(1.0 - rough[i].p_pessimistic)) <= limit)
     ]
-    candidates = {i: candidate for i, candidate in enumerate(rough) if i not in closely}
+    # what is not looked at closely does not pass: that is what draws are for
+    candidates = {i: replace(candidate, passed=False) for i, candidate in enumerate(rough) if i not in closely}
     gains: dict[int, Floats] = {i: np.zeros((0, d)) for i in closely}
     dark: dict[int, Floats] = {i: np.full(d, np.nan) for i in closely}
     going = closely
@@ -396,6 +505,126 @@ def judge(
     )
 
 
+def _judge_linearised(
+    policies: Sequence[Floats],
+    outcomes: Outcomes | Steps,
+    baseline: Floats,
+    *,
+    model: Model,
+    delta: float,
+    zeta: npt.ArrayLike | None,
+    seed: int,
+    neutral: Neutral,
+    pessimism: float,
+    scale_concentration: float,
+    best_by: Floats | None,
+    names: Sequence[str] | None,
+) -> BOpt:
+    """`judge` without draws: the neutral prior is asked about all policies, the pessimistic ones about those that pass it.
+
+    With ``best_by`` about one after the other, the best first, until one passes; without, about all policies.
+    """
+    d, n = outcomes.n_objectives, len(policies)
+    loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
+    v, _ = policy_values(model.mdp, baseline)
+    slack = loss + ROUNDING * np.max(np.abs(v), axis=1)
+    labels = list(names) if names is not None else [f"policy {i}" for i in range(n)]
+    known: dict[
+        int | None, tuple[Posterior | Prior, Side | None]
+    ] = {}  # priors, and what the baseline is worth under them
+
+    def gains(k: int | None, asked: Sequence[Floats]) -> tuple[Floats, Floats]:
+        objectives = list(range(d)) if k is None else [k]
+        if k not in known:
+            prior = _linear_prior(
+                outcomes, k, neutral=neutral, pessimism=pessimism, baseline_v=v, scale_concentration=scale_concentration
+            )
+            known[k] = prior, side_of(prior, baseline, objectives) if isinstance(prior, Prior) else None
+        prior, base = known[k]
+        return _linear_gains(prior, asked, baseline, base, objectives)
+
+    mean, covariance = gains(None, policies)
+    dark_gain, dark_sd = np.full((n, d), np.inf if pessimism <= 0.0 else np.nan), np.ones((n, d))
+    darker = range(d) if pessimism > 0.0 else range(0)
+
+    def spread() -> list[Candidate]:
+        found = Spread(gain=mean, covariance=covariance, dark_gain=dark_gain, dark_sd=dark_sd)
+        return linearised_candidates(labels, policies, found, slack, delta)
+
+    rough = spread()
+    going = list(range(n))
+    if best_by is not None:
+        going = [i for i in going if posterior_passes(rough[i].p_safe, (), 0, delta)]
+        going.sort(key=lambda i: -float(best_by @ mean[i]))
+    for i in going:
+        for k in darker:
+            one_mean, one_covariance = gains(k, [policies[i]])
+            dark_gain[i, k], dark_sd[i, k] = one_mean[0, 0], np.sqrt(max(float(one_covariance[0, 0, 0]), 1e-300))
+        if best_by is not None and spread()[i].passed:
+            break
+    prior = known[None][0]
+    ends = outcomes.ends if isinstance(outcomes, Steps) else bool(np.any(outcomes.ends))
+    return BOpt(
+        improvement=improve.improvement(
+            "b-opt",
+            model,
+            baseline,
+            baseline,
+            preference=np.zeros(d),
+            epsilon=np.inf,
+            baseline_v=v,
+            rounds=0,
+            converged=True,
+            gap=0.0,
+            kept=np.zeros(0, dtype=np.int64),
+            engine=lp.resolve_engine("auto"),
+        ),
+        chosen=None,
+        candidates=tuple(spread()),
+        priors=(neutral, *(f"{neutral}, pessimistic for {model.objectives[k]}" for k in darker)),
+        concentration=float(prior.weight @ prior.concentration),
+        end_concentration=float(prior.end_weight @ prior.end_concentration) if ends else None,
+        pessimism=pessimism,
+        delta=delta,
+        zeta=loss,
+        draws=0,
+        seed=seed,
+        objectives=model.objectives,
+    )
+
+
+def _linear_prior(
+    outcomes: Outcomes | Steps,
+    k: int | None,
+    *,
+    neutral: Neutral,
+    pessimism: float,
+    baseline_v: Floats,
+    scale_concentration: float,
+) -> Posterior | Prior:
+    """The posterior under the neutral prior (k is None) or under the one that is pessimistic for k."""
+    make: Callable[..., Posterior | Prior] = prior_of if isinstance(outcomes, Steps) else posterior
+    return make(
+        outcomes,
+        neutral,
+        pessimistic_for=k,
+        pessimism=pessimism,
+        baseline_v=baseline_v,
+        scale_concentration=scale_concentration,
+    )
+
+
+def _linear_gains(
+    prior: Posterior | Prior, policies: Sequence[Floats], baseline: Floats, base: Side | None, objectives: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Means [C, n] and covariances [C, n, n] of gains; ``base`` is the baseline's side where the prior is of `Steps`."""
+    if isinstance(prior, Prior):
+        assert base is not None
+        return step_gains(prior, policies, base)
+    tables = np.array(policies).reshape(len(policies), *baseline.shape)
+    return linearised_gains(prior, tables, baseline, objectives=objectives)
+
+
 def all_priors(
     outcomes: Outcomes,
     baseline: Floats,
@@ -424,10 +653,11 @@ def all_priors(
 
 
 def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, draws: int, delta: float) -> bool:
-    """The rule at the top of this module, from shares of draws; NaN does not pass."""
-    failures = draws * (1.0 - p_safe)
-    dark = draws * sum(1.0 - float(p) for p in p_pessimistic)
-    allowed = delta * (draws + 1) - 1.0 + 1e-9
+    """The rule at the top of this module, from shares of draws, or by linearisation (0 draws); NaN does not pass."""
+    times = draws or 1
+    failures = times * (1.0 - p_safe)
+    dark = times * sum(1.0 - float(p) for p in p_pessimistic)
+    allowed = (delta * (draws + 1) - 1.0 if draws else delta) + 1e-9
     return bool(failures <= allowed and dark <= allowed)
 
 
@@ -442,7 +672,7 @@ SENSITIVITY: tuple[tuple[str, float, float], ...] = (
 
 def sensitivity(
     policy: Floats,
-    outcomes: Outcomes,
+    outcomes: Outcomes | Steps,
     baseline: Floats,
     *,
     model: Model,
@@ -452,6 +682,7 @@ def sensitivity(
     seed: int = 0,
     neutral: Neutral = "hierarchical",
     pessimism: float = 1.0,
+    form: Form = "draws",
 ) -> list[BOpt]:
     """What the posterior says of one policy under each of `SENSITIVITY`, to see how much hangs on the priors."""
     found = []
@@ -470,6 +701,7 @@ def sensitivity(
             neutral=neutral,
             pessimism=more * pessimism,
             scale_concentration=factor,
+            form=form,
         )
         found.append(replace(result, priors=(name, *result.priors[1:])))
     return found
@@ -557,15 +789,13 @@ def _primes(n: int) -> list[int]:
 def linearised_candidates(
     names: Sequence[str], policies: Sequence[Floats], spread: Spread, zeta: Floats, delta: float
 ) -> list[Candidate]:
-    """Candidates judged by the linearised form alone; none passes, for that is what draws are for.
-
-    Gains are taken for jointly normal (`normal_p_safe`).
-    """
+    """Candidates judged by the linearised form alone, gains taken for jointly normal (`normal_p_safe`)."""
     from scipy.special import ndtr, ndtri
 
     each = ndtr((spread.gain + zeta) / spread.sd)
     dark = ndtr((spread.dark_gain + zeta) / spread.dark_sd)
     half = ndtri(1.0 - delta / 2.0) * spread.sd
+    p_safe = [normal_p_safe(*each, zeta) for each in zip(spread.gain, spread.covariance, strict=True)]
     return [
         Candidate(
             name=name,
@@ -573,12 +803,12 @@ def linearised_candidates(
             gain=spread.gain[i],
             least=spread.gain[i] - ndtri(1.0 - delta) * spread.sd[i],
             interval=np.array([spread.gain[i] - half[i], spread.gain[i] + half[i]]),
-            p_safe=normal_p_safe(spread.gain[i], spread.covariance[i], zeta),
+            p_safe=p_safe[i],
             p_objective=each[i],
             p_pessimistic=dark[i],
             error=0.0,
             draws=0,
-            passed=False,
+            passed=posterior_passes(p_safe[i], dark[i], 0, delta),
         )
         for i, name in enumerate(names)
     ]

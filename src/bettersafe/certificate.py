@@ -191,7 +191,7 @@ class Belief:
         p_objective: The same of each objective alone, length d.
         p_pessimistic: P(objective k does not lose | data) under the prior that is pessimistic for k, length d; empty where no
             such prior was asked.
-        draws: Processes drawn under every prior.
+        draws: Processes drawn under every prior; 0 by linearisation.
     """
 
     priors: str
@@ -206,8 +206,8 @@ class Belief:
 
     @property
     def error(self) -> float:
-        """Monte-Carlo standard error of ``p_safe``."""
-        return math.sqrt(max(self.p_safe * (1.0 - self.p_safe), 0.0) / self.draws)
+        """Monte-Carlo standard error of ``p_safe``; 0 by linearisation, whose error is another."""
+        return math.sqrt(max(self.p_safe * (1.0 - self.p_safe), 0.0) / self.draws) if self.draws else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +269,11 @@ class Certificate:
         )
 
     @property
+    def linearised(self) -> bool:
+        """Whether it is the posterior's by linearisation, without draws."""
+        return bool(self.beliefs) and self.beliefs[0].draws == 0
+
+    @property
     def doubt_order(self) -> tuple[int, ...]:
         """Places in ``findings``, the least sure first: those that did not pass, then by chance of a loss, then by margin.
 
@@ -299,6 +304,8 @@ class Certificate:
         risk = f"with probability {100 * (1.0 - self.delta):.4g} %" + (
             {"approximate": " (approximately)", "posterior": ", given the data and the priors,"}.get(self.grade, "")
         )
+        if self.linearised:
+            risk += " by linearisation, without draws,"
         if self.accepted:
             lost = [f"{f.objective} {f.zeta:.4g}" for f in self.findings if f.zeta > 0.0]
             but = f", but for an accepted loss of at most {', '.join(lost)}" if lost else ""
@@ -466,6 +473,14 @@ def certify_theory(
     )
 
 
+LINEARISED = (
+    "By linearisation, without draws: gains are taken for linear in what is not known, around its mean, and for jointly normal. That is"
+    " close where the data says much and a policy's gain is a sum over many states, and not where it hangs on a few decisions that were"
+    " seldom tried."
+)
+"""What a certificate without draws rests on besides."""
+
+
 def certify_posterior(
     result: BOpt, candidate: Candidate, *, baseline_known: bool, others: Sequence[BOpt] = ()
 ) -> Certificate:
@@ -506,6 +521,7 @@ def certify_posterior(
             " they are elsewhere in the log.",
             "Episodes start as those of the log do.",
             f"The priors: {_priors(result)}. {_fit(result)}",
+            *([LINEARISED] if result.linearised else []),
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
@@ -518,6 +534,7 @@ def certify_posterior(
         settings={
             "bound": "posterior",
             "draws": result.draws,
+            "form": "linearised" if result.linearised else "draws",
             "candidate": candidate.name,
             "prior": result.priors[0],
             "pessimism": result.pessimism,

@@ -120,6 +120,16 @@ PriorOption = Annotated[
         "For b-opt and --posterior: hierarchical (a state's actions resemble each other as much as the log says) or support (they do not). (default: hierarchical)",
     ),
 ]
+FormOption = Annotated[
+    str | None,
+    _test(
+        "FORM",
+        "For b-opt and --posterior: draws, linearised (to first order, without draws), or auto: draws unless the log has so many transitions that they take very long. (default: auto)",
+        "auto",
+        "draws",
+        "linearised",
+    ),
+]
 PessimismOption = Annotated[
     float | None,
     _test("N", "For b-opt and --posterior: bad visits that pessimistic priors add to every decision. (default: 1)"),
@@ -478,6 +488,7 @@ def improve(
         ),
     ] = None,
     draws: Annotated[int | None, _test("M", "For b-opt: processes drawn under every prior. (default: 200)")] = None,
+    form: FormOption = None,
     prior: PriorOption = None,
     pessimism: PessimismOption = None,
     candidate: Annotated[
@@ -716,6 +727,7 @@ def certify(
         ),
     ] = False,
     draws: Annotated[int, _test("M", "For --posterior: processes drawn under every prior.")] = 200,
+    form: FormOption = None,
     prior: PriorOption = None,
     pessimism: PessimismOption = None,
     seed: Annotated[
@@ -756,6 +768,7 @@ def certify(
                 delta=delta,
                 zeta=_by_name(zeta, "--zeta"),
                 draws=draws,
+                form=form or "auto",  # type: ignore[arg-type]
                 seed=seed,
                 prior=prior,  # type: ignore[arg-type]
                 pessimism=pessimism,
@@ -1318,7 +1331,7 @@ def _task(options: dict[str, Any]) -> Task:
             settings[key] = {**(getattr(base, key) if base else {}), **_by_name(options[key], f"--{key}")}
     plain = (
         "baseline", "method", "epsilon", "delta", "error_kind", "support", "unseen", "engine", "hold_out", "estimator",
-        "bound", "selection", "levels", "comparison", "draws", "prior", "pessimism", "seed",
+        "bound", "selection", "levels", "comparison", "draws", "form", "prior", "pessimism", "seed",
     )  # fmt: skip
     for key in plain:
         if options.get(key) is not None:

@@ -443,6 +443,25 @@ def with_rare_rows(dataset: Dataset, visits: Ints, objective: Objective, *, belo
     )
 
 
+def without_pairs(counts: Counts) -> Counts:
+    """What was counted of the whole log, without the pairs: small, whatever the log."""
+    nothing, d = np.zeros(0, dtype=np.int64), counts.n_objectives
+    return replace(
+        counts,
+        pair_state=nothing,
+        pair_action=nothing,
+        pair_count=nothing,
+        terminated_count=nothing,
+        outcome_ptr=np.zeros(1, dtype=np.int64),
+        outcome_state=nothing,
+        outcome_count=nothing,
+        reward_sum=np.zeros((d, 0)),
+        reward_square_sum=np.zeros((d, 0)),
+        baseline_prob=None,
+        rests=None,
+    )
+
+
 def declare_actions(counts: Counts, labels: Labels) -> Counts:
     """The same counts with more actions in the vocabulary: a baseline may play what was never logged."""
     actions = unite([counts.action_labels, labels], "action")

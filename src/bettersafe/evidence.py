@@ -17,20 +17,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.bopt import judge
+from bettersafe.bopt import judge, resolve_form
 from bettersafe.bounds import is_finite_sample
 from bettersafe.certificate import Certificate, certificate_json, certify
+from bettersafe.countfile import is_counts, load_counts, with_objectives
+from bettersafe.counts import count_files, declare_actions
 from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset
 from bettersafe.episodes import blocks_of, count_blocks, open_episodes, row_visits, split_log, with_blocks
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
-from bettersafe.logs.files import data_digest, expand, file_digest
+from bettersafe.logs.files import data_digest, expand, file_digest, rows_about
 from bettersafe.mdp import check_policy
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.pipeline import (
     ESTIMATED,
+    LARGE_ROWS,
+    PAIR_REWARDS,
     by_objective,
     check_ranges,
+    counted_outcomes,
     diagnostics,
     posterior_certificate,
     safety_rule,
@@ -38,6 +43,7 @@ from bettersafe.pipeline import (
     task_episodes,
     task_thresholds,
     visit_table,
+    with_derived,
     with_derived_rows,
 )
 from bettersafe.policies import in_vocabulary as policy_in_vocabulary
@@ -50,14 +56,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from bettersafe.bopt import Form
     from bettersafe.bounds import Bound
     from bettersafe.counts import Counts
     from bettersafe.data import Objective, Reading
     from bettersafe.episodes import Episodes
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
-    from bettersafe.posterior import Neutral
+    from bettersafe.posterior import Neutral, Outcomes
     from bettersafe.safety import Levels
+    from bettersafe.steps import Steps
     from bettersafe.task import Task
 
 Floats = npt.NDArray[np.float64]
@@ -423,6 +431,7 @@ def certify_run_posterior(
     delta: float | None = None,
     zeta: dict[str, float] | None = None,
     draws: int = 200,
+    form: Form = "auto",
     seed: int = 0,
     prior: Neutral | None = None,
     pessimism: float | None = None,
@@ -432,10 +441,11 @@ def certify_run_posterior(
 
     Args:
         run: The run.
-        data: The log: a file or a glob.
+        data: The log: a file or a glob; or a file of counts, of the run's states and actions alone.
         delta: δ; the run's if left out.
         zeta: Accepted loss by objective.
         draws: Processes drawn under every prior.
+        form: "draws", "linearised", or "auto" by the size of the log.
         seed: Of the draws.
         prior: Neutral prior; the run's if left out.
         pessimism: Bad visits that the pessimistic priors add to every pair; as in the run if left out.
@@ -444,19 +454,14 @@ def certify_run_posterior(
     if not run.changed:
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
     old = run.info.get("settings", {})
-    objectives, reading = _read_like(run, columns)
-    dataset = read_dataset(data, objectives=objectives, columns=reading)
-    evidence = _evidence(run, dataset, data)
-    assert isinstance(evidence.log, Dataset)
-    dataset = evidence.log
+    derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
+    if is_counts(data) or rows_about(data) > LARGE_ROWS:
+        found = _counted(run, data, columns, derived, form=form, draws=draws)
+    else:
+        found = _gathered(run, data, columns, derived)
+    outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **(zeta or {})}
     risk = old.get("delta", 0.1) if delta is None else delta
-    names = [objective.name for objective in dataset.objectives]
-    rules = {names.index(rare["name"]): Rare(**rare) for rare in old.get("derived", ())}
-    visits = _run_visits(run, dataset)
-    known = {k: np.where(visits < rare.below, rare.reward, 0.0) for k, rare in rules.items()}
-    outcomes = gather_outcomes(dataset, known_rewards=known)
-    model = estimate_model(dataset, baseline=evidence.baseline)
     asked: dict[str, Any] = {
         "delta": risk,
         "zeta": by_objective(losses, run.objectives, "zeta", otherwise=0.0),
@@ -464,10 +469,11 @@ def certify_run_posterior(
         "seed": seed,
         "neutral": old.get("prior", "hierarchical") if prior is None else prior,
         "pessimism": old.get("pessimism", 1.0) if pessimism is None else pessimism,
+        "form": resolve_form(form, outcomes, draws=draws),
     }
-    found = judge([evidence.policy], outcomes, evidence.baseline, model=model, names=["the run's policy"], **asked)
+    judged = judge([evidence.policy], outcomes, evidence.baseline, model=model, names=["the run's policy"], **asked)
     certificate = posterior_certificate(
-        found, found.candidates[0], outcomes, evidence.baseline, model, evidence.baseline_known, asked
+        judged, judged.candidates[0], outcomes, evidence.baseline, model, evidence.baseline_known, asked
     )
     return dataclasses.replace(
         certificate,
@@ -483,11 +489,87 @@ def certify_run_posterior(
             "tested_on": {
                 "path": data,
                 "sha256": data_digest(data),
-                "rows": dataset.n_rows,
-                "episodes": dataset.n_episodes,
+                "rows": found.rows,
+                "episodes": found.episodes,
             },
         },
         versions=versions(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the posterior is asked about, and of how large a log."""
+
+    outcomes: Outcomes | Steps
+    model: Model
+    evidence: Evidence | _CountedEvidence
+    rows: int
+    episodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CountedEvidence:
+    """`Evidence` of counts, which have no log."""
+
+    policy: Floats
+    baseline: Floats
+    baseline_known: bool
+    notes: tuple[str, ...]
+
+
+def _gathered(run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...]) -> _Asked:
+    """A log read whole."""
+    objectives, reading = _read_like(run, columns)
+    evidence = _evidence(run, read_dataset(data, objectives=objectives, columns=reading), data)
+    dataset = evidence.log
+    assert isinstance(dataset, Dataset)
+    names = [objective.name for objective in dataset.objectives]
+    visits = _run_visits(run, dataset)
+    known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
+    return _Asked(
+        outcomes=gather_outcomes(dataset, known_rewards=known),
+        model=estimate_model(dataset, baseline=evidence.baseline),
+        evidence=evidence,
+        rows=dataset.n_rows,
+        episodes=dataset.n_episodes,
+    )
+
+
+def _counted(
+    run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...], *, form: Form, draws: int
+) -> _Asked:
+    """Counts, of a file of them or of a log that is too large to be held."""
+    objectives, reading = _read_like(run, columns)
+    if is_counts(data):
+        counts = with_objectives(load_counts(data), objectives, title=data)
+    else:
+        counts = count_files(data, objectives=objectives, columns=reading)
+    counts = with_derived(counts, derived)
+    given = run.info["baseline_source"].startswith("given")
+    if given:
+        counts = declare_actions(counts, run.action_labels)
+    same = [
+        np.array_equal(*pair)
+        for pair in ((counts.state_labels, run.state_labels), (counts.action_labels, run.action_labels))
+    ]
+    if not all(same):
+        raise DataError(
+            f"{data} has other {'states' if not same[0] else 'actions'} than the run: where a log is counted, the posterior can be asked"
+            " about the run's own alone. Give the log that the policy was made from, or count both together."
+        )
+    model = estimate_model(counts, baseline=run.baseline)
+    return _Asked(
+        outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
+        model=model,
+        evidence=_CountedEvidence(
+            policy=run.policy,
+            baseline=run.baseline,
+            baseline_known=run.info["baseline_source"] != ESTIMATED,
+            notes=(*counts.notes, PAIR_REWARDS),
+        ),
+        rows=counts.n_rows,
+        episodes=counts.n_episodes,
     )
 
 
@@ -547,6 +629,7 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
             delta=certificate.delta,
             zeta=settings["zeta"],
             draws=settings["draws"],
+            form=settings.get("form", "draws"),
             prior=settings.get("prior"),
             pessimism=settings.get("pessimism"),
             seed=certificate.seed or 0,

@@ -73,6 +73,22 @@ def model_bytes(sizes: Sizes) -> float:
     return LIBRARIES / 2 + 24.0 * sizes.n_outcomes + (400.0 + 40.0 * d) * sizes.n_pairs + (36.0 + 16.0 * d) * table
 
 
+def linearised_bytes(sizes: Sizes) -> float:
+    """Of B-OPT by linearisation beyond the model: candidates, a byte per successor, and what is kept by pair and state."""
+    d = sizes.n_objectives
+    table = sizes.n_states * sizes.n_actions
+    return (
+        1.0 * sizes.n_outcomes + (200.0 + 24.0 * d) * sizes.n_pairs + (200.0 + 60.0 * d) * sizes.n_states + 80.0 * table
+    )
+
+
+def outcomes_bytes(sizes: Sizes) -> float:
+    """Of B-OPT by draws, from counts, beyond the model: outcomes listed by state, all pairs, and candidates."""
+    d = sizes.n_objectives
+    table = sizes.n_states * sizes.n_actions
+    return (170.0 + 8.0 * d) * sizes.n_outcomes + (250.0 + 24.0 * d) * table
+
+
 def check_memory(needed: float, what: str) -> None:
     """Raise when a step needs more memory than there is.
 

@@ -2,14 +2,14 @@
 
 Nothing held out: the log is counted where it lies, whatever its size, and the certificate is what the counts prove.
 A share held out (always with H-OPT): the log is read into memory and split by episode; the policy is made from one part and
-tested on the other. B-OPT: the log is read into memory, and all of it is used for both.
+tested on the other. B-OPT: the log is read into memory, and all of it is used for both; a log of more than `LARGE_ROWS` is counted
+where it lies instead, and so are counts from a file used, whose rewards are known by pair.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe import gopt, improve, lp
-from bettersafe.bopt import b_opt, posterior_passes, sensitivity
+from bettersafe.bopt import b_opt, form_for, posterior_passes, sensitivity
 from bettersafe.certificate import (
     Certificate,
     certify,
@@ -30,35 +30,43 @@ from bettersafe.certificate import (
     return_range,
 )
 from bettersafe.countfile import counted_sizes, is_counts, load_counts, with_objectives
-from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows
+from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows, without_pairs
 from bettersafe.data import Dataset, Objective, Reading, in_vocabulary, read_dataset, reward_ranges, user_sign
 from bettersafe.episodes import blocks_of, count_blocks, open_episodes, split_log, with_blocks
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
-from bettersafe.logs.files import data_digest
-from bettersafe.memory import check_memory, counts_bytes, model_bytes
+from bettersafe.logs.files import data_digest, rows_about
+from bettersafe.memory import check_memory, counts_bytes, linearised_bytes, model_bytes, outcomes_bytes
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.policies import policy_actions, read_policy
-from bettersafe.posterior import gather_outcomes
+from bettersafe.posterior import gather_outcomes, outcomes_of
 from bettersafe.runs import Run, make_run, versions
 from bettersafe.safety import SafetyRule
+from bettersafe.steps import available, gather_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bettersafe.bopt import BOpt, Candidate
+    from bettersafe.bopt import BOpt, Candidate, Form
     from bettersafe.data import Columns, Labels
     from bettersafe.episodes import Episodes
     from bettersafe.hcpi import HOpt
+    from bettersafe.memory import Sizes
     from bettersafe.model import Model
     from bettersafe.posterior import Outcomes
+    from bettersafe.steps import Steps
     from bettersafe.task import Rare, Task
 
 Floats = npt.NDArray[np.float64]
 ESTIMATED = "estimated from the data"
-BY_COUNTS: tuple[improve.Method, ...] = ("s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized")
+BY_COUNTS: tuple[improve.Method, ...] = ("b-opt", "s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized")
 """Methods that need counts and no episodes."""
+
+LARGE_ROWS = 10_000_000
+"""Rows beyond which B-OPT counts a log where it lies, and does not hold it."""
+
+PAIR_REWARDS = "rewards are taken from counts: known by decision, not by where a step led"
 
 
 Progress = Callable[[improve.Round | Reading], None]
@@ -73,7 +81,7 @@ def task_counts(task: Task, *, progress: Callable[[Reading], None] | None = None
             counts = dataclasses.replace(counts, baseline_prob=None)
     else:
         counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
-    return _declared(task, _with_derived(counts, task.derived))
+    return _declared(task, with_derived(counts, task.derived))
 
 
 def task_columns(task: Task) -> Columns:
@@ -168,9 +176,9 @@ def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Flo
 def run_task(task: Task, *, progress: Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
     if is_counts(task.data):
-        task = _by_counts_alone(task)
+        _check_by_counts(task)
         sizes = counted_sizes(task.data)
-        check_memory(counts_bytes(sizes) + model_bytes(sizes), f"{task.resolved_method} on {sizes}")
+        check_memory(counts_bytes(sizes) + task_bytes(task, sizes), f"{task.resolved_method} on {sizes}")
     if task.share > 0.0:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
@@ -201,19 +209,24 @@ def run_task(task: Task, *, progress: Progress | None = None) -> Run:
     return _run(task, result, model, counts, source, certificate)
 
 
-def _by_counts_alone(task: Task) -> Task:
-    """The task on a file of counts: what needs episodes is an error, and "auto" is S-OPT."""
-    name = Path(task.data).name
-    if task.method in ("b-opt", "h-opt") or task.share > 0.0:
-        what = task.method if task.method in ("b-opt", "h-opt") else "hold_out"
+def _check_by_counts(task: Task) -> None:
+    """Raise where a task on a file of counts needs episodes."""
+    if task.method == "h-opt" or task.share > 0.0:
+        what = "h-opt" if task.method == "h-opt" else "hold_out"
         raise DataError(
-            f"{what} needs episodes, and {name} has only counts. Give the log itself, or choose one of"
+            f"{what} needs episodes, and {Path(task.data).name} has only counts. Give the log itself, or choose one of"
             f" {', '.join(BY_COUNTS)} with --method."
         )
-    if task.resolved_method == "b-opt":
-        warnings.warn(f"{name} has counts and no episodes, which b-opt would need: the method is s-opt", stacklevel=3)
-        return dataclasses.replace(task, method="s-opt")
-    return task
+
+
+def task_bytes(task: Task, sizes: Sizes) -> float:
+    """Memory that a task takes beyond its counts."""
+    needed = model_bytes(sizes)
+    if task.resolved_method != "b-opt":
+        return needed
+    if form_for(task.form, sizes.n_outcomes, sizes.n_objectives, draws=task.draws) == "linearised" and available():
+        return needed + linearised_bytes(sizes)
+    return needed + outcomes_bytes(sizes)
 
 
 def _run_held_out(task: Task, progress: Progress | None) -> Run:
@@ -229,7 +242,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     baseline, source = task_baseline(task, everything)
     known = source != ESTIMATED
     parts = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
-    counts = _with_derived(count_blocks(blocks_of(parts[0])), task.derived)
+    counts = with_derived(count_blocks(blocks_of(parts[0])), task.derived)
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
@@ -310,25 +323,71 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
 
 def _run_posterior(task: Task, progress: Progress | None) -> Run:
     """Make candidates from all the data, and ask the posterior which of them to trust."""
+    if is_counts(task.data) or rows_about(task.data) > LARGE_ROWS:
+        return _run_counted_posterior(task, progress)
     dataset = task_dataset(task, progress=progress)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
-    counts = _with_derived(count(dataset), task.derived)
+    counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
     baseline, source = task_baseline(task, counts)
-    known = source != ESTIMATED
     model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
+    return _believed_run(task, outcomes, counts, model, baseline, source, progress)
+
+
+def _run_counted_posterior(task: Task, progress: Progress | None) -> Run:
+    """The same from counts, whatever the number of rows."""
+    counts = task_counts(task, progress=progress)
+    check_size(task, counts)
+    check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
+    baseline, source = task_baseline(task, counts)
+    model = task_model(task, counts, baseline)
+    outcomes = counted_outcomes(counts, model, task.derived, form=task.form, draws=task.draws)
+    header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
+    del counts  # the model has what is still needed of it
+    return _believed_run(task, outcomes, header, model, baseline, source, progress)
+
+
+def counted_outcomes(
+    counts: Counts, model: Model, derived: tuple[Rare, ...], *, form: Form, draws: int
+) -> Outcomes | Steps:
+    """Counts in the form that the posterior needs for draws or, where it is the linearised form that will be asked, for that."""
+    names = [objective.name for objective in counts.objectives]
+    places = {names.index(rare.name): rare for rare in derived}
+    if form_for(form, counts.sizes.n_outcomes, counts.n_objectives, draws=draws) == "linearised" and available():
+        return gather_steps(counts, model, known=places)
+    known = {}
+    for k, rare in places.items():
+        known[k] = np.where(visit_table(counts) < rare.below, rare.reward, 0.0)
+    return outcomes_of(counts, known_rewards=known)
+
+
+def _believed_run(
+    task: Task,
+    outcomes: Outcomes | Steps,
+    counts: Counts,
+    model: Model,
+    baseline: Floats,
+    source: str,
+    progress: Progress | None,
+) -> Run:
+    """Ask the posterior, and put together what it says; of ``counts`` only the objectives and the log's size matter."""
+    known = source != ESTIMATED
     zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
     asked: dict[str, Any] = {
         "delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed, "neutral": task.prior, "pessimism": task.pessimism,
+        "form": task.form,
     }  # fmt: skip
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
     certificate = None
+    asked["form"] = "linearised" if found.linearised else "draws"
     if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
         certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)
     status = {"status": found.reason, "candidates": _believed(found)}
+    task = dataclasses.replace(task, form=asked["form"])
+    counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
     return _run(task, found.improvement, model, counts, source, certificate, status=status)
 
 
@@ -383,7 +442,7 @@ def _numbers(values: Floats) -> list[float | str]:
 def posterior_certificate(
     found: BOpt,
     candidate: Candidate,
-    outcomes: Outcomes,
+    outcomes: Outcomes | Steps,
     baseline: Floats,
     model: Model,
     known: bool,
@@ -431,7 +490,8 @@ def with_derived_rows(
     return dataset
 
 
-def _with_derived(counts: Counts, derived: tuple[Rare, ...]) -> Counts:
+def with_derived(counts: Counts, derived: tuple[Rare, ...]) -> Counts:
+    """The counts with the derived objectives."""
     for rare in derived:
         counts = with_rare(
             counts,
@@ -464,7 +524,7 @@ def _declared(task: Task, counts: Counts) -> Counts:
 def check_size(task: Task, counts: Counts) -> None:
     """Raise before a baseline and a model are made that there is no memory for."""
     sizes = counts.sizes
-    check_memory(model_bytes(sizes), f"{task.resolved_method} on {sizes}")
+    check_memory(task_bytes(task, sizes), f"{task.resolved_method} on {sizes}")
 
 
 def task_model(task: Task, counts: Counts, baseline: Floats) -> Model:

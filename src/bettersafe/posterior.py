@@ -55,6 +55,7 @@ from bettersafe.mdp import frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from bettersafe.counts import Counts
     from bettersafe.data import Dataset
 
 Floats = npt.NDArray[np.float64]
@@ -275,17 +276,9 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     for k, table in known.items():
         pair_reward[k] = np.asarray(table, dtype=np.float64)[pair_state, pair_action]
     for k in np.flatnonzero(noisy).tolist():
-        total = np.bincount(pair_of_row, weights=reward[:, k], minlength=n_pairs)
-        mean = total / np.maximum(visits, 1.0)
-        tried = visits > 0
-        freedom = max(rows.size - int(np.count_nonzero(tried)), 1)
-        within = float(np.sum((reward[:, k] - mean[pair_of_row]) ** 2)) / freedom
-        between = max(float(mean[tried].var(ddof=1)) if np.count_nonzero(tried) > 1 else 0.0, 1e-12)
-        prior_mean[k] = mean[tried].mean()
-        prior_share[k] = within / np.maximum(within + visits * between, 1e-300)  # v/τ²
-        prior_share[k, ~tried] = 1.0  # the prior alone
-        pair_reward[k] = (1.0 - prior_share[k]) * mean + prior_share[k] * prior_mean[k]
-        pair_noise[k] = np.sqrt(prior_share[k] * between)
+        mean = np.bincount(pair_of_row, weights=reward[:, k], minlength=n_pairs) / np.maximum(visits, 1.0)
+        spread = float(np.sum((reward[:, k] - mean[pair_of_row]) ** 2))
+        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], _ = pooled_rewards(mean, visits, spread)
     starts = dataset.states[dataset.episode_ptr[:-1]]
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
@@ -307,6 +300,116 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
+        n_actions=n_actions,
+    )
+
+
+def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, Floats, Floats, Floats, float]:
+    """What is believed of the mean rewards of pairs: m, v/τ² [P], posterior means [P], their standard deviations [P], and τ.
+
+    Args:
+        mean: Mean reward of every pair, 0 where it was never tried, shape [P].
+        visits: n(x,a), shape [P].
+        spread: Σ (r − mean of its pair)² over all rows.
+    """
+    tried = visits > 0
+    n_tried = int(np.count_nonzero(tried))
+    within = spread / max(int(visits.sum()) - n_tried, 1)
+    between = max(float(mean[tried].var(ddof=1)) if n_tried > 1 else 0.0, 1e-12)
+    prior_mean = float(mean[tried].mean())
+    share = within / np.maximum(within + visits * between, 1e-300)  # v/τ²
+    share[~tried] = 1.0  # the prior alone
+    return (
+        prior_mean,
+        share,
+        (1.0 - share) * mean + share * prior_mean,
+        np.sqrt(share * between),
+        float(np.sqrt(between)),
+    )
+
+
+def spread_in_pairs(counts: Counts, k: int) -> float:
+    """Σ (r_k − mean of its pair)² from sums and squares; what is left by rounding where a pair always pays the same is 0."""
+    total, square = counts.reward_sum[k], counts.reward_square_sum[k]
+    inside = square - total**2 / counts.pair_count
+    return float(np.sum(inside[inside > 1e-12 * square]))
+
+
+def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
+    """Outcomes of a log that was counted, of which rewards are known by the sums and squares of pairs.
+
+    So they are all noisy or known: that a reward goes with where a step led can't be told from counts, and ends are of one kind. A
+    reward that does go with it is then believed to vary by itself as well, which makes its objective a little less sure.
+
+    Args:
+        counts: The log. Steps into states where nobody acted are left out, as in `gather_outcomes`; what they paid is not.
+        known_rewards: By objective, its reward as a table [X, A], where it is a known rule on pairs.
+    """
+    known = dict(known_rewards or {})
+    d, n_states, n_actions = counts.n_objectives, counts.n_states, counts.n_actions
+    acted_in = np.zeros(n_states, dtype=np.bool_)
+    acted_in[counts.pair_state] = True
+    on = np.flatnonzero(acted_in[counts.outcome_state])
+    ended = np.flatnonzero(counts.terminated_count)
+    owner = np.repeat(np.arange(counts.n_pairs), np.diff(counts.outcome_ptr))
+    step_pair = np.concatenate([owner[on], ended])
+    following = np.concatenate([counts.outcome_state[on], np.full(ended.size, -1)])
+    times = np.concatenate([counts.outcome_count[on], counts.terminated_count[ended]]).astype(np.float64)
+    x = counts.pair_state[step_pair]
+    stated = np.unique(x)
+    key = x * (n_states + 1) + following + 1
+    seen = np.unique(key)
+    step_outcome = np.searchsorted(seen, key)
+    outcome_state, outcome_next = seen // (n_states + 1), seen % (n_states + 1) - 1
+    # every state can end, if any does: those from which it was not seen come last in their state
+    missing = np.setdiff1d(stated, outcome_state[outcome_next < 0]) if ended.size else stated[:0]
+    order = np.argsort(np.concatenate([outcome_state, missing]), kind="stable")
+    assumed = order >= seen.size
+    outcome_next = np.concatenate([outcome_next, np.full(missing.size, -1)])[order]
+    outcome_state = np.concatenate([outcome_state, missing])[order]
+    step_outcome = np.argsort(order)[step_outcome]
+    place = np.full(n_states, -1)
+    place[stated] = np.arange(stated.size)
+    pair_state = np.repeat(stated, n_actions)
+    pair_action = np.tile(np.arange(n_actions), stated.size)
+    n_pairs = pair_state.size
+    pair = place[x] * n_actions + counts.pair_action[step_pair]
+    order = np.lexsort((step_outcome, pair))
+    inside = np.flatnonzero(place[counts.pair_state] >= 0)  # of pairs that were tried
+    tried = place[counts.pair_state[inside]] * n_actions + counts.pair_action[inside]
+    visits = np.zeros(n_pairs)
+    visits[tried] = counts.pair_count[inside]
+    pair_reward, pair_noise, prior_share = (np.zeros((d, n_pairs)) for _ in range(3))
+    prior_mean = np.zeros(d)
+    for k in range(d):
+        if k in known:
+            pair_reward[k] = np.asarray(known[k], dtype=np.float64)[pair_state, pair_action]
+            continue
+        mean = np.zeros(n_pairs)
+        mean[tried] = counts.reward_sum[k, inside] / counts.pair_count[inside]
+        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], _ = pooled_rewards(
+            mean, visits, spread_in_pairs(counts, k)
+        )
+    return Outcomes(
+        pair_state=frozen(pair_state, np.int64),
+        pair_action=frozen(pair_action, np.int64),
+        state_ptr=np.searchsorted(pair_state, np.arange(n_states + 1)).astype(np.int64),
+        outcome_ptr=np.searchsorted(outcome_state, np.arange(n_states + 1)).astype(np.int64),
+        outcome_next=outcome_next,
+        outcome_reward=np.zeros((d, outcome_next.size)),
+        kind=np.where(outcome_next < 0, 0, -1),
+        assumed=assumed,
+        count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
+        count_outcome=step_outcome[order].astype(np.int64),
+        count=times[order],
+        pair_reward=pair_reward,
+        pair_noise=pair_noise,
+        prior_share=prior_share,
+        prior_mean=prior_mean,
+        least_reward=counts.reward_min,
+        noisy=np.array([k not in known for k in range(d)]),
+        discount=np.array([objective.discount for objective in counts.objectives]),
+        starts=counts.initial_count.astype(np.float64),
         n_actions=n_actions,
     )
 
@@ -374,7 +477,7 @@ class Posterior:
         """Where to, at one concentration."""
         o = self.outcomes
         share, extra = np.where(o.ends, 0.0, self.share), np.where(o.ends, 0.0, self.extra)
-        scale, own = _scales(c, self.others)
+        scale, own = strengths(c, self.others)
         total = scale * _by_state(o, share)[o.pair_state] + own * o.visits_on + _by_state(o, extra)[o.pair_state]
         return Block(
             probability=probability,
@@ -390,7 +493,7 @@ class Posterior:
         """Whether and how it ends, at one concentration."""
         o = self.outcomes
         share, extra = np.where(o.ends, self.share, 0.0), np.where(o.ends, self.extra, 0.0)
-        scale, own = _scales(c, self.end_others)
+        scale, own = strengths(c, self.end_others)
         extra_on = _by_state(o, self.extra - extra)
         going = scale * self.going[o.pair_state] + own * o.visits_on + extra_on[o.pair_state]
         ended = own * (o.visits - o.visits_on)
@@ -401,13 +504,13 @@ class Posterior:
     def end_blocks(self) -> list[Block]:
         """Whether and how it ends, at every concentration worth looking at."""
         return [
-            self.end_block(float(self.end_concentration[i]), probability) for i, probability in _worth(self.end_weight)
+            self.end_block(float(self.end_concentration[i]), probability) for i, probability in worth(self.end_weight)
         ]
 
     @cached_property
     def on_blocks(self) -> list[Block]:
         """Where to, at every concentration worth looking at."""
-        return [self.on_block(float(self.concentration[i]), probability) for i, probability in _worth(self.weight)]
+        return [self.on_block(float(self.concentration[i]), probability) for i, probability in worth(self.weight)]
 
     @cached_property
     def mean_going(self) -> Floats:
@@ -415,7 +518,7 @@ class Posterior:
         return np.asarray(np.sum([b.probability * b.going / b.total for b in self.end_blocks], axis=0))
 
 
-def _scales(c: float, others: Floats) -> tuple[Floats, Floats]:
+def strengths(c: float, others: Floats) -> tuple[Floats, Floats]:
     """The weight w, and what a pair's own counts count for beside it, shape [P]; (c, 1) where nothing is taken from others.
 
     The others' distribution m is itself known from ``others`` visits alone. With p ~ Dirichlet(c m) and m ~ Dirichlet of that mass, p has
@@ -427,7 +530,7 @@ def _scales(c: float, others: Floats) -> tuple[Floats, Floats]:
     return scale, np.where(alone, 1.0, 1.0 - scale)
 
 
-def _worth(weight: Floats) -> list[tuple[int, float]]:
+def worth(weight: Floats) -> list[tuple[int, float]]:
     """Places and probabilities of the concentrations that are likely enough to look at."""
     kept = np.flatnonzero(weight >= LEAST_WEIGHT)
     return [(i, float(weight[i] / weight[kept].sum())) for i in kept.tolist()]
@@ -470,8 +573,8 @@ def posterior(
         going = np.where(goes > 0.0, goes + more_on, 0.0)
         others = _by_state(o, share * on)[o.pair_state] - o.visits_on
         end_others = (_by_state(o, share * o.ends) + going)[o.pair_state] - o.visits
-        weight = _likely(lambda c: _where_to_likelihood(o, share, others, c), concentration)
-        end_weight = _likely(lambda c: _end_likelihood(o, share, going, end_others, c), end_concentration)
+        weight = likely(lambda c: _where_to_likelihood(o, share, others, c), concentration)
+        end_weight = likely(lambda c: _end_likelihood(o, share, going, end_others, c), end_concentration)
         concentration = concentration * scale_concentration
         end_concentration = end_concentration * scale_concentration
     found = Posterior(
@@ -500,8 +603,8 @@ def posterior(
         pair_reward[k] += o.prior_share[k] * (o.least_reward[k] - o.prior_mean[k])
     extra = np.zeros_like(share)
     extra[_worst_outcomes(o, k, baseline_v)] = pessimism
-    concentration, weight = _at_most(concentration, weight, PESSIMISTIC_CONCENTRATION)
-    end_concentration, end_weight = _at_most(end_concentration, end_weight, PESSIMISTIC_CONCENTRATION)
+    concentration, weight = capped(concentration, weight, PESSIMISTIC_CONCENTRATION)
+    end_concentration, end_weight = capped(end_concentration, end_weight, PESSIMISTIC_CONCENTRATION)
     return replace(
         found,
         extra=extra,
@@ -515,7 +618,7 @@ def posterior(
     )
 
 
-def _at_most(concentration: Floats, weight: Floats, most: float) -> tuple[Floats, Floats]:
+def capped(concentration: Floats, weight: Floats, most: float) -> tuple[Floats, Floats]:
     """Concentrations over ``most`` taken for that, and the probabilities of what is left."""
     kept, place = np.unique(np.minimum(concentration, most), return_inverse=True)
     return np.asarray(kept), np.bincount(place, weights=weight).astype(np.float64)
@@ -539,7 +642,7 @@ def _end_mass(o: Outcomes) -> tuple[Floats, float]:
     state, column = np.nonzero(table)
     grid = np.array(END_CONCENTRATIONS)
     acted = total[total > 0.0]
-    spread = _likely(
+    spread = likely(
         lambda c: _dirichlet_multinomial(c * share[column], table[state, column], np.full(acted.size, c), acted), grid
     )
     mass = float(np.exp(spread @ np.log(grid)))
@@ -551,7 +654,7 @@ def _by_state(o: Outcomes, value: Floats) -> Floats:
     return np.bincount(o.outcome_state, weights=value, minlength=o.n_states).astype(np.float64)
 
 
-def _likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
+def likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
     """Posterior on a grid, shape [C], from a prior ∝ 1/√(1 + c) on its logarithmic scale: little data must not look like much."""
     logs = np.array([log_likelihood(float(c)) for c in grid]) - 0.5 * np.log1p(grid)
     weight = np.exp(logs - logs.max())
@@ -562,7 +665,7 @@ def _where_to_likelihood(o: Outcomes, share: Floats, others: Floats, c: float) -
     """Σ_p log P(n_p | what the others saw) over what goes on, Dirichlet–multinomial of mass w · others."""
     on = ~o.ends[o.count_outcome]
     pair, count = o.count_pair[on], o.count[on]
-    scale, _ = _scales(c, others)
+    scale, _ = strengths(c, others)
     alpha = scale[pair] * (share[o.count_outcome][on] - count)
     tried = o.visits_on > 0
     return _dirichlet_multinomial(alpha, count, (scale * others)[tried], o.visits_on[tried])
@@ -572,7 +675,7 @@ def _end_likelihood(o: Outcomes, share: Floats, going: Floats, others: Floats, c
     """The same of ends, going on being one more outcome."""
     ended = o.ends[o.count_outcome]
     pair, count = o.count_pair[ended], o.count[ended]
-    scale, _ = _scales(c, others)
+    scale, _ = strengths(c, others)
     alpha = scale[pair] * (share[o.count_outcome][ended] - count)
     went = o.visits_on > 0
     alpha_on = (scale * (going[o.pair_state] - o.visits_on))[went]

@@ -379,7 +379,8 @@ def _findings(certificate: Certificate, places: Sequence[int], titles: Mapping[s
 
 def _beliefs(certificate: Certificate, titles: Mapping[str, str]) -> Table:
     """What other priors would say: of all objectives together, and of the one that is least sure."""
-    table = _table("Probability that it is no worse, given the data")
+    how = ", by linearisation" if certificate.linearised else ""
+    table = _table(f"Probability that it is no worse, given the data{how}")
     for column in ("priors", "all objectives", "least sure", "if pessimistic, least sure"):
         table.add_column(column, justify="right" if column == "all objectives" else "left")
     table.add_column("")
@@ -396,7 +397,9 @@ def _beliefs(certificate: Certificate, titles: Mapping[str, str]) -> Table:
     for place, belief in enumerate(certificate.beliefs):
         table.add_row(
             belief.priors.split(";")[0] if place else "as used",
-            f"{100 * belief.p_safe:.4g} ± {100 * belief.error:.2g} %",
+            f"{100 * belief.p_safe:.4g} ± {100 * belief.error:.2g} %"
+            if belief.draws
+            else f"{100 * belief.p_safe:.4g} %",
             least(belief.p_objective),
             least(belief.p_pessimistic),
             "[green]passes[/]" if belief.passes(certificate.delta) else "[bold red]does not pass[/]",

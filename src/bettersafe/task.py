@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bettersafe import improve, lp
+from bettersafe.bopt import FORMS, Form
 from bettersafe.bounds import BOUNDS, Bound
 from bettersafe.data import Columns, Objective
 from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, did_you_mean
@@ -90,6 +91,7 @@ class Task:
         bound: Lower bound of the test.
         selection: Rule of H-OPT.
         draws: Processes that B-OPT draws under every prior.
+        form: How B-OPT asks the posterior: "draws", "linearised" (without draws), or "auto" by the size of the log.
         prior: Neutral prior of B-OPT: "hierarchical" or "support".
         pessimism: Bad visits that B-OPT's pessimistic priors add to every pair; 0 leaves those priors out.
         candidates: Policy files that B-OPT has among its candidates.
@@ -121,6 +123,7 @@ class Task:
     levels: Levels = "split"
     comparison: Comparison = "paired"
     draws: int = 200
+    form: Form = "auto"
     prior: Neutral = "hierarchical"
     pessimism: float = 1.0
     candidates: tuple[str, ...] = ()
@@ -135,6 +138,7 @@ class Task:
         check_choice("levels", self.levels, LEVELS)
         check_choice("comparison", self.comparison, COMPARISONS)
         check_choice("prior", self.prior, NEUTRAL)
+        check_choice("form", self.form, FORMS)
         if not 0.0 <= self.pessimism < math.inf:
             raise ParameterError(f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.")
         if self.candidates and self.resolved_method != "b-opt":
@@ -194,7 +198,7 @@ TASK_KEYS = {
     "data": "text", "baseline": "text", "method": "text", "epsilon": "number", "delta": "number", "error_kind": "text",
     "support": "whole number", "unseen": "text", "engine": "text", "hold_out": "number", "estimator": "text",
     "bound": "text", "selection": "text", "levels": "text", "comparison": "text", "draws": "whole number", "seed": "whole number",
-    "prior": "text", "pessimism": "number", "candidates": "list of texts",
+    "form": "text", "prior": "text", "pessimism": "number", "candidates": "list of texts",
 }  # fmt: skip
 COLUMN_KEYS = {field.name: "text" for field in dataclasses.fields(Columns)}
 OBJECTIVE_KEYS = {

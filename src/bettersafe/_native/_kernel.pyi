@@ -1,4 +1,4 @@
-"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp`, `draws.hpp` and `ope.hpp` say what each does."""
+"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp`, `linearised.hpp`, `draws.hpp` and `ope.hpp` say what each does."""
 
 import numpy as np
 import numpy.typing as npt
@@ -95,3 +95,97 @@ def drawn_gains(
     out: npt.NDArray[np.float64],
 ) -> None: ...
 def draw_gammas(shape: npt.NDArray[np.float64], seed: int, out: npt.NDArray[np.float64]) -> None: ...
+def mark_steps(
+    ptr: npt.NDArray[np.int64],
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.float64],
+    acted: npt.NDArray[np.uint8],
+    flag: npt.NDArray[np.uint8],
+    distinct: npt.NDArray[np.float64],
+    on: npt.NDArray[np.float64],
+    threads: int,
+    /,
+) -> None: ...
+def log_rising(alpha: npt.NDArray[np.float64], count: npt.NDArray[np.float64], threads: int, /) -> float: ...
+def where_to_likelihood(
+    ptr: npt.NDArray[np.int64],
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.float64],
+    flag: npt.NDArray[np.uint8],
+    even: npt.NDArray[np.float64],
+    others: npt.NDArray[np.float64],
+    grid: npt.NDArray[np.float64],
+    out: npt.NDArray[np.float64],
+    threads: int,
+    /,
+) -> None: ...
+def worst_outcomes(
+    ptr: npt.NDArray[np.int64],
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.float64],
+    flag: npt.NDArray[np.uint8],
+    ended: npt.NDArray[np.uint8],
+    value: npt.NDArray[np.float64],
+    worst: npt.NDArray[np.int64],
+    threads: int,
+    /,
+) -> None: ...
+def solve_mean(
+    ptr: npt.NDArray[np.int64],
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.float64],
+    flag: npt.NDArray[np.uint8],
+    weight: npt.NDArray[np.float64],
+    even: npt.NDArray[np.float64],
+    extra: npt.NDArray[np.float64],
+    worst: npt.NDArray[np.int64],
+    discount: float,
+    transposed: bool,
+    rhs: npt.NDArray[np.float64],
+    value: npt.NDArray[np.float64],
+    tol: float,
+    max_products: int,
+    threads: int,
+    /,
+) -> float: ...
+def gains_covariance(
+    ptr: npt.NDArray[np.int64],
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.float64],
+    flag: npt.NDArray[np.uint8],
+    discount: npt.NDArray[np.float64],
+    value: npt.NDArray[np.float64],
+    state_visits: npt.NDArray[np.float64],
+    policy: npt.NDArray[np.float64],
+    moved: npt.NDArray[np.float64],
+    untried: npt.NDArray[np.float64],
+    on: npt.NDArray[np.float64],
+    ended: npt.NDArray[np.float64],
+    share_on: npt.NDArray[np.float64],
+    even: npt.NDArray[np.float64],
+    counted: float,
+    share_end: npt.NDArray[np.float64],
+    going: npt.NDArray[np.float64],
+    others: npt.NDArray[np.float64],
+    end_others: npt.NDArray[np.float64],
+    hierarchical: bool,
+    pessimism: float,
+    worst: npt.NDArray[np.int64],
+    on_concentration: npt.NDArray[np.float64],
+    on_weight: npt.NDArray[np.float64],
+    end_concentration: npt.NDArray[np.float64],
+    end_weight: npt.NDArray[np.float64],
+    out: npt.NDArray[np.float64],
+    threads: int,
+    /,
+) -> None: ...

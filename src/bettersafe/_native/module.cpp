@@ -5,6 +5,7 @@
 
 #include "draws.hpp"
 #include "linear.hpp"
+#include "linearised.hpp"
 #include "ope.hpp"
 #include "programs.hpp"
 
@@ -134,9 +135,113 @@ void draw_gammas_py(In<double> shape, std::uint64_t seed, Out<double> out) {
     draw_gammas(static_cast<std::int64_t>(shape.size()), shape.data(), seed, out.data());
 }
 
+template <typename Index>
+Steps<Index> steps_of(const In<std::int64_t>& ptr, const In<Index>& indptr, const In<Index>& indices, const In<double>& data,
+                      const In<double>& visits, const std::uint8_t* flag) {
+    return {static_cast<std::int64_t>(ptr.size()) - 1, ptr.data(), indptr.data(), indices.data(), data.data(), visits.data(), flag};
+}
+
+template <typename Index>
+void mark_steps_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
+                   In<std::uint8_t> acted, Out<std::uint8_t> flag, Out<double> distinct, Out<double> on, int threads) {
+    const Steps<Index> steps = steps_of(ptr, indptr, indices, data, visits, nullptr);
+    nb::gil_scoped_release release;
+    mark_steps(steps, acted.data(), flag.data(), distinct.data(), on.data(), threads);
+}
+
+double log_rising_py(In<double> alpha, In<double> count, int threads) {
+    nb::gil_scoped_release release;
+    return log_rising(static_cast<std::int64_t>(alpha.size()), alpha.data(), count.data(), threads);
+}
+
+template <typename Index>
+void where_to_likelihood_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
+                            In<std::uint8_t> flag, In<double> even, In<double> others, In<double> grid, Out<double> out,
+                            int threads) {
+    const Steps<Index> steps = steps_of(ptr, indptr, indices, data, visits, flag.data());
+    nb::gil_scoped_release release;
+    where_to_likelihood(steps, even.data(), others.data(), static_cast<std::int64_t>(grid.size()), grid.data(), out.data(), threads);
+}
+
+template <typename Index>
+void worst_outcomes_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
+                       In<std::uint8_t> flag, In<std::uint8_t> ended, In<double> value, Out<std::int64_t> worst, int threads) {
+    const Steps<Index> steps = steps_of(ptr, indptr, indices, data, visits, flag.data());
+    nb::gil_scoped_release release;
+    worst_outcomes(steps, ended.data(), value.data(), worst.data(), threads);
+}
+
+template <typename Index>
+double solve_mean_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
+                     In<std::uint8_t> flag, In<double> weight, In<double> even, In<double> extra, In<std::int64_t> worst,
+                     double discount, bool transposed, In<double> rhs, Out<double> value, double tol, std::int64_t max_products,
+                     int threads) {
+    const MeanMatrix<Index> matrix{steps_of(ptr, indptr, indices, data, visits, flag.data()),
+                                   weight.data(),
+                                   even.data(),
+                                   extra.data(),
+                                   worst.data(),
+                                   discount};
+    nb::gil_scoped_release release;
+    return solve_mean(matrix, transposed, static_cast<std::int64_t>(rhs.shape(0)), rhs.data(), value.data(), tol, max_products,
+                      threads);
+}
+
+template <typename Index>
+void gains_covariance_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
+                         In<std::uint8_t> flag, In<double> discount, In<double> value, In<double> state_visits, In<double> policy,
+                         In<double> moved, In<double> untried, In<double> on, In<double> ended, In<double> share_on,
+                         In<double> even, double counted, In<double> share_end, In<double> going, In<double> others,
+                         In<double> end_others, bool hierarchical, double pessimism, In<std::int64_t> worst,
+                         In<double> on_concentration, In<double> on_weight, In<double> end_concentration, In<double> end_weight,
+                         Out<double> out, int threads) {
+    Gains<Index> gains{};
+    gains.steps = steps_of(ptr, indptr, indices, data, visits, flag.data());
+    gains.n = static_cast<std::int64_t>(discount.size());
+    gains.discount = discount.data();
+    gains.value = value.data();
+    gains.state_visits = state_visits.data();
+    gains.policy = policy.data();
+    gains.moved = moved.data();
+    gains.untried = untried.data();
+    gains.on = on.data();
+    gains.ended = ended.data();
+    gains.share_on = share_on.data();
+    gains.even = even.data();
+    gains.counted = counted;
+    gains.share_end = share_end.data();
+    gains.going = going.data();
+    gains.others = others.data();
+    gains.end_others = end_others.data();
+    gains.hierarchical = hierarchical;
+    gains.pessimism = pessimism;
+    gains.worst = worst.data();
+    gains.n_on = static_cast<std::int64_t>(on_concentration.size());
+    gains.n_end = static_cast<std::int64_t>(end_concentration.size());
+    gains.on_concentration = on_concentration.data();
+    gains.on_weight = on_weight.data();
+    gains.end_concentration = end_concentration.data();
+    gains.end_weight = end_weight.data();
+    nb::gil_scoped_release release;
+    gains_covariance(gains, out.data(), threads);
+}
+
+// The functions of linearised.hpp, for one type of index; arguments are positional, as _kernel.pyi has them.
+template <typename Index>
+void define_linearised(nb::module_& m) {
+    m.def("mark_steps", &mark_steps_py<Index>);
+    m.def("where_to_likelihood", &where_to_likelihood_py<Index>);
+    m.def("worst_outcomes", &worst_outcomes_py<Index>);
+    m.def("solve_mean", &solve_mean_py<Index>);
+    m.def("gains_covariance", &gains_covariance_py<Index>);
+}
+
 }  // namespace
 
 NB_MODULE(_kernel, m) {
+    define_linearised<std::int32_t>(m);
+    define_linearised<std::int64_t>(m);
+    m.def("log_rising", &log_rising_py);
     m.def("solve_programs", &solve_programs_py, nb::arg("ptr"), nb::arg("baseline"), nb::arg("objective"),
           nb::arg("error"), nb::arg("rows"), nb::arg("epsilon"), nb::arg("basis"), nb::arg("at_upper"),
           nb::arg("policy"), nb::arg("gap"), nb::arg("status"), nb::arg("threads"));

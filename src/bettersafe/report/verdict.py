@@ -158,6 +158,13 @@ def evidence_words(certificate: Certificate | None) -> str:
             "Nothing was held out: the estimates are from the data that the policy was made from. What can be proven from the"
             f" number of times each decision was tried is shown too{strict}; it is seldom much."
         )
+    if certificate.linearised:
+        return (
+            "A posterior probability by linearisation, without draws: all the data was used to make the policy and to judge it, to"
+            " first order around what the data says on average and with gains taken for normal, because drawing worlds would take"
+            f" too long or was not asked for. Allowed chance of a loss: {allowed}. It is as good as that, and as the priors named"
+            " below."
+        )
     if certificate.evidence == "posterior":
         return (
             "A posterior probability: all the data was used to make the policy and to judge it, by drawing many worlds that fit"

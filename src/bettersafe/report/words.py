@@ -72,9 +72,14 @@ def risk(share: float) -> str:
 
 
 def chance(share: float, draws: int) -> str:
-    """A probability counted in ``draws`` worlds: where it held in all of them, one more might have been otherwise."""
+    """A probability counted in ``draws`` worlds: where it held in all of them, one more might have been otherwise.
+
+    With no draws it is an approximate one, and never certainty.
+    """
     if math.isnan(share):
         return "–"
+    if draws == 0:
+        return "over 99.9 %" if share > 0.999 else f"{100.0 * share:.1f} %"
     least = math.floor(1000.0 * draws / (draws + 1)) / 10.0
     return f"over {least:.1f} %" if share >= 1.0 else f"{100.0 * share:.1f} %"
 
