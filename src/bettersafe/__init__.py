@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bettersafe.bopt import BOpt, b_opt
+    from bettersafe.bopt import BOpt, Candidate, b_opt, judge, sensitivity
     from bettersafe.bounds import choose_cap, lower_bound
     from bettersafe.certificate import (
         Certificate,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Theory,
         certify,
         certify_h_opt,
+        certify_posterior,
         certify_theory,
         prove,
     )
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
         RunError,
     )
     from bettersafe.evaluate import Evaluation, evaluate_many, evaluate_policy
-    from bettersafe.evidence import certify_run, evaluate_saved, verify_run
+    from bettersafe.evidence import certify_run, certify_run_posterior, evaluate_saved, verify_run
     from bettersafe.game import Mixture, lagrangian, mixture_return
     from bettersafe.gopt import g_opt, g_opt_path
     from bettersafe.hcpi import HOpt, h_opt
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
     from bettersafe.pipeline import run_task
     from bettersafe.policies import read_policy, write_policy
-    from bettersafe.posterior import Outcomes, Posterior, gather_outcomes
+    from bettersafe.posterior import Outcomes, Posterior, gather_outcomes, outcomes_of
     from bettersafe.report import report_html, write_report
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
     from bettersafe.safety import SafetyRule, SafetyTest, safety_test
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from bettersafe.task import Task, read_task
 
 _WHERE = {
-    "bopt": ("BOpt", "b_opt"),
+    "bopt": ("BOpt", "Candidate", "b_opt", "judge", "sensitivity"),
     "bounds": ("choose_cap", "lower_bound"),
     "certificate": (
         "Certificate",
@@ -76,6 +77,7 @@ _WHERE = {
         "Theory",
         "certify",
         "certify_h_opt",
+        "certify_posterior",
         "certify_theory",
         "prove",
     ),
@@ -104,7 +106,7 @@ _WHERE = {
         "PolicyError",
         "RunError",
     ),
-    "evidence": ("certify_run", "evaluate_saved", "verify_run"),
+    "evidence": ("certify_run", "certify_run_posterior", "evaluate_saved", "verify_run"),
     "evaluate": ("Evaluation", "evaluate_many", "evaluate_policy"),
     "game": ("Mixture", "lagrangian", "mixture_return"),
     "gopt": ("g_opt", "g_opt_path"),
@@ -115,7 +117,7 @@ _WHERE = {
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
     "pipeline": ("run_task",),
     "policies": ("read_policy", "write_policy"),
-    "posterior": ("Outcomes", "Posterior", "gather_outcomes"),
+    "posterior": ("Outcomes", "Posterior", "gather_outcomes", "outcomes_of"),
     "report": ("report_html", "write_report"),
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
     "safety": ("SafetyRule", "SafetyTest", "safety_test"),
@@ -131,10 +133,10 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
     "Improvement", "s_opt", "g_opt", "g_opt_path", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return", "CMDPOptimum", "cmdp_optimum",
-    "Outcomes", "gather_outcomes", "Posterior", "BOpt", "b_opt",
+    "Outcomes", "gather_outcomes", "outcomes_of", "Posterior", "BOpt", "Candidate", "b_opt", "judge", "sensitivity",
     "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "SafetyRule", "SafetyTest", "safety_test", "HOpt", "h_opt",
-    "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_theory", "prove",
-    "evaluate_saved", "certify_run", "verify_run",
+    "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_posterior", "certify_theory", "prove",
+    "evaluate_saved", "certify_run", "certify_run_posterior", "verify_run",
     "read_policy", "write_policy", "Run", "make_run", "save_run", "load_run", "largest_changes", "report_html", "write_report",
     "Task", "read_task", "run_task",
     "BettersafeError", "DataError", "PolicyError", "ParameterError", "RunError", "NoSolutionError", "MemoryLimitError",

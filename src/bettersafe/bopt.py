@@ -484,7 +484,7 @@ def judge(
             p_safe=p_safe,
             p_objective=np.mean(ok, axis=0),
             p_pessimistic=dark[i] if darker else np.ones(d),
-            error=float(np.sqrt(p_safe * (1.0 - p_safe) / ok.shape[0])),
+            error=draw_error(p_safe, ok.shape[0]),
             draws=ok.shape[0],
             passed=ok.shape[0] == draws and posterior_passes(p_safe, dark[i] if darker else (), draws, delta),
         )
@@ -652,6 +652,12 @@ def all_priors(
     ]
 
 
+def draw_error(share: float, draws: int) -> float:
+    """Monte-Carlo standard error of a share of draws, by Laplace's rule: that none of M failed does not mean that none would."""
+    smoothed = (share * draws + 1.0) / (draws + 2.0)
+    return float(np.sqrt(smoothed * (1.0 - smoothed) / (draws + 2.0)))
+
+
 def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, draws: int, delta: float) -> bool:
     """The rule at the top of this module, from shares of draws, or by linearisation (0 draws); NaN does not pass."""
     times = draws or 1
@@ -661,13 +667,14 @@ def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, dra
     return bool(failures <= allowed and dark <= allowed)
 
 
-SENSITIVITY: tuple[tuple[str, float, float], ...] = (
+SENSITIVITY: tuple[tuple[str, float | None, float], ...] = (
     ("without pessimism", 0.0, 1.0),
-    ("twice the pessimism", 2.0, 1.0),
-    ("half the concentration", 1.0, 0.5),
-    ("twice the concentration", 1.0, 2.0),
+    ("one bad visit of every pair", 1.0, 1.0),
+    ("two bad visits of every pair", 2.0, 1.0),
+    ("half the concentration", None, 0.5),
+    ("twice the concentration", None, 2.0),
 )
-"""Other sets of priors to ask: name, factor on pessimistic pseudo-transitions, factor on the concentration."""
+"""Other sets of priors to ask: name, pessimistic pseudo-transitions (None: as used), factor on the concentration."""
 
 
 def sensitivity(
@@ -687,8 +694,8 @@ def sensitivity(
     """What the posterior says of one policy under each of `SENSITIVITY`, to see how much hangs on the priors."""
     found = []
     for name, more, factor in SENSITIVITY:
-        if neutral == "support" and factor != 1.0:
-            continue  # it has no concentration to change
+        if more == pessimism or (neutral == "support" and factor != 1.0):
+            continue  # it is what was used, or there is no concentration to change
         result = judge(
             [policy],
             outcomes,
@@ -699,7 +706,7 @@ def sensitivity(
             draws=draws,
             seed=seed,
             neutral=neutral,
-            pessimism=more * pessimism,
+            pessimism=pessimism if more is None else more,
             scale_concentration=factor,
             form=form,
         )

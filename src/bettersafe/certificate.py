@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.bopt import posterior_passes
+from bettersafe.bopt import draw_error, posterior_passes
 from bettersafe.bounds import ASSUMPTIONS, is_finite_sample, lower_bound
 from bettersafe.episodes import truncated_episodes
 from bettersafe.errors import ParameterError, RunError, check_vector
 from bettersafe.evaluate import INDEPENDENT, NEEDS_MODEL, evaluate_policy
+from bettersafe.posterior import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
 from bettersafe.safety import UNSUPPORTED_TOL, SafetyRule, SafetyTest, safety_test
 from bettersafe.theory import proposition_loss, proven_loss
 
@@ -207,7 +208,7 @@ class Belief:
     @property
     def error(self) -> float:
         """Monte-Carlo standard error of ``p_safe``; 0 by linearisation, whose error is another."""
-        return math.sqrt(max(self.p_safe * (1.0 - self.p_safe), 0.0) / self.draws) if self.draws else 0.0
+        return draw_error(self.p_safe, self.draws) if self.draws else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +338,8 @@ class Certificate:
             return (
                 f"Keep the baseline: given the data, the policy is no worse on every objective with probability"
                 f" {100 * belief.p_safe:.4g} %; the doubt is about {self.findings[k].objective}"
-                f" ({100 * (1.0 - chances[k]):.3g} % chance of a loss under the most pessimistic prior)."
+                f" ({100 * (1.0 - chances[k]):.3g} % chance of a loss"
+                f"{' under the prior that is pessimistic for it' if belief.p_pessimistic else ''})."
             )
         missed = [f for f in self.findings if not f.passed]
         if len(missed) > MOST_NAMED:
@@ -480,6 +482,11 @@ LINEARISED = (
 )
 """What a certificate without draws rests on besides."""
 
+NOT_PESSIMISTIC = (
+    "No pessimistic prior was asked. How seldom B-OPT went wrong in the studies was measured with them; without them it is wrong more"
+    " often where the baseline is good."
+)
+
 
 def certify_posterior(
     result: BOpt, candidate: Candidate, *, baseline_known: bool, others: Sequence[BOpt] = ()
@@ -525,9 +532,9 @@ def certify_posterior(
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
-            "The preference may be changed after looking and the best policy for another one be taken from the same candidates:"
-            " what is believed of each policy does not depend on it. What is promised is about belief given this data, not about"
-            " how often such choices go wrong over many data sets.",
+            *([] if len(result.priors) > 1 else [NOT_PESSIMISTIC]),
+            "What is believed of a policy does not depend on the preference, so another may be tried on the same log. What is"
+            " promised is about belief given this data, not about how often such choices go wrong over many data sets.",
         ),
         delta=result.delta,
         beliefs=(belief(result, candidate), *(belief(other, other.candidates[0]) for other in others)),
@@ -560,10 +567,16 @@ def _fit(result: BOpt) -> str:
     """How strong the neutral prior is, in words."""
     if result.priors[0] != "hierarchical":
         return "The neutral one counts for one visit of every action."
-    ends = "" if result.end_concentration is None else f", and {result.end_concentration:.3g} in whether it ends"
+
+    def visits(strength: float, most: float) -> str:
+        return f"{strength:.3g} (the most that is allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
+
+    ends = result.end_concentration
+    more = "" if ends is None else f", and for {visits(ends, END_CONCENTRATIONS[-1])} in whether it ends"
     return (
-        "Learned from the log: what a state's other actions did counts for about"
-        f" {result.concentration:.3g} visits in where a step leads{ends}."
+        "Learned from the log: what a state's other actions did counts for"
+        f" {visits(result.concentration, CONCENTRATIONS[-1])} visits in where a step leads{more}; in pessimistic priors for at most"
+        f" {PESSIMISTIC_CONCENTRATION:g}."
     )
 
 

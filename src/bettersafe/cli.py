@@ -240,7 +240,10 @@ EngineOption = Annotated[
 ]
 AllOption = Annotated[
     bool,
-    typer.Option("--all", help="Show every objective; of more than 12, only those that decide are shown otherwise."),
+    typer.Option(
+        "--all",
+        help="Show every candidate, and every objective; of more than 12, only those that decide are shown otherwise.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
@@ -742,7 +745,9 @@ def certify(
     terminated: TerminatedOption = None,
     truncated: TruncatedOption = None,
     baseline_prob: BaselineProbOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the result of an earlier test.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the result of an earlier test, which stays on record.")
+    ] = False,
     no_report: NoReportOption = False,
     every: AllOption = False,
     as_json: JsonOption = False,
@@ -755,11 +760,18 @@ def certify(
     that was promised.
     """
     from bettersafe import printing
-    from bettersafe.evidence import certify_run, certify_run_posterior
+    from bettersafe.evidence import TESTS, certificates_before, certify_run, certify_run_posterior
     from bettersafe.runs import load_run, save_certificate
 
     options = locals()
     saved = load_run(run)
+    tested = [each for each in certificates_before(saved) if each["evidence"] == TESTS[0]]
+    if posterior and tested and not force:
+        passed = "passed" if all(each["accepted"] for each in tested) else "did not pass"
+        raise ParameterError(
+            f"{run} was tested on held-out episodes, and {passed}: that says more than the posterior, whose answer would stand in its"
+            " place. --force asks it all the same; the test stays on record."
+        )
     if posterior:
         with printing.working("Reading and asking the posterior"):
             believed = certify_run_posterior(
@@ -777,7 +789,7 @@ def certify(
             save_certificate(run, believed, ())
         _show_certificate(believed, saved, as_json=as_json, every=every, page=_report(run, no_report))
         return
-    if saved.certificate is not None and saved.certificate.evidence == "held-out" and not force:
+    if tested and not force:
         raise ParameterError(
             f"{run} was tested already. Testing again until a test passes breaks the promise; --force replaces the result"
             " if you know why."

@@ -249,6 +249,12 @@ def reward_ranges(objectives: Sequence[Objective]) -> tuple[Floats, Floats] | No
     return lows, highs
 
 
+def lowest_rewards(objectives: Sequence[Objective], seen: Floats) -> Floats:
+    """The least reward there can be, higher is better, shape [d]: as declared, else the least ``seen`` [d]."""
+    ranges = [reward_ranges([objective]) for objective in objectives]
+    return np.array([low if edges is None else min(low, edges[0][0]) for edges, low in zip(ranges, seen, strict=True)])
+
+
 def in_vocabulary(dataset: Dataset, state_labels: Labels, action_labels: Labels) -> Dataset:
     """The same log, its states and actions numbered within sorted labels that hold all of its own."""
     if np.array_equal(state_labels, dataset.state_labels) and np.array_equal(action_labels, dataset.action_labels):

@@ -373,9 +373,8 @@ def certify_run(
             usual=evidence.usual,
         )
         rows = evaluate_saved(dataclasses.replace(evidence, log=held_out), delta=settings.delta, folds=folds, seed=seed)
-        before = 0
-        if run.certificate is not None and run.certificate.evidence in ("held-out", "safety-test"):
-            before = int(run.certificate.settings.get("tested_before", 0)) + 1
+        earlier = certificates_before(run)
+        before = sum(each["evidence"] in TESTS for each in earlier)
         again = (
             (
                 f"The policy was tested {before} time{'s' if before > 1 else ''} before; to test until a test passes breaks the risk.",
@@ -394,6 +393,7 @@ def certify_run(
                     **certificate.settings,
                     "columns": None if columns is None else dataclasses.asdict(columns),
                     "tested_before": before,
+                    "earlier": earlier,
                     "notes": list(evidence.notes),
                 },
                 data={
@@ -410,6 +410,29 @@ def certify_run(
             ),
             rows,
         )
+
+
+TESTS = ("held-out", "safety-test")
+"""Evidence of episodes that were held out: to ask for it again until it says yes breaks the risk."""
+
+
+def _passed(tests: list[dict[str, Any]]) -> str:
+    passed = [test["accepted"] for test in tests]
+    return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
+
+
+def certificates_before(run: Run) -> list[dict[str, Any]]:
+    """What was asked about the run's policy before, and with what result, the first certificate first."""
+    last = run.certificate
+    if last is None:
+        return []
+    asked = {name: last.settings[name] for name in ("bound", "prior", "pessimism") if name in last.settings}
+    log = dict(last.data.get("tested_on") or last.data.get("made_from") or {}).get("path", "")
+    this = {"evidence": last.evidence, "accepted": last.accepted, "delta": last.delta, "log": log, **asked}
+    known = list(last.settings.get("earlier", ()))
+    if not known and last.settings.get("tested_before"):  # written before they were listed: it is only known how many
+        known = [{"evidence": "held-out", "accepted": False}] * int(last.settings["tested_before"])
+    return [*known, this]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,11 +498,24 @@ def certify_run_posterior(
     certificate = posterior_certificate(
         judged, judged.candidates[0], outcomes, evidence.baseline, model, evidence.baseline_known, asked
     )
+    earlier = certificates_before(run)
+    tests = [each for each in earlier if each["evidence"] in TESTS]
+    told = (
+        [
+            f"On episodes held out the policy was tested {len(tests)} time{'s' if len(tests) > 1 else ''} before, and"
+            f" {_passed(tests)}; the posterior knows nothing of that."
+        ]
+        if tests
+        else []
+    )
     return dataclasses.replace(
         certificate,
+        assumptions=(*certificate.assumptions, *told),
         theory=None if run.certificate is None else run.certificate.theory,
         settings={
             **certificate.settings,
+            "earlier": earlier,
+            "tested_before": len(tests),
             "zeta": losses,
             "columns": None if columns is None else dataclasses.asdict(columns),
             "notes": list(evidence.notes),
@@ -624,7 +660,7 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
         )
     if by_posterior:
         again = certify_run_posterior(
-            run,
+            dataclasses.replace(run, certificate=None),  # or it would count itself as asked before
             data,
             delta=certificate.delta,
             zeta=settings["zeta"],

@@ -30,7 +30,8 @@ rewards of a pair around its mean with variance s², both pooled over the log (s
 
     r_k(x,a) | D ~ N( v (n r̄/s² + m/τ²),  v ),   1/v = n/s² + 1/τ²
 
-and the prior that is pessimistic for k has the least reward seen in the place of m.
+and the prior that is pessimistic for k has the least reward there can be (as declared, else as seen) in the place of m; with
+another pessimism than one the step from m down to it is as many times as long.
 
 A prior is the same for all pairs of a state, so it is kept per outcome and only what was seen is kept per pair: means and the
 linearised form take one pass over the log's distinct steps, and draws (in the C++ kernel) keep no pair's distribution at all,
@@ -49,13 +50,14 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _native, linear
+from bettersafe.counts import Counts
+from bettersafe.data import lowest_rewards
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.mdp import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bettersafe.counts import Counts
     from bettersafe.data import Dataset
 
 Floats = npt.NDArray[np.float64]
@@ -105,7 +107,7 @@ class Outcomes:
         pair_noise: Standard deviation of the posterior of a noisy mean, shape [d, P]; 0 otherwise.
         prior_share: What the prior's mean m counts for in a noisy mean, v/τ², shape [d, P].
         prior_mean: m, shape [d].
-        least_reward: Least reward seen, shape [d].
+        least_reward: Least reward that was declared possible, else the least seen, shape [d].
         noisy: Which objectives are noisy, shape [d].
         discount: γ, shape [d].
         starts: Episodes that start in a state, shape [X].
@@ -296,7 +298,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         pair_noise=pair_noise,
         prior_share=prior_share,
         prior_mean=prior_mean,
-        least_reward=reward.min(axis=0),
+        least_reward=lowest_rewards(dataset.objectives, reward.min(axis=0)),
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
@@ -406,7 +408,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         pair_noise=pair_noise,
         prior_share=prior_share,
         prior_mean=prior_mean,
-        least_reward=counts.reward_min,
+        least_reward=lowest_rewards(counts.objectives, counts.reward_min),
         noisy=np.array([k not in known for k in range(d)]),
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),
@@ -473,6 +475,19 @@ class Posterior:
     pessimistic_for: int | None = None
     pessimism: float = 0.0
 
+    def __repr__(self) -> str:
+        """The prior and how strong it was found to be: what one wants to see of it."""
+        c, ends = self.weight @ self.concentration, self.end_weight @ self.end_concentration
+        dark = (
+            ""
+            if self.pessimistic_for is None
+            else f", pessimistic_for={self.pessimistic_for}, pessimism={self.pessimism:g}"
+        )
+        return (
+            f"Posterior({self.neutral!r}{dark}, concentration={c:.3g}, end_concentration={ends:.3g},"
+            f" {self.outcomes.pair_state.size} pairs, {self.outcomes.outcome_next.size} outcomes)"
+        )
+
     def on_block(self, c: float, probability: float = 1.0) -> Block:
         """Where to, at one concentration."""
         o = self.outcomes
@@ -537,7 +552,7 @@ def worth(weight: Floats) -> list[tuple[int, float]]:
 
 
 def posterior(
-    outcomes: Outcomes,
+    outcomes: Outcomes | Counts,
     neutral: Neutral = "hierarchical",
     *,
     pessimistic_for: int | None = None,
@@ -548,7 +563,7 @@ def posterior(
     """The posterior under a prior.
 
     Args:
-        outcomes: The log.
+        outcomes: The log (`gather_outcomes`), or counts of it (`outcomes_of`).
         neutral: "support" or "hierarchical".
         pessimistic_for: Objective k to be pessimistic about, or None.
         pessimism: Pseudo-transitions to the outcome that is worst for k.
@@ -556,7 +571,11 @@ def posterior(
         scale_concentration: Multiplies the hierarchical prior's concentrations, to see how much hangs on them.
     """
     check_choice("prior", neutral, NEUTRAL)
-    o = outcomes
+    o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
+    if not isinstance(o, Outcomes):
+        raise ParameterError(
+            f"the posterior is made from what was seen: outcomes (gather_outcomes of a dataset) or counts; got {type(o).__name__}."
+        )
     nobody = np.zeros(o.pair_state.size)
     if neutral == "support":
         share = ~o.assumed / _by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
@@ -600,7 +619,7 @@ def posterior(
         raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
     pair_reward = o.pair_reward.copy()
     if o.noisy[k] and pessimism > 0.0:
-        pair_reward[k] += o.prior_share[k] * (o.least_reward[k] - o.prior_mean[k])
+        pair_reward[k] += pessimism * o.prior_share[k] * (o.least_reward[k] - o.prior_mean[k])
     extra = np.zeros_like(share)
     extra[_worst_outcomes(o, k, baseline_v)] = pessimism
     concentration, weight = capped(concentration, weight, PESSIMISTIC_CONCENTRATION)

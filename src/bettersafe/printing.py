@@ -261,6 +261,8 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
             f"States kept because they could not be solved: {escape(', '.join(info['states_kept'][:10]))}",
             style="yellow",
         )
+    if every and info.get("candidates"):
+        console.print(_candidates(run))
     shown = largest_changes(run, changes)
     if shown:
         table = _table("Largest changes (visits × probability moved)")
@@ -290,6 +292,34 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         print_certificate(run.certificate, run.objectives, shown=rows)
     elif run.certificate is not None:
         _print_theory(console, run.certificate, run.objectives, rows)
+
+
+def _candidates(run: Run) -> Table:
+    """The candidates of H-OPT or B-OPT: what each gains, how safe it is held to be, and what came of it."""
+    rows = run.info["candidates"]
+    asked = any("p_safe" in row for row in rows)
+    table = _table("Candidates")
+    table.add_column("candidate")
+    table.add_column("weighted gain", justify="right")
+    if asked:
+        table.add_column("no worse on any", justify="right")
+        table.add_column("chance of a loss, if pessimistic", justify="right")
+    table.add_column("")
+    for row in rows:
+        gain = sum(weight * float(value) for weight, value in zip(run.info["preference"], row["gain"], strict=True))
+        result = (
+            "[bold green]taken[/]" if row["chosen"] else "passed" if row["passed"] else "[dim]a better one had passed[/]"
+            if row.get("open") else "[red]did not pass[/]"
+        )  # fmt: skip
+        cells = [escape(row["name"]), f"{gain:+.4g}"]
+        if asked:
+            losses = [1.0 - float(chance) for chance in row["p_pessimistic"]]
+            known = [loss for loss in losses if not math.isnan(loss)]  # NaN: not asked
+            more = "" if len(known) == len(losses) else "at least "
+            error = f" ± {100 * row['error']:.2g}" if row["draws"] else ""
+            cells += [f"{100 * row['p_safe']:.4g}{error} %", f"{more}{100 * sum(known):.3g} %" if known else "–"]
+        table.add_row(*cells, result)
+    return table
 
 
 GRADES = {

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe import _native, linear
+from bettersafe.data import lowest_rewards
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.posterior import (
     CONCENTRATIONS,
@@ -72,7 +73,7 @@ class Steps:
         prior_share: What the prior's mean counts for in it, shape [d, P].
         prior_mean: The mean of a pair never tried, shape [d].
         prior_noise: Its standard deviation, shape [d]; 0 where the reward is known.
-        least_reward: Least reward seen, shape [d].
+        least_reward: Least reward that was declared possible, else the least seen, shape [d].
         noisy: Which objectives are noisy, shape [d].
         discount: γ, shape [d].
         starts: Episodes that start in a state, shape [X].
@@ -277,7 +278,7 @@ def gather_steps(counts: Counts, model: Model, *, known: Collection[int] = ()) -
         prior_share=prior_share,
         prior_mean=prior_mean,
         prior_noise=prior_noise,
-        least_reward=counts.reward_min,
+        least_reward=lowest_rewards(counts.objectives, counts.reward_min),
         noisy=np.array([k not in known for k in range(d)]),
         discount=mdp.discount,
         starts=counts.initial_count.astype(np.float64),
@@ -388,8 +389,9 @@ def prior_of(
         end_concentration, end_weight = capped(end_concentration, end_weight, PESSIMISTIC_CONCENTRATION)
         if steps.noisy[k] and pessimism > 0.0:
             pair_reward, untried = pair_reward.copy(), untried.copy()
-            pair_reward[k] += steps.prior_share[k] * (steps.least_reward[k] - steps.prior_mean[k])
-            untried[k] = steps.least_reward[k]
+            shift = pessimism * (steps.least_reward[k] - steps.prior_mean[k])
+            pair_reward[k] += steps.prior_share[k] * shift
+            untried[k] += shift
     kept, kept_ends = worth(weight), worth(end_weight)
     return Prior(
         steps=steps,

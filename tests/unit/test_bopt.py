@@ -274,7 +274,11 @@ def test_sensitivity_names_other_priors():
     o, model, baseline = a_case(12)
     policy = make_candidates(model, baseline, np.ones(2), epsilons=(0.3,), mixes=())[0][1]
     found = sensitivity(policy, o, baseline, model=model, delta=0.1, draws=40)
-    assert [result.priors[0] for result in found] == [name for name, _, _ in bopt.SENSITIVITY]
+    names = ["without pessimism", "two bad visits of every pair", "half the concentration", "twice the concentration"]
+    assert [result.priors[0] for result in found] == names  # one bad visit is what was used
+    assert [result.pessimism for result in found] == [0.0, 2.0, 1.0, 1.0]
+    plain = sensitivity(policy, o, baseline, model=model, delta=0.1, draws=40, pessimism=0.0)
+    assert [result.pessimism for result in plain] == [1.0, 2.0, 0.0, 0.0]
     assert len(found[0].priors) == 1
     assert found[0].candidates[0].p_pessimistic.tolist() == [1.0, 1.0]
     less, more = found[2].concentration, found[3].concentration

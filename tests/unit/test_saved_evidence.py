@@ -199,6 +199,36 @@ def test_the_posterior_may_be_asked_about_the_log_that_made_the_policy(saved, fi
     assert not certify_run_posterior(worse, str(files / "log.parquet"), draws=60).accepted
 
 
+def test_what_was_asked_before_stays_on_record(saved, files, tmp_path):
+    log, later = str(files / "log.parquet"), str(files / "later.parquet")
+    run = load_run(saved)
+    worse = dataclasses.replace(run, policy=np.roll(run.policy, 1, axis=1), certificate=None)
+    tested, _ = certify_run(worse, later)
+    assert not tested.accepted
+    asked = certify_run_posterior(dataclasses.replace(worse, certificate=tested), log, draws=60, pessimism=0.0)
+    assert [each["evidence"] for each in asked.settings["earlier"]] == ["held-out"]
+    assert asked.settings["tested_before"] == 1
+    assert any("tested 1 time before, and did not pass" in text for text in asked.assumptions)
+    assert any(text.startswith("No pessimistic prior was asked") for text in asked.assumptions)
+    again, _ = certify_run(dataclasses.replace(worse, certificate=asked), later)
+    assert [each["evidence"] for each in again.settings["earlier"]] == ["held-out", "posterior"]
+    assert again.settings["earlier"][1]["pessimism"] == 0.0
+    assert any("tested 1 time before" in text for text in again.assumptions)
+
+
+def test_candidates_are_saved_with_all_that_was_asked_of_them(files):
+    run = run_task(Task(data=str(files / "log.parquet"), objectives=OBJECTIVES, draws=60))
+    rows = run.info["candidates"]
+    taken = next(row for row in rows if row["chosen"])
+    belief = run.certificate.beliefs[0]
+    assert taken["p_safe"] == belief.p_safe
+    assert tuple(taken["p_pessimistic"]) == belief.p_pessimistic
+    assert tuple(taken["p_objective"]) == belief.p_objective
+    assert taken["error"] == belief.error > 0.0  # none of 60 failed, which is not never
+    assert taken["draws"] == 60
+    assert all({"p_safe", "p_objective", "p_pessimistic", "error", "draws"} <= row.keys() for row in rows)
+
+
 def test_derived_objectives_and_thresholds(files):
     task = Task(
         data=str(files / "log.parquet"),
