@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         load_discretizer,
         save_discretizer,
     )
+    from bettersafe.drawing import Cluster
     from bettersafe.episodes import Episodes, open_episodes
     from bettersafe.errors import (
         BettersafeError,
@@ -59,11 +60,12 @@ if TYPE_CHECKING:
     from bettersafe.model import Model, estimate_baseline, estimate_model, logged_baseline
     from bettersafe.pipeline import run_task
     from bettersafe.policies import read_policy, write_policy
-    from bettersafe.posterior import Outcomes, Posterior, gather_outcomes
+    from bettersafe.posterior import Outcomes, Posterior, gather_outcomes, outcomes_of
     from bettersafe.report import report_html, write_report
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
     from bettersafe.safety import SafetyRule, SafetyTest, safety_test
     from bettersafe.sharding import count_shards
+    from bettersafe.steps import Steps, gather_steps
     from bettersafe.task import Task, read_task
 
 _WHERE = {
@@ -105,6 +107,7 @@ _WHERE = {
         "RunError",
     ),
     "evidence": ("certify_run", "evaluate_saved", "verify_run"),
+    "drawing": ("Cluster",),
     "evaluate": ("Evaluation", "evaluate_many", "evaluate_policy"),
     "game": ("Mixture", "lagrangian", "mixture_return"),
     "gopt": ("g_opt", "g_opt_path"),
@@ -115,11 +118,12 @@ _WHERE = {
     "model": ("Model", "estimate_baseline", "estimate_model", "logged_baseline"),
     "pipeline": ("run_task",),
     "policies": ("read_policy", "write_policy"),
-    "posterior": ("Outcomes", "Posterior", "gather_outcomes"),
+    "posterior": ("Outcomes", "Posterior", "gather_outcomes", "outcomes_of"),
     "report": ("report_html", "write_report"),
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
     "safety": ("SafetyRule", "SafetyTest", "safety_test"),
     "sharding": ("count_shards",),
+    "steps": ("Steps", "gather_steps"),
     "task": ("Task", "read_task"),
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
@@ -131,7 +135,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
     "Improvement", "s_opt", "g_opt", "g_opt_path", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return", "CMDPOptimum", "cmdp_optimum",
-    "Outcomes", "gather_outcomes", "Posterior", "BOpt", "b_opt",
+    "Outcomes", "gather_outcomes", "outcomes_of", "Steps", "gather_steps", "Cluster", "Posterior", "BOpt", "b_opt",
     "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "SafetyRule", "SafetyTest", "safety_test", "HOpt", "h_opt",
     "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_theory", "prove",
     "evaluate_saved", "certify_run", "verify_run",

@@ -57,7 +57,7 @@ DRAWS = 200
 MOST_DRAWN = 1e9
 """Distinct transitions × draws × priors beyond which "auto" is the linearised form: about ten minutes of one core."""
 
-MOST_G_OPT = 5e5
+MOST_G_OPT = 2e5
 """Distinct transitions beyond which the linearised form has no G-OPT candidates: a path of them takes many minutes."""
 
 SCREEN = 4.0

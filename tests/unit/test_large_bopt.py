@@ -102,9 +102,11 @@ def test_steps_say_what_lists_of_outcomes_say(neutral, d, discounts, episodes):
 @needs_kernel
 def test_steps_know_derived_rewards_and_states_where_nobody_acted():
     data, baseline = a_log(episodes=3, n_states=30)
-    data = replace(data, terminated=np.zeros_like(data.terminated))  # cut off, so that some lead where nobody acted
-    following = np.where(data.next_states < 0, 29, data.next_states)
-    data = replace(data, next_states=following)
+    nobody = np.setdiff1d(np.arange(30), data.states)[0]  # an episode is cut off on its way there
+    last = data.episode_ptr[1:] - 1
+    terminated, following = data.terminated.copy(), data.next_states.copy()
+    terminated[last[0]], following[last[0]] = False, nobody
+    data = replace(data, terminated=terminated, next_states=following)
     counts = with_rare(count(data), below=2, reward=-3.0)
     model = estimate_model(counts)
     visits = np.zeros((30, 4), dtype=np.int64)
