@@ -230,6 +230,29 @@ def test_budgets_found_one_from_the_other_have_the_same_returns():
             assert np.array([1.0, 0.5]) @ returns == pytest.approx(np.array([1.0, 0.5]) @ names[False][name], rel=1e-9)
 
 
+def test_shares_put_together_are_the_whole(monkeypatch):
+    data, baseline = a_log(episodes=20)
+    prior, policies = posterior(gather_outcomes(data)), np.array(some_policies(np.random.default_rng(0)))
+    lost = drawing.Lost("it was not lucky")
+
+    def backwards(task, shares, *, workers, address):
+        assert [share.draws for share in shares] == [10, 10, 3]
+        yield from ((i, task(shares[i])) for i in (2, 1, 0))
+
+    monkeypatch.setattr(drawing, "on_ray", backwards)
+    asked = {"draws": 23, "seed": 2, "stream": 1, "first": 4, "objectives": [1]}
+    shared = shared_gains(prior, policies, baseline, **asked, cluster=Cluster())
+    assert np.array_equal(shared, drawn_gains(prior, policies, baseline, **asked))
+    monkeypatch.setattr(drawing, "on_ray", lambda task, shares, *, workers, address: iter_closing([(0, lost)]))
+    with pytest.raises(RunError, match="draws 4 to 13 could not be made: it was not lucky"):
+        shared_gains(prior, policies, baseline, **asked, cluster=Cluster())
+
+
+def iter_closing(results):
+    """Results as an engine gives them, by a generator that can be closed."""
+    yield from results
+
+
 @needs_ray
 def test_on_ray_the_same_bits_and_a_worker_killed_costs_its_share(tmp_path, monkeypatch):
     data, baseline = a_log(episodes=60)
