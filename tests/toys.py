@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+from bettersafe.drawing import draw_share
 from bettersafe.sharding import count_shard
 
 
@@ -133,3 +134,21 @@ def count_dying(shard):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return count_shard(shard)
+
+
+def draw_dying(share):
+    """As `draw_share`, but the share of the 17th draw takes its process with it."""
+    if share.first == 17:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return draw_share(share)
+
+
+def draw_dying_once(share):
+    """The same, the first time that it is tried; leaves one letter per attempt, whoever makes it."""
+    marker = Path(os.environ["BETTERSAFE_TOY_MARKS"]) / str(share.first)
+    tried = marker.exists()
+    with marker.open("a", encoding="utf-8") as file:
+        file.write("x")
+    if share.first == 17 and not tried:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return draw_share(share)

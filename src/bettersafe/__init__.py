@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         load_discretizer,
         save_discretizer,
     )
+    from bettersafe.drawing import Cluster
     from bettersafe.episodes import Episodes, open_episodes
     from bettersafe.errors import (
         BettersafeError,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from bettersafe.runs import Run, largest_changes, load_run, make_run, save_run
     from bettersafe.safety import SafetyRule, SafetyTest, safety_test
     from bettersafe.sharding import count_shards
+    from bettersafe.steps import Steps, gather_steps
     from bettersafe.task import Task, read_task
 
 _WHERE = {
@@ -107,6 +109,7 @@ _WHERE = {
         "RunError",
     ),
     "evidence": ("certify_run", "certify_run_posterior", "evaluate_saved", "verify_run"),
+    "drawing": ("Cluster",),
     "evaluate": ("Evaluation", "evaluate_many", "evaluate_policy"),
     "game": ("Mixture", "lagrangian", "mixture_return"),
     "gopt": ("g_opt", "g_opt_path"),
@@ -122,6 +125,7 @@ _WHERE = {
     "runs": ("Run", "largest_changes", "load_run", "make_run", "save_run"),
     "safety": ("SafetyRule", "SafetyTest", "safety_test"),
     "sharding": ("count_shards",),
+    "steps": ("Steps", "gather_steps"),
     "task": ("Task", "read_task"),
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
@@ -133,7 +137,7 @@ __all__ = [  # noqa: RUF022 - as the data flows
     "MDP", "dense_mdp", "policy_values", "expected_return", "occupancy",
     "Model", "estimate_model", "estimate_baseline", "logged_baseline",
     "Improvement", "s_opt", "g_opt", "g_opt_path", "soft_spibb", "adv_linearized", "linearized", "Mixture", "lagrangian", "mixture_return", "CMDPOptimum", "cmdp_optimum",
-    "Outcomes", "gather_outcomes", "outcomes_of", "Posterior", "BOpt", "Candidate", "b_opt", "judge", "sensitivity",
+    "Outcomes", "gather_outcomes", "outcomes_of", "Steps", "gather_steps", "Cluster", "Posterior", "BOpt", "Candidate", "b_opt", "judge", "sensitivity",
     "Evaluation", "evaluate_policy", "evaluate_many", "lower_bound", "choose_cap", "SafetyRule", "SafetyTest", "safety_test", "HOpt", "h_opt",
     "Certificate", "Finding", "Floor", "Theory", "certify", "certify_h_opt", "certify_posterior", "certify_theory", "prove",
     "evaluate_saved", "certify_run", "certify_run_posterior", "verify_run",

@@ -32,15 +32,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe import gopt, improve, lp
+from bettersafe.drawing import shared_gains
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
 from bettersafe.gopt import g_opt_path
 from bettersafe.mdp import check_policy, expected_return, frozen, policy_values, solve_policy
-from bettersafe.posterior import Neutral, Outcomes, Posterior, drawn_gains, linearised_gains, posterior
+from bettersafe.posterior import Neutral, Outcomes, Posterior, linearised_gains, posterior
 from bettersafe.steps import Prior, Side, Steps, prior_of, side_of, step_gains
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from bettersafe.drawing import Cluster
     from bettersafe.improve import Improvement, Progress
     from bettersafe.model import Model
 
@@ -55,7 +57,7 @@ DRAWS = 200
 MOST_DRAWN = 1e9
 """Distinct transitions × draws × priors beyond which "auto" is the linearised form: about ten minutes of one core."""
 
-MOST_G_OPT = 5e5
+MOST_G_OPT = 2e5
 """Distinct transitions beyond which the linearised form has no G-OPT candidates: a path of them takes many minutes."""
 
 SCREEN = 4.0
@@ -198,6 +200,7 @@ def b_opt(
     with_g_opt: bool = True,
     screen: bool = True,
     form: Form = "auto",
+    cluster: Cluster | None = None,
     progress: Progress | None = None,
 ) -> BOpt:
     """Improve by asking the posterior.
@@ -222,6 +225,7 @@ def b_opt(
             misjudges its risk by a factor of `SCREEN`.
         form: "draws", "linearised" (no draws; the seed is not used), or "auto": draws, unless they would take too long
             (`MOST_DRAWN`). Linearised, S-OPT's policies are found one from the other, and G-OPT's are left out of large logs.
+        cluster: Where to make the draws, if not here; the numbers are the same. Join it once, with `drawing.connected`.
         progress: Called after every round of a candidate's policy iteration.
     """
     base = check_policy(
@@ -244,6 +248,7 @@ def b_opt(
     asked: dict[str, Any] = {
         "model": model, "delta": delta, "zeta": zeta, "draws": draws, "seed": seed, "neutral": neutral, "pessimism": pessimism,
         "form": form,
+        "cluster": cluster,
     }  # fmt: skip
     names, tables = [name for name, _ in made], [policy for _, policy in made]
     judged = judge(tables, outcomes, base, screen=screen, best_by=weights if screen else None, names=names, **asked)
@@ -391,6 +396,7 @@ def judge(
     best_by: Floats | None = None,
     names: Sequence[str] | None = None,
     form: Form = "draws",
+    cluster: Cluster | None = None,
 ) -> BOpt:
     """What the posterior says of given policies; `BOpt` with nothing chosen. The arguments are those of `b_opt`.
 
@@ -451,7 +457,7 @@ def judge(
     going = closely
     for first, n in _looks(draws, screen):
         if going:
-            drawn = drawn_gains(middle, tables[going], baseline, draws=n, seed=seed, first=first)
+            drawn = shared_gains(middle, tables[going], baseline, draws=n, seed=seed, first=first, cluster=cluster)
             for place, i in enumerate(going):
                 gains[i] = np.concatenate([gains[i], drawn[:, place]])
         if screen:
@@ -463,8 +469,15 @@ def judge(
         going = group
         for k, prior in enumerate(darker):
             if going:
-                drawn = drawn_gains(
-                    prior, tables[going], baseline, draws=draws, seed=seed, stream=k + 1, objectives=[k]
+                drawn = shared_gains(
+                    prior,
+                    tables[going],
+                    baseline,
+                    draws=draws,
+                    seed=seed,
+                    stream=k + 1,
+                    objectives=[k],
+                    cluster=cluster,
                 )
                 for place, i in enumerate(going):
                     dark[i][k] = np.mean(drawn[:, place, 0] >= -slack[k])
@@ -690,6 +703,7 @@ def sensitivity(
     neutral: Neutral = "hierarchical",
     pessimism: float = 1.0,
     form: Form = "draws",
+    cluster: Cluster | None = None,
 ) -> list[BOpt]:
     """What the posterior says of one policy under each of `SENSITIVITY`, to see how much hangs on the priors."""
     found = []
@@ -709,6 +723,7 @@ def sensitivity(
             pessimism=pessimism if more is None else more,
             scale_concentration=factor,
             form=form,
+            cluster=cluster,
         )
         found.append(replace(result, priors=(name, *result.priors[1:])))
     return found

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from bettersafe.certificate import Certificate
     from bettersafe.data import Columns, Objective
+    from bettersafe.drawing import Cluster
     from bettersafe.runs import Run
     from bettersafe.task import Task
 
@@ -237,6 +238,20 @@ UnseenOption = Annotated[
 ]
 EngineOption = Annotated[
     str | None, _detail("ENGINE", "auto, native or highs. (default: auto)", "auto", "native", "highs")
+]
+ImproveEngineOption = Annotated[
+    str | None,
+    _detail(
+        "ENGINE",
+        "Of the programs: auto, native or highs; or ray: b-opt makes its draws on a Ray cluster, and the rest here. (default: auto)",
+        "auto",
+        "native",
+        "highs",
+        "ray",
+    ),
+]
+AddressOption = Annotated[
+    str | None, _detail("ADDRESS", "Of a Ray cluster that makes the draws of b-opt or --posterior.")
 ]
 AllOption = Annotated[
     bool,
@@ -502,7 +517,8 @@ def improve(
     error_kind: ErrorKindOption = None,
     support: SupportOption = None,
     unseen: UnseenOption = None,
-    engine: EngineOption = None,
+    engine: ImproveEngineOption = None,
+    address: AddressOption = None,
     episode: EpisodeOption = None,
     step: StepOption = None,
     state: StateOption = None,
@@ -530,12 +546,17 @@ def improve(
     from bettersafe.runs import MARK, save_run
     from bettersafe.saving import check_free
 
-    job = _task(locals())
+    cluster = _cluster(engine, address)
+    job = _task({**locals(), "engine": None if engine == "ray" else engine})
     if output is None:
         raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
+    if cluster is not None and job.resolved_method != "b-opt":
+        raise typer.BadParameter(
+            f"is for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
+        )
     check_free(output, mark=MARK, force=force)
     with printing.working("Reading and counting") as progress:
-        run = run_task(job, progress=progress)
+        run = run_task(job, progress=progress, cluster=cluster)
     save_run(run, output, force=force)
     page = _report(output, no_report)
     if as_json:
@@ -733,6 +754,10 @@ def certify(
     form: FormOption = None,
     prior: PriorOption = None,
     pessimism: PessimismOption = None,
+    engine: Annotated[
+        str | None, _detail("ENGINE", "For --posterior: ray makes the draws on a Ray cluster.", "ray")
+    ] = None,
+    address: AddressOption = None,
     seed: Annotated[
         int,
         typer.Option(metavar="S", min=0, help="Draws the folds or the processes.", rich_help_panel=TEST_PANEL),
@@ -765,6 +790,9 @@ def certify(
 
     options = locals()
     saved = load_run(run)
+    cluster = _cluster(engine, address)
+    if cluster is not None and not posterior:
+        raise typer.BadParameter("is for the draws of --posterior", param_hint="--engine ray")
     tested = [each for each in certificates_before(saved) if each["evidence"] == TESTS[0]]
     if posterior and tested and not force:
         passed = "passed" if all(each["accepted"] for each in tested) else "did not pass"
@@ -785,6 +813,7 @@ def certify(
                 prior=prior,  # type: ignore[arg-type]
                 pessimism=pessimism,
                 columns=_columns_over_run(saved, options),
+                cluster=cluster,
             )
             save_certificate(run, believed, ())
         _show_certificate(believed, saved, as_json=as_json, every=every, page=_report(run, no_report))
@@ -1351,6 +1380,15 @@ def _task(options: dict[str, Any]) -> Task:
     if options.get("candidate"):
         settings["candidates"] = tuple(options["candidate"])
     return dataclasses.replace(base, **settings) if base else Task(**settings)
+
+
+def _cluster(engine: str | None, address: str | None) -> Cluster | None:
+    """Where draws are to be made, if not here."""
+    from bettersafe.drawing import Cluster
+
+    if address is not None and engine not in (None, "ray"):
+        raise typer.BadParameter(f"is for --engine ray; got {engine}", param_hint="--address")
+    return Cluster(address=address) if engine == "ray" or address is not None else None
 
 
 def _counted(paths: list[Any]) -> Task | None:

@@ -99,23 +99,12 @@ def on_ray(
 
     Results come back to this process, so the machines need no disk in common, only the package.
     """
-    try:
-        import ray
-    except ImportError:
-        raise RunError(
-            "the engine 'ray' needs Ray, which is not installed. "
-            "Install it with: pip install 'bettersafe[cluster]', or use the engine 'local'."
-        ) from None
+    ray = _ray()
     ours = not ray.is_initialized()
     running: dict[Any, int] = {}
     try:
         if ours:
-            try:
-                _knock(address)
-                ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-            except (OSError, ValueError) as error:
-                where = f" at {address}" if address is not None else ""
-                raise RunError(f"no Ray cluster could be reached{where}: {last_line(error)}") from None
+            _join(ray, address)
         remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_do_far_away)
         in_flight = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         queue = deque(range(len(items)))
@@ -135,6 +124,40 @@ def on_ray(
         else:
             for reference in running:
                 ray.cancel(reference, force=True)
+
+
+@contextmanager
+def joined(address: str | None) -> Iterator[None]:
+    """Join a Ray cluster as `on_ray` does, once for all calls of it inside."""
+    ray = _ray()
+    ours = not ray.is_initialized()
+    try:
+        if ours:
+            _join(ray, address)
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise RunError(
+            "the engine 'ray' needs Ray, which is not installed. "
+            "Install it with: pip install 'bettersafe[cluster]', or use the engine 'local'."
+        ) from None
+    return ray
+
+
+def _join(ray: Any, address: str | None) -> None:
+    try:
+        _knock(address)
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except (OSError, ValueError) as error:
+        where = f" at {address}" if address is not None else ""
+        raise RunError(f"no Ray cluster could be reached{where}: {last_line(error)}") from None
 
 
 def _knock(address: str | None) -> None:

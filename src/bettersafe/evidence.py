@@ -23,6 +23,7 @@ from bettersafe.certificate import Certificate, certificate_json, certify
 from bettersafe.countfile import is_counts, load_counts, with_objectives
 from bettersafe.counts import count_files, declare_actions
 from bettersafe.data import Columns, Dataset, in_vocabulary, read_dataset
+from bettersafe.drawing import connected
 from bettersafe.episodes import blocks_of, count_blocks, open_episodes, row_visits, split_log, with_blocks
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from bettersafe.bounds import Bound
     from bettersafe.counts import Counts
     from bettersafe.data import Objective, Reading
+    from bettersafe.drawing import Cluster
     from bettersafe.episodes import Episodes
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
@@ -459,6 +461,7 @@ def certify_run_posterior(
     prior: Neutral | None = None,
     pessimism: float | None = None,
     columns: Columns | None = None,
+    cluster: Cluster | None = None,
 ) -> Certificate:
     """Ask the posterior of a log, which may be the one that the policy was made from, whether the policy is safe.
 
@@ -473,6 +476,7 @@ def certify_run_posterior(
         prior: Neutral prior; the run's if left out.
         pessimism: Bad visits that the pessimistic priors add to every pair; as in the run if left out.
         columns: Which column is which, if not as in the run's log.
+        cluster: Where to make the draws, if not here; the numbers are the same.
     """
     if not run.changed:
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
@@ -493,11 +497,13 @@ def certify_run_posterior(
         "neutral": old.get("prior", "hierarchical") if prior is None else prior,
         "pessimism": old.get("pessimism", 1.0) if pessimism is None else pessimism,
         "form": resolve_form(form, outcomes, draws=draws),
+        "cluster": cluster,
     }
-    judged = judge([evidence.policy], outcomes, evidence.baseline, model=model, names=["the run's policy"], **asked)
-    certificate = posterior_certificate(
-        judged, judged.candidates[0], outcomes, evidence.baseline, model, evidence.baseline_known, asked
-    )
+    with connected(cluster):
+        judged = judge([evidence.policy], outcomes, evidence.baseline, model=model, names=["the run's policy"], **asked)
+        certificate = posterior_certificate(
+            judged, judged.candidates[0], outcomes, evidence.baseline, model, evidence.baseline_known, asked
+        )
     earlier = certificates_before(run)
     tests = [each for each in earlier if each["evidence"] in TESTS]
     told = (

@@ -32,6 +32,7 @@ from bettersafe.certificate import (
 from bettersafe.countfile import counted_sizes, is_counts, load_counts, with_objectives
 from bettersafe.counts import Counts, count, count_files, declare_actions, with_rare, with_rare_rows, without_pairs
 from bettersafe.data import Dataset, Objective, Reading, in_vocabulary, read_dataset, reward_ranges, user_sign
+from bettersafe.drawing import connected
 from bettersafe.episodes import blocks_of, count_blocks, open_episodes, split_log, with_blocks
 from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from bettersafe.bopt import BOpt, Candidate, Form
     from bettersafe.data import Columns, Labels
+    from bettersafe.drawing import Cluster
     from bettersafe.episodes import Episodes
     from bettersafe.hcpi import HOpt
     from bettersafe.memory import Sizes
@@ -173,8 +175,14 @@ def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Flo
             )
 
 
-def run_task(task: Task, *, progress: Progress | None = None) -> Run:
-    """From files to an improved policy and what can be promised of it."""
+def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster | None = None) -> Run:
+    """From files to an improved policy and what can be promised of it.
+
+    Args:
+        task: What is wanted.
+        progress: Called while the log is read, and after every round.
+        cluster: Where B-OPT makes its draws, if not here; the numbers are the same.
+    """
     if is_counts(task.data):
         _check_by_counts(task)
         sizes = counted_sizes(task.data)
@@ -182,7 +190,7 @@ def run_task(task: Task, *, progress: Progress | None = None) -> Run:
     if task.share > 0.0:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
-        return _run_posterior(task, progress)
+        return _run_posterior(task, progress, cluster)
     counts = task_counts(task, progress=progress)
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
@@ -321,10 +329,10 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     return _run(task, result, model, counts, source, certificate, rows, status)
 
 
-def _run_posterior(task: Task, progress: Progress | None) -> Run:
+def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:
     """Make candidates from all the data, and ask the posterior which of them to trust."""
     if is_counts(task.data) or rows_about(task.data) > LARGE_ROWS:
-        return _run_counted_posterior(task, progress)
+        return _run_counted_posterior(task, progress, cluster)
     dataset = task_dataset(task, progress=progress)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
@@ -332,10 +340,10 @@ def _run_posterior(task: Task, progress: Progress | None) -> Run:
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
-    return _believed_run(task, outcomes, counts, model, baseline, source, progress)
+    return _believed_run(task, outcomes, counts, model, baseline, source, progress, cluster)
 
 
-def _run_counted_posterior(task: Task, progress: Progress | None) -> Run:
+def _run_counted_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:
     """The same from counts, whatever the number of rows."""
     counts = task_counts(task, progress=progress)
     check_size(task, counts)
@@ -345,7 +353,7 @@ def _run_counted_posterior(task: Task, progress: Progress | None) -> Run:
     outcomes = counted_outcomes(counts, model, task.derived, form=task.form, draws=task.draws)
     header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
     del counts  # the model has what is still needed of it
-    return _believed_run(task, outcomes, header, model, baseline, source, progress)
+    return _believed_run(task, outcomes, header, model, baseline, source, progress, cluster)
 
 
 def counted_outcomes(
@@ -370,21 +378,23 @@ def _believed_run(
     baseline: Floats,
     source: str,
     progress: Progress | None,
+    cluster: Cluster | None,
 ) -> Run:
     """Ask the posterior, and put together what it says; of ``counts`` only the objectives and the log's size matter."""
     known = source != ESTIMATED
     zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
     asked: dict[str, Any] = {
         "delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed, "neutral": task.prior, "pessimism": task.pessimism,
-        "form": task.form,
+        "form": task.form, "cluster": cluster,
     }  # fmt: skip
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
-    found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
     certificate = None
-    asked["form"] = "linearised" if found.linearised else "draws"
-    if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
-        certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)
+    with connected(cluster):
+        found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
+        asked["form"] = "linearised" if found.linearised else "draws"
+        if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
+            certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)
     status = {"status": found.reason, "candidates": _believed(found)}
     task = dataclasses.replace(task, form=asked["form"])
     counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))

@@ -36,8 +36,7 @@ def test_days_add_up_to_the_week(days):
     from_log = json.loads(run("describe", "week.csv", *COLUMNS, *OBJECTIVES, "--json", cwd=days)[0])
     assert from_counts == from_log
 
-    out, notes = run("improve", "both.parquet", "-o", "by-counts", "--json", cwd=days)
-    assert "the method is s-opt" in notes
+    out, _ = run("improve", "both.parquet", "-o", "by-counts", "--method", "s-opt", "--json", cwd=days)
     out_of_log, _ = run(
         "improve", "week.csv", "-o", "by-log", "--method", "s-opt", *COLUMNS, *OBJECTIVES, "--json", cwd=days
     )
@@ -51,8 +50,28 @@ def test_days_add_up_to_the_week(days):
     assert "monday.csv is a log that the policy was made from" in error
 
 
+def test_the_posterior_from_counts_without_draws(days):
+    """From counts to a saved run that can be shown, reported on and repeated."""
+    run("count", "week.csv", "-o", "week.parquet", *COLUMNS, *OBJECTIVES, cwd=days)
+    out, _ = run("improve", "week.parquet", "-o", "quick", "--form", "linearised", "--json", cwd=days)
+    found = json.loads(out)
+    assert found["method"] == "b-opt"
+    assert "by linearisation, without draws" in found["status"]
+    assert found["settings"]["form"] == "linearised"
+    assert any("known by decision" in note for note in found["notes"])
+    certificate = json.loads((days / "quick/certificate.json").read_text(encoding="utf-8"))
+    assert certificate["accepted"]
+    assert [belief["draws"] for belief in certificate["beliefs"]] == [0] * 5
+    assert any(text.startswith("By linearisation, without draws") for text in certificate["assumptions"])
+    assert "by linearisation" in run("show", "quick", cwd=days)[0]
+    assert "by linearisation, without draws" in (days / "quick/report.html").read_text(encoding="utf-8")
+    run("verify", "quick", "--data", "week.parquet", cwd=days)
+    _, error = run("certify", "quick", "monday.parquet", "--engine", "ray", code=2, cwd=days)
+    assert "--posterior" in error
+
+
 def test_what_counts_can_not_do_and_what_must_not_be(days):
-    for options in (("--method", "b-opt"), ("--method", "h-opt"), ("--hold-out", "0.3")):
+    for options in (("--method", "h-opt"), ("--hold-out", "0.3")):
         _, error = run("improve", "monday.parquet", "-o", "RUN", *options, code=1, cwd=days)
         assert f"{options[-1] if '-opt' in options[-1] else 'hold_out'} needs episodes" in error
         assert "Give the log itself" in error

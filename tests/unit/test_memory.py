@@ -47,6 +47,11 @@ if step == "model":
     said = memory.counts_bytes(sizes) + memory.model_bytes(sizes)
     run = bettersafe.pipeline.run_task(Task(data=path, objectives=objectives, method="s-opt"))
     save_run(run, path + ".run")
+elif step == "linearised":
+    sizes = bettersafe.countfile.counted_sizes(path)
+    task = Task(data=path, objectives=objectives, method="b-opt", form="linearised")
+    said = memory.counts_bytes(sizes) + bettersafe.pipeline.task_bytes(task, sizes)
+    save_run(bettersafe.pipeline.run_task(task), path + ".run")
 elif step == "evaluation":
     block = read_dataset(path, objectives=objectives)
     episodes = Episodes(
@@ -151,6 +156,12 @@ def test_evaluation_takes_what_was_said(tmp_path: Path, d: int) -> None:
 def test_model_takes_what_was_said(tmp_path: Path, sizes: tuple[int, int, int, int, int]) -> None:
     path = saved_counts(tmp_path / "counts.parquet", *sizes)
     said, taken = said_and_taken("model", path, sizes[-1])
+    assert taken / 2 <= said <= 2 * taken, (said, taken)
+
+
+def test_the_linearised_form_takes_what_was_said(tmp_path: Path) -> None:
+    path = saved_counts(tmp_path / "counts.parquet", 30_000, 25, 3, 8, 2)
+    said, taken = said_and_taken("linearised", path, 2)
     assert taken / 2 <= said <= 2 * taken, (said, taken)
 
 
