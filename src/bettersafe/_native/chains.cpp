@@ -9,7 +9,7 @@
 namespace bettersafe {
 namespace {
 
-constexpr std::int64_t kEnd = -1, kUnknown = -2;
+constexpr std::int64_t kEnd = -1, kUnknown = -2, kNoRow = -3;
 constexpr int kRoom = 40;                    // 2^40 rows add up within the 127 bits of a Narrow
 constexpr int kMostShift = 127 - kRoom - 53;
 constexpr std::int64_t kMostRows = std::int64_t{1} << kRoom;
@@ -55,13 +55,14 @@ void add_to_narrow(Narrow& sum, const Split& term, int shift) {
 
 }  // namespace
 
-Table::Table() : slots_(64, Slot{0, kEmpty}), mask_(63) {}
+Table::Table() : slots_(64, Slot{0, kEmpty}), mask_(63), shift_(58) {}
 
 std::uint64_t& Table::insert(std::uint64_t i, std::uint64_t key, std::uint64_t fresh) {
-    if (4 * static_cast<std::uint64_t>(size_ + 1) > 3 * slots_.size()) {
+    if (2 * static_cast<std::uint64_t>(size_ + 1) > slots_.size()) {
         std::vector<Slot> old(2 * slots_.size(), Slot{0, kEmpty});
         old.swap(slots_);
         mask_ = slots_.size() - 1;
+        --shift_;
         const auto free_place = [this](std::uint64_t of) {
             std::uint64_t at = place(of);
             while (slots_[at].value != kEmpty) at = (at + 1) & mask_;
@@ -74,6 +75,12 @@ std::uint64_t& Table::insert(std::uint64_t i, std::uint64_t key, std::uint64_t f
     ++size_;
     slots_[i] = {key, fresh};
     return slots_[i].value;
+}
+
+std::uint32_t Numbering::look_up(std::int64_t label) {
+    const auto i = static_cast<std::uint32_t>(table_.at(static_cast<std::uint64_t>(label), table_.size()));
+    if (static_cast<std::uint64_t>(label) < kSmall) small_[label] = i + 1;
+    return i;
 }
 
 void Wide::add(bool negative, std::uint64_t m, int e) {
@@ -108,11 +115,16 @@ Chains::Chains(std::vector<double> discount, std::vector<bool> cost, Columns col
       power_(static_cast<std::size_t>(d_) * kPowers),
       return_(d_),
       return_sum_(2 * d_),
-      reward_(d_) {
+      pair_(kBlock + 1),
+      outcome_(kBlock + 1),
+      time_(kBlock + 1),
+      reward_(d_ * (kBlock + 1)),
+      prob_of_row_(kBlock + 1) {
     for (std::vector<double>* range : {&reward_range_, &return_range_}) {
         range->assign(d_, std::numeric_limits<double>::infinity());
         range->resize(2 * d_, -std::numeric_limits<double>::infinity());
     }
+    for (int place = 0; place < kPlaces; ++place) unit_of_place_[place] = std::ldexp(1.0, kFloor + kDigit * place);
 }
 
 // The middle of what 87 bits can hold goes to where the terms of the first rows lie; or, where they spread wider, their top.
@@ -139,131 +151,212 @@ bool Chains::add(const Rows& rows) {
     if (n_rows == 0) choose_units(rows);
     n_rows += rows.n;
     if (n_rows >= kMostRows) return false;
-    for (std::int64_t i = 0; i < rows.n; ++i) {
-        const std::int64_t episode = rows.episode[i], step = columns_.step ? rows.step[i] : 0;
-        const std::uint64_t x = states_.at(static_cast<std::uint64_t>(rows.state[i]), states_.size());
+    for (std::int64_t from = 0; from < rows.n; from += kBlock)
+        if (!add_block(rows, from, std::min(kBlock, rows.n - from))) return false;
+    return states_.size() < kMostLabels && actions_.size() < kMostLabels && pairs_.size() < kMostLabels;
+}
+
+bool Chains::close() {
+    if (!open_ || !end_chain(0)) return false;
+    settle(0);
+    for (int k = 0; k < d_; ++k) end_return(k);
+    return true;
+}
+
+// One thing after the other for many rows, rather than all for one row: short loops, in which the processor can look ahead.
+bool Chains::add_block(const Rows& rows, std::int64_t from, std::int64_t n) {
+    if (!take_columns(rows, from, n) || !follow_chains(rows, from, n)) return false;
+    add_returns(n);
+    settle(n - 1);
+    pair_[0] = pair_[n];
+    prob_of_row_[0] = prob_of_row_[n];
+    for (int k = 0; k < d_; ++k) reward_[k * (kBlock + 1)] = reward_[k * (kBlock + 1) + n];
+    return true;
+}
+
+// What a row is by itself: its pair, its probability and its rewards.
+bool Chains::take_columns(const Rows& rows, std::int64_t from, std::int64_t n) {
+    for (std::int64_t i = 1; i <= n; ++i) {
+        const std::uint64_t x = states_.at(rows.state[from + i - 1]), a = actions_.at(rows.action[from + i - 1]);
+        pair_[i] = static_cast<std::int64_t>(pairs_.at(x << 32 | a, pairs_.size()));
+        outcome_[i - 1] = static_cast<std::int64_t>(x);  // unless the row before is the last of its chain
+    }
+    bool good = true;
+    if (columns_.prob) {
+        for (std::int64_t i = 1; i <= n; ++i) {
+            const double prob = rows.prob[from + i - 1];
+            good &= prob > 0.0 && prob <= 1.0;
+            prob_of_row_[i] = prob;
+        }
+    }
+    for (int k = 0; k < d_; ++k) {
+        const double* given = rows.reward[k] + from - 1;
+        double* own = &reward_[k * (kBlock + 1)];
+        double low = reward_range_[k], high = reward_range_[d_ + k];
+        const bool cost = cost_[k];
+        for (std::int64_t i = 1; i <= n; ++i) {
+            good &= std::abs(given[i]) <= largest_;
+            const double r = cost ? 0.0 - given[i] : given[i];
+            own[i] = r;
+            low = std::min(low, r);
+            high = std::max(high, r);
+        }
+        reward_range_[k] = low;
+        reward_range_[d_ + k] = high;
+    }
+    return good;
+}
+
+// Each row must follow from the one before: the outcomes, and the ends of chains.
+bool Chains::follow_chains(const Rows& rows, std::int64_t from, std::int64_t n) {
+    for (std::int64_t i = 1; i <= n; ++i) {
+        const std::int64_t row = from + i - 1, episode = rows.episode[row], step = columns_.step ? rows.step[row] : 0;
         if (open_ && episode == episode_) {
             if (columns_.step && step != step_ + 1) return false;
-            if (terminated_ || truncated_ || (has_next_ && next_ != rows.state[i])) return false;
-            settle(static_cast<std::int64_t>(x));
+            if (terminated_ || truncated_ || (has_next_ && next_ != rows.state[row])) return false;
             if (++t_ >= kLongest) return false;
         } else {
-            if (open_ && (episode < episode_ || !end_chain())) return false;
+            const std::int64_t x = outcome_[i - 1];
+            if (open_ && (episode < episode_ || !end_chain(i - 1))) return false;
             if (step > kFarthestStep || step < -kFarthestStep) return false;
+            if (!open_) outcome_[0] = kNoRow;
             open_ = true;
             episode_ = episode;
             first_step_ = step;
             t_ = 0;
-            if (initial_.size() <= x) initial_.resize(x + 1);
+            if (static_cast<std::int64_t>(initial_.size()) <= x) initial_.resize(x + 1);
             ++initial_[x];
         }
-        const std::uint64_t a = actions_.at(static_cast<std::uint64_t>(rows.action[i]), actions_.size());
-        pair_ = static_cast<std::int64_t>(pairs_.at(x << 32 | a, pairs_.size()));
         step_ = step;
-        terminated_ = columns_.terminated && rows.terminated[i];
-        truncated_ = columns_.truncated && rows.truncated[i];
+        time_[i] = t_;
+        terminated_ = columns_.terminated && rows.terminated[row];
+        truncated_ = columns_.truncated && rows.truncated[row];
         if (terminated_ && truncated_) return false;
-        has_next_ = columns_.next && !terminated_ && rows.has_next[i];
-        next_ = has_next_ ? rows.next[i] : 0;
-        if (columns_.prob) {
-            probability_ = rows.prob[i];
-            if (!(probability_ > 0.0 && probability_ <= 1.0)) return false;
-        }
-        if (t_ >= powers_ && t_ < kPowers) {
-            for (int k = 0; k < d_; ++k) power_[static_cast<std::size_t>(k) * kPowers + t_] = weight(k, t_);
-            powers_ = t_ + 1;
-        }
-        for (int k = 0; k < d_; ++k) {
-            const double given = rows.reward[k][i];
-            if (!(std::abs(given) <= largest_)) return false;
-            const double r = cost_[k] ? 0.0 - given : given;
-            reward_[k] = r;
-            if (r < reward_range_[k]) reward_range_[k] = r;
-            if (r > reward_range_[d_ + k]) reward_range_[d_ + k] = r;
-            const double w = t_ < kPowers ? power_[static_cast<std::size_t>(k) * kPowers + t_] : weight(k, t_);
-            add_to_return(return_[k], w * r);
-        }
+        has_next_ = columns_.next && !terminated_ && rows.has_next[row];
+        next_ = has_next_ ? rows.next[row] : 0;
     }
-    return states_.size() < kMostLabels && actions_.size() < kMostLabels && pairs_.size() < kMostLabels;
+    return true;
 }
 
-bool Chains::close() { return open_ && end_chain(); }
+// The row at `last` was the last of its chain.
+bool Chains::end_chain(std::int64_t last) {
+    const bool ended = columns_.terminated ? terminated_ : !truncated_;
+    const std::int64_t length = t_ + 1;
+    outcome_[last] = ended ? kEnd : has_next_ ? static_cast<std::int64_t>(states_.at(next_)) : kUnknown;
+    n_truncated += !ended;
+    n_dropped += outcome_[last] == kUnknown;
+    shortest = n_episodes == 0 ? length : std::min(shortest, length);
+    longest = std::max(longest, length);
+    ++n_episodes;
+    if (!with_marks_ || !columns_.step) return true;
+    saw_one_ |= first_step_ == 1;
+    saw_below_one_ |= first_step_ < 1;
+    if (!(columns_.terminated && terminated_)) open_ends.push_back({episode_, first_step_ + length});
+    if (first_step_ != 0 && first_step_ != 1) late_starts.push_back({episode_, first_step_});
+    return !(saw_one_ && saw_below_one_);  // which of them is the usual start is known at the end only
+}
 
 double Chains::weight(std::size_t k, std::int64_t t) const {
     const double power = std::pow(discount_[k], static_cast<double>(t));
     return power < kLeastWeight ? 0.0 : power;
 }
 
-// Count the last row, now that it is known where it led.
-void Chains::settle(std::int64_t outcome) {
-    ++groups_.at(static_cast<std::uint64_t>(pair_) << 32 | static_cast<std::uint64_t>(outcome - kUnknown), 0);
+// Digits of γ^t r; where a row is the first of its chain, the one before ends its own.
+void Chains::add_returns(std::int64_t n) {
+    for (std::int64_t i = 1; i <= n; ++i) {
+        for (; powers_ <= time_[i] && powers_ < kPowers; ++powers_)
+            for (int k = 0; k < d_; ++k) power_[static_cast<std::size_t>(k) * kPowers + powers_] = weight(k, powers_);
+    }
+    for (int k = 0; k < d_; ++k) {
+        const double* power = &power_[static_cast<std::size_t>(k) * kPowers];
+        const double* reward = &reward_[k * (kBlock + 1)];
+        Return& sum = return_[k];
+        for (std::int64_t i = 1; i <= n; ++i) {
+            const std::int64_t t = time_[i];
+            if (t == 0 && outcome_[i - 1] != kNoRow) end_return(k);
+            const double value = (t < kPowers ? power[t] : weight(k, t)) * reward[i];
+            if (value == 0.0) continue;
+            Split term = split(value);
+            cut(term, kFloor);
+            const auto above = static_cast<unsigned>(term.e - kFloor);
+            const int place = static_cast<int>(above / kDigit), shift = static_cast<int>(above % kDigit);
+            const std::int64_t minus = term.negative ? -1 : 0;
+            const std::uint64_t part[4] = {(term.m << shift) & kDigitMask, (term.m >> (kDigit - shift)) & kDigitMask,
+                                           (term.m >> (2 * kDigit - shift)) & kDigitMask,
+                                           (term.m >> (2 * kDigit)) >> (kDigit - shift)};
+            for (int j = 0; j < 4; ++j) sum.digit[place + j] += (static_cast<std::int64_t>(part[j]) ^ minus) - minus;
+            sum.low = std::min(sum.low, place);
+            sum.high = std::max(sum.high, place + 3);
+        }
+    }
+}
+
+void Chains::end_return(int k) {
+    Return& sum = return_[k];
+    double total = 0.0;  // from the lowest digit, as SQL adds them
+    for (int place = sum.low; place <= sum.high; ++place) {
+        total = static_cast<double>(sum.digit[place]) * unit_of_place_[place] + total;
+        sum.digit[place] = 0;
+    }
+    sum.low = kPlaces;
+    sum.high = -1;
+    return_range_[k] = std::min(return_range_[k], total);
+    return_range_[d_ + k] = std::max(return_range_[d_ + k], total);
+    for (const bool squared : {false, true}) {
+        Split term = split(squared ? total * total : total);
+        cut(term, squared ? kSquareFloor : kFloor);
+        return_sum_[2 * k + squared].add(term.negative, term.m, term.e);
+    }
+}
+
+std::uint64_t Chains::group(std::int64_t i) const {
+    return static_cast<std::uint64_t>(pair_[i]) << 32 | static_cast<std::uint64_t>(outcome_[i] - kUnknown);
+}
+
+// Count the rows at 0 .. last, of which the outcomes are known by now.
+void Chains::settle(std::int64_t last) {
+    const std::int64_t first = outcome_[0] == kNoRow ? 1 : 0;
+    for (std::int64_t i = first; i <= last; ++i) {
+        groups_.prefetch(group(std::min(i + kAhead, last)));
+        ++groups_.at(group(i), 0);
+    }
     const auto n = static_cast<std::size_t>(pairs_.size());
     if (sum_.size() < n * 2 * d_) {
         sum_.resize(n * 2 * d_);
         if (columns_.prob) prob_.resize(n * 2);
     }
-    if (outcome == kUnknown) return;
     for (int k = 0; k < d_; ++k) {
-        add_to_pair(pair_, 2 * k, reward_[k], kFloor);
-        add_to_pair(pair_, 2 * k + 1, reward_[k] * reward_[k], kSquareFloor);
-    }
-    if (columns_.prob) {
-        double* range = &prob_[2 * pair_];
-        if (range[0] == 0.0 || probability_ < range[0]) range[0] = probability_;  // 0: none yet
-        range[1] = std::max(range[1], probability_);
-    }
-}
-
-bool Chains::end_chain() {
-    const bool ended = columns_.terminated ? terminated_ : !truncated_;
-    const std::int64_t length = t_ + 1;
-    if (ended) {
-        settle(kEnd);
-    } else if (has_next_) {
-        settle(static_cast<std::int64_t>(states_.at(static_cast<std::uint64_t>(next_), states_.size())));
-    } else {
-        settle(kUnknown);
-        ++n_dropped;
-    }
-    n_truncated += !ended;
-    shortest = n_episodes == 0 ? length : std::min(shortest, length);
-    longest = std::max(longest, length);
-    ++n_episodes;
-    if (with_marks_ && columns_.step) {
-        saw_one_ |= first_step_ == 1;
-        saw_below_one_ |= first_step_ < 1;
-        if (saw_one_ && saw_below_one_) return false;  // which of them is the usual start is known at the end only
-        if (!(columns_.terminated && terminated_)) open_ends.push_back({episode_, first_step_ + length});
-        if (first_step_ != 0 && first_step_ != 1) late_starts.push_back({episode_, first_step_});
-    }
-    for (int k = 0; k < d_; ++k) {
-        Return& sum = return_[k];
-        double total = 0.0;  // from the lowest digit, as SQL adds them
-        for (int place = sum.low; place <= sum.high; ++place) {
-            total = std::ldexp(static_cast<double>(sum.digit[place]), kFloor + kDigit * place) + total;
-            sum.digit[place] = 0;
+        const double* reward = &reward_[k * (kBlock + 1)];
+        const int units[2] = {unit_[2 * k], unit_[2 * k + 1]};
+        for (std::int64_t i = first; i <= last; ++i) {
+            prefetch(&sum_[(static_cast<std::size_t>(pair_[std::min(i + kAhead, last)]) * d_ + k) * 2]);
+            if (outcome_[i] == kUnknown) continue;
+            const double r = reward[i];
+            const std::size_t at = (static_cast<std::size_t>(pair_[i]) * d_ + k) * 2;
+            for (int squared = 0; squared < 2; ++squared) {
+                const double value = squared ? r * r : r;
+                const Split term = split(value);
+                const int shift = value == 0.0 ? 0 : term.e + units[squared];
+                if (shift >= 0 && shift <= kMostShift)
+                    add_to_narrow(sum_[at + squared], term, shift);
+                else
+                    add_far(at + squared, 2 * k + squared, value);
+            }
         }
-        sum.low = kPlaces;
-        sum.high = -1;
-        if (total < return_range_[k]) return_range_[k] = total;
-        if (total > return_range_[d_ + k]) return_range_[d_ + k] = total;
-        add_to_wide(return_sum_[2 * k], total, kFloor);
-        add_to_wide(return_sum_[2 * k + 1], total * total, kSquareFloor);
     }
-    return true;
+    for (std::int64_t i = first; columns_.prob && i <= last; ++i) {
+        if (outcome_[i] == kUnknown) continue;
+        double* range = &prob_[2 * pair_[i]];
+        if (range[0] == 0.0 || prob_of_row_[i] < range[0]) range[0] = prob_of_row_[i];  // 0: none yet
+        range[1] = std::max(range[1], prob_of_row_[i]);
+    }
 }
 
-inline void Chains::add_to_pair(std::int64_t pair, int stream, double value, int floor) {
-    if (value == 0.0) return;
+// A term with bits outside of those of a Narrow, unless they are zeros.
+void Chains::add_far(std::size_t at, int stream, double value) {
     Split term = split(value);
-    const std::size_t at = static_cast<std::size_t>(pair) * 2 * d_ + stream;
-    int shift = term.e + unit_[stream];
-    if (shift >= 0 && shift <= kMostShift) {
-        add_to_narrow(sum_[at], term, shift);
-        return;
-    }
-    cut(term, floor);
-    shift = term.e + unit_[stream];
+    cut(term, stream % 2 ? kSquareFloor : kFloor);
+    const int shift = term.e + unit_[stream];
     if (shift < 0 && shift > -53 && (term.m & ((std::uint64_t{1} << -shift) - 1)) == 0) {
         term.m >>= -shift;
         add_to_narrow(sum_[at], term, 0);
@@ -277,26 +370,6 @@ inline void Chains::add_to_pair(std::int64_t pair, int stream, double value, int
     wide_[wide_of_[at] - 1].add(term.negative, term.m, term.e);
 }
 
-inline void Chains::add_to_return(Return& sum, double value) {
-    if (value == 0.0) return;
-    Split term = split(value);
-    cut(term, kFloor);
-    const auto from = static_cast<unsigned>(term.e - kFloor);
-    const int place = static_cast<int>(from / kDigit), shift = static_cast<int>(from % kDigit);
-    const std::uint64_t part[4] = {(term.m << shift) & kDigitMask, (term.m >> (kDigit - shift)) & kDigitMask,
-                                   (term.m >> (2 * kDigit - shift)) & kDigitMask, (term.m >> (2 * kDigit)) >> (kDigit - shift)};
-    const std::int64_t minus = term.negative ? -1 : 0;
-    for (int j = 0; j < 4; ++j) sum.digit[place + j] += (static_cast<std::int64_t>(part[j]) ^ minus) - minus;
-    sum.low = std::min(sum.low, place);
-    sum.high = std::max(sum.high, place + 3);
-}
-
-void Chains::add_to_wide(Wide& sum, double value, int floor) {
-    Split term = split(value);
-    cut(term, floor);
-    sum.add(term.negative, term.m, term.e);
-}
-
 double Chains::bytes() const {
     return states_.bytes() + actions_.bytes() + pairs_.bytes() + groups_.bytes() +
            static_cast<double>(initial_.capacity() * sizeof(std::int64_t) + sum_.capacity() * sizeof(Narrow) +
@@ -306,8 +379,8 @@ double Chains::bytes() const {
 
 void Chains::write(const Result& out) {
     const std::int64_t n = pairs_.size(), groups = groups_.size();
-    states_.each([&](std::uint64_t label, std::uint64_t x) { out.state[x] = static_cast<std::int64_t>(label); });
-    actions_.each([&](std::uint64_t label, std::uint64_t a) { out.action[a] = static_cast<std::int64_t>(label); });
+    states_.each([&](std::int64_t label, std::uint64_t x) { out.state[x] = label; });
+    actions_.each([&](std::int64_t label, std::uint64_t a) { out.action[a] = label; });
     std::fill(out.initial, out.initial + states_.size(), 0);
     std::copy(initial_.begin(), initial_.end(), out.initial);
     pairs_.each([&](std::uint64_t key, std::uint64_t p) {

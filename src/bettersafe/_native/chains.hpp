@@ -14,6 +14,15 @@
 
 namespace bettersafe {
 
+// Have memory that will be needed soon fetched; most of the time of counting would be waiting for it.
+inline void prefetch(const void* place) {
+#if defined(__GNUC__)
+    __builtin_prefetch(place, 1);
+#else
+    (void)place;
+#endif
+}
+
 // 64-bit keys -> numbers, by open addressing.
 class Table {
 public:
@@ -25,6 +34,7 @@ public:
         if (slots_[i].value == kEmpty) return insert(i, key, fresh);
         return slots_[i].value;
     }
+    void prefetch(std::uint64_t key) const { bettersafe::prefetch(&slots_[place(key)]); }
     std::int64_t size() const { return size_; }
     double bytes() const { return static_cast<double>(slots_.size() * sizeof(Slot)); }
     template <typename Visit>
@@ -38,18 +48,35 @@ private:
     struct Slot {
         std::uint64_t key, value;
     };
-    std::uint64_t place(std::uint64_t key) const {  // mixes as MurmurHash3 ends
-        key ^= key >> 33;
-        key *= 0xff51afd7ed558ccdULL;
-        key ^= key >> 33;
-        key *= 0xc4ceb9fe1a85ec53ULL;
-        return (key ^ (key >> 33)) & mask_;
-    }
+    std::uint64_t place(std::uint64_t key) const { return ((key ^ (key >> 29)) * 0x9e3779b97f4a7c15ULL) >> shift_; }
     std::uint64_t& insert(std::uint64_t i, std::uint64_t key, std::uint64_t fresh);
 
     std::vector<Slot> slots_;
     std::uint64_t mask_;
+    int shift_;  // the highest bits of a product are the best mixed
     std::int64_t size_ = 0;
+};
+
+// Labels -> 0, 1, 2, ... as they come. Most are small numbers, for which a plain array will do.
+class Numbering {
+public:
+    std::uint32_t at(std::int64_t label) {
+        if (static_cast<std::uint64_t>(label) < kSmall && small_[label] != 0) return small_[label] - 1;
+        return look_up(label);
+    }
+    std::int64_t size() const { return table_.size(); }
+    double bytes() const { return table_.bytes(); }
+    template <typename Visit>
+    void each(Visit visit) const {
+        table_.each([&](std::uint64_t label, std::uint64_t i) { visit(static_cast<std::int64_t>(label), i); });
+    }
+
+private:
+    static constexpr std::uint64_t kSmall = 1 << 12;
+    std::uint32_t look_up(std::int64_t label);
+
+    Table table_;
+    std::vector<std::uint32_t> small_ = std::vector<std::uint32_t>(kSmall);  // one more than the number, or 0
 };
 
 constexpr int kFloor = -600, kSquareFloor = -288;  // FLOOR and SQUARE_FLOOR of logs/sums.py
@@ -139,17 +166,23 @@ private:
     static constexpr int kPieces = 4;    // 32 bits of a Narrow
     static constexpr int kPlaces = 44;   // digits of 24 bits, from 2^-600 up
     static constexpr int kPowers = 1 << 16;
+    static constexpr std::int64_t kBlock = 1 << 10;
+    static constexpr std::int64_t kAhead = 16;  // rows
     struct Return {
         std::array<std::int64_t, kPlaces> digit{};
         int low = kPlaces, high = -1;    // those that were touched
     };
 
     void choose_units(const Rows& rows);
-    void settle(std::int64_t outcome);
-    bool end_chain();
-    void add_to_pair(std::int64_t pair, int stream, double term, int floor);
-    void add_to_return(Return& sum, double term);
-    void add_to_wide(Wide& sum, double term, int floor);
+    bool add_block(const Rows& rows, std::int64_t from, std::int64_t n);
+    bool take_columns(const Rows& rows, std::int64_t from, std::int64_t n);
+    bool follow_chains(const Rows& rows, std::int64_t from, std::int64_t n);
+    bool end_chain(std::int64_t last);
+    void add_returns(std::int64_t n);
+    void end_return(int k);
+    void settle(std::int64_t last);
+    std::uint64_t group(std::int64_t i) const;
+    void add_far(std::size_t at, int stream, double term);
     double weight(std::size_t k, std::int64_t t) const;
 
     const std::vector<double> discount_;
@@ -159,7 +192,8 @@ private:
     const bool with_marks_;
     const int d_;
 
-    Table states_, actions_, pairs_, groups_;
+    Numbering states_, actions_;
+    Table pairs_, groups_;
     std::vector<std::int64_t> initial_;     // [X]
     std::vector<Narrow> sum_;               // [P, 2d]
     std::vector<double> prob_;              // [P, 2]
@@ -168,16 +202,18 @@ private:
     std::vector<Wide> wide_;
     std::vector<double> power_;             // [d, kPowers]: filled up to powers_
     std::int64_t powers_ = 0;
+    std::array<double, kPlaces> unit_of_place_;
     std::vector<Return> return_;            // [d] of the chain that is open
     std::vector<Wide> return_sum_;          // [2d]
     std::vector<double> reward_range_, return_range_;  // [2, d]
 
-    bool open_ = false, saw_one_ = false, saw_below_one_ = false;
-    // The last row, of which the outcome is not known yet, and its chain.
-    std::int64_t episode_ = 0, first_step_ = 0, step_ = 0, t_ = 0, pair_ = 0, next_ = 0;
-    bool has_next_ = false, terminated_ = false, truncated_ = false;
-    double probability_ = 0.0;
-    std::vector<double> reward_;            // [d]
+    // A block of rows at 1 .. n. At 0 is the row before, if any, of which the outcome is not known yet.
+    bool open_ = false;
+    std::vector<std::int64_t> pair_, outcome_, time_;  // [kBlock + 1]; time since the start of the chain
+    std::vector<double> reward_, prob_of_row_;         // [d, kBlock + 1], [kBlock + 1]
+    // The chain that is open, and its last row.
+    std::int64_t episode_ = 0, first_step_ = 0, step_ = 0, t_ = 0, next_ = 0;
+    bool has_next_ = false, terminated_ = false, truncated_ = false, saw_one_ = false, saw_below_one_ = false;
 };
 
 }  // namespace bettersafe
