@@ -137,21 +137,20 @@ class _Log:
         """Count a file; gives the number of all rows so far, now and then."""
         from pyarrow import ArrowException, parquet
 
-        coded = [self.columns.state, self.columns.action, self.columns.next_state or "next_state"]
         try:
-            with parquet.ParquetFile(place, read_dictionary=coded, buffer_size=BUFFER) as opened:
-                self._look_at(opened)
-                wanted = list(self.names.values())
+            footer = parquet.read_metadata(place)
+            self._look_at(footer)
+            wanted, coded = list(self.names.values()), [self.names[role] for role in self.vocabularies]
+            with parquet.ParquetFile(place, metadata=footer, read_dictionary=coded, buffer_size=BUFFER) as opened:
                 for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
                     self._add(batch)
                     yield self.chains.n_rows
         except (ArrowException, OSError, ValueError) as error:  # pyarrow raises ValueErrors, too
             raise _UnusualError from error
 
-    def _look_at(self, opened: Any) -> None:
+    def _look_at(self, footer: Any) -> None:
         """Learn from the first file what the columns are; the others must have the same."""
-        schema = opened.schema_arrow
-        metadata = opened.metadata.metadata or {}
+        schema, metadata = footer.schema.to_arrow_schema(), footer.metadata or {}
         if metadata.get(SCHEMA_KEY.encode(), SCHEMA.encode()) != SCHEMA.encode():
             raise _UnusualError
         names = names_of_roles(self.columns, schema.names)
@@ -163,10 +162,10 @@ class _Log:
         ):
             raise _UnusualError
         types = {role: schema.field(name).type for role, name in names.items()}
-        of_leaf = {opened.schema.column(i).path: opened.schema.column(i) for i in range(len(opened.schema))}
-        for role, name in names.items():
-            if _form(types[role]) == "text" and of_leaf[name].logical_type.type != "STRING":
-                raise _UnusualError
+        leaves = [footer.schema.column(i) for i in range(len(footer.schema))]
+        kinds = {leaf.path: leaf.logical_type.type for leaf in leaves}
+        if any(_form(types[role]) == "text" and kinds[name] != "STRING" for role, name in names.items()):
+            raise _UnusualError  # JSON, perhaps
         if self.chains is not None:
             if names != self.names or types != self.types:
                 raise _UnusualError
