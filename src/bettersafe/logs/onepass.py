@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -196,8 +197,12 @@ class _Log:
         episode = self._episodes(cells["episode"])
         step = _integers(cells["step"])[0] if "step" in cells else NO_INTS
         state, action = (self._labels(role, cells[role])[0] for role in ("state", "action"))
-        following, has_next = self._labels("next_state", cells["next_state"]) if "next_state" in cells else (NO_INTS, NO_BITS)
-        terminated, truncated = (_flags(cells[role]) if role in cells else NO_BITS for role in ("terminated", "truncated"))
+        following, has_next = (
+            self._labels("next_state", cells["next_state"]) if "next_state" in cells else (NO_INTS, NO_BITS)
+        )
+        terminated, truncated = (
+            _flags(cells[role]) if role in cells else NO_BITS for role in ("terminated", "truncated")
+        )
         prob = _numbers(cells["baseline_prob"]) if "baseline_prob" in cells else np.zeros(0)
         if not self.chains.add(
             episode=episode,
@@ -238,7 +243,7 @@ class _Log:
         before = self.episodes[-1:]
         new[0] = labels[:1] != before
         kept = [*before, *labels[0 if new[0] else 1 :]]
-        if any(one >= other for one, other in zip(kept, kept[1:], strict=False)):
+        if any(one >= other for one, other in pairwise(kept)):
             raise _UnusualError
         self.n_episodes += max(len(self.episodes) - 1, 0)
         self.episodes = kept
@@ -249,7 +254,9 @@ class _Log:
         for kept, found in ((self.open_ends, self.chains.open_ends()), (self.late_starts, self.chains.late_starts())):
             if len(found):
                 numbers, steps = found[:, 0], found[:, 1]
-                text = [self.episodes[number - self.n_episodes] for number in numbers.tolist()] if self.episodes else None
+                text = (
+                    [self.episodes[number - self.n_episodes] for number in numbers.tolist()] if self.episodes else None
+                )
                 kept.append((numbers if text is None else text, steps))
 
 
@@ -372,7 +379,7 @@ def _counts(log: _Log, places: Sequence[Path], digests: Mapping[str, str] | None
         Groups(
             state=x[owner],
             action=a[owner],
-            outcome=np.where(outcome < 0, outcome, state_rank[outcome]),
+            outcome=np.where(outcome < 0, outcome, state_rank[np.maximum(outcome, 0)]),
             count=count,
             prob_min=prob[0][owner] if with_prob else None,
             prob_max=prob[1][owner] if with_prob else None,
