@@ -205,6 +205,7 @@ GOOD = {
     "costs as integers": plain(r0=np.arange(80)),
     "gaps in next_state": at(1, "next_state", None),
     "starts late": at(0, "step", 0) | {"step": np.tile(np.arange(7, 11), 20)},
+    "nothing but a row that is left out": plain(1, 1, next_state=pa.nulls(1, pa.int64()), terminated=[False]),
     "flags as numbers": plain(terminated=np.tile([0, 0, 0, 1], 20)),
 }
 LEFT_TO_SQL = {

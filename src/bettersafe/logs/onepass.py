@@ -146,7 +146,7 @@ class _Log:
                 for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
                     self._add(batch)
                     yield self.chains.n_rows
-        except (ArrowException, OSError, ValueError) as error:  # pyarrow raises ValueErrors, too
+        except (ArrowException, OSError, ValueError, LookupError) as error:  # pyarrow raises all of these
             raise _UnusualError from error
 
     def _look_at(self, footer: Any) -> None:
