@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Bits = tuple[npt.NDArray[np.uint8], int]  # a bitmap as Arrow has it, and where it begins; empty: all are set
 
-BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 15
 """Rows that are decoded at a time."""
 BUFFER = 1 << 18
 """Bytes of a column that are read at a time: a file may be one group of rows, and larger than memory."""
