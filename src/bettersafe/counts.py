@@ -360,14 +360,36 @@ def count_files(
         memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
         mergeable: Keep what exact merging needs: the rests of the sums, the digests of the files, the ends of episodes.
         known: With ``mergeable``: files that were counted before; one of them among these is an error.
-        progress: Called while the log is read, from a thread of its own.
+        progress: Called while the log is read, perhaps from another thread.
     """
     from bettersafe.logs.counting import count_source, input_digests, source_origin
+    from bettersafe.logs.onepass import count_sorted
     from bettersafe.logs.source import open_source
 
     digests = input_digests(path, known) if mergeable else {}
+    told = 0  # by the quick way, which may turn out not to be one
+
+    def tell(reading: Reading) -> None:
+        nonlocal told
+        told = reading.done
+        progress(reading)  # type: ignore[misc]
+
+    def tell_more(reading: Reading) -> None:
+        left = 1.0 - told / max(reading.total, 1)
+        progress(replace(reading, done=told + round(left * reading.done)))  # type: ignore[misc]
+
+    counts = count_sorted(
+        path,
+        objectives=objectives,
+        columns=columns,
+        memory_limit=memory_limit,
+        digests=digests if mergeable else None,
+        progress=progress and tell,
+    )
+    if counts is not None:
+        return counts
     with open_source(
-        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
+        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress and tell_more
     ) as source:
         counts = count_source(source, mergeable=mergeable)
         return replace(counts, origin=source_origin(source, columns, digests)) if mergeable else counts

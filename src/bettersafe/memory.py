@@ -119,10 +119,16 @@ def memory_limit() -> float | None:
         return None
     if text == "none":
         return math.inf
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?", text)
-    if found is None:
+    size = size_in_bytes(text)
+    if size is None:
         raise ParameterError(f"{VARIABLE} must be a size such as 8GB, or none; got {os.environ[VARIABLE]!r}.")
-    return float(found[1]) * UNITS[found[2] or ""]
+    return size
+
+
+def size_in_bytes(text: str) -> float | None:
+    """Of a size such as 8GB; None where it is none."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?", text.strip().lower())
+    return None if found is None else float(found[1]) * UNITS[found[2] or ""]
 
 
 def _in_use() -> float:

@@ -1,7 +1,7 @@
 """The C++ kernel, where it was built: ``kernel`` is the extension module, or None.
 
 The kernel knows arrays and tolerances, nothing of policies or data. Everything it does has a slower twin in
-Python (`bettersafe.lp`, `bettersafe.linear`, `bettersafe.posterior`), which is used where ``kernel`` is None.
+Python (`bettersafe.lp`, `bettersafe.linear`, `bettersafe.posterior`) or SQL (`bettersafe.logs`), which is used where ``kernel`` is None.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp`, `linearised.hpp`, `draws.hpp` and `ope.hpp` say what each does."""
+"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp`, `linearised.hpp`, `draws.hpp`, `ope.hpp` and `chains.hpp` say what each does."""
 
 import numpy as np
 import numpy.typing as npt
@@ -189,3 +189,60 @@ def gains_covariance(
     threads: int,
     /,
 ) -> None: ...
+
+class Chains:
+    n_rows: int
+    n_episodes: int
+    n_truncated: int
+    n_dropped: int
+    shortest: int
+    longest: int
+    n_states: int
+    n_actions: int
+    n_pairs: int
+    n_groups: int
+    n_parts: int
+    n_return_parts: int
+    bytes: float
+    def __init__(
+        self,
+        discount: npt.NDArray[np.float64],
+        cost: npt.NDArray[np.uint8],
+        step: bool,
+        next: bool,
+        terminated: bool,
+        truncated: bool,
+        prob: bool,
+        largest: float,
+        with_marks: bool,
+    ) -> None: ...
+    def add(
+        self,
+        episode: npt.NDArray[np.int64],
+        step: npt.NDArray[np.int64],
+        state: npt.NDArray[np.int64],
+        action: npt.NDArray[np.int64],
+        next: npt.NDArray[np.int64],
+        has_next: npt.NDArray[np.uint8],
+        terminated: npt.NDArray[np.uint8],
+        truncated: npt.NDArray[np.uint8],
+        prob: npt.NDArray[np.float64],
+        reward: list[npt.NDArray[np.float64]],
+        offset: npt.NDArray[np.int64],
+    ) -> bool: ...
+    def close(self) -> bool: ...
+    def open_ends(self) -> npt.NDArray[np.int64]: ...
+    def late_starts(self) -> npt.NDArray[np.int64]: ...
+    def write(
+        self,
+        state: npt.NDArray[np.int64],
+        initial: npt.NDArray[np.int64],
+        action: npt.NDArray[np.int64],
+        pair: npt.NDArray[np.int64],
+        prob: npt.NDArray[np.float64],
+        group: npt.NDArray[np.int64],
+        reward_range: npt.NDArray[np.float64],
+        return_part: npt.NDArray[np.float64],
+        return_range: npt.NDArray[np.float64],
+    ) -> None: ...
+    def write_sums(self, stream: int, part: npt.NDArray[np.float64]) -> None: ...

@@ -2,7 +2,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
+#include "chains.hpp"
 #include "draws.hpp"
 #include "linear.hpp"
 #include "linearised.hpp"
@@ -129,6 +131,45 @@ void drawn_gains_py(In<std::int64_t> state_ptr, In<std::int64_t> pair_key, In<st
     in.seed = seed;
     nb::gil_scoped_release release;
     drawn_gains(in, first, static_cast<std::int64_t>(out.shape(0)), threads, out.data());
+}
+
+// A column that was not announced is an empty array; a bitmap that has all bits set is one, too.
+Bitmap bitmap(const In<std::uint8_t>& bits, std::int64_t offset) { return {bits.size() ? bits.data() : nullptr, offset}; }
+
+bool add_rows_py(Chains& self, In<std::int64_t> episode, In<std::int64_t> step, In<std::int64_t> state, In<std::int64_t> action,
+                 In<std::int64_t> next, In<std::uint8_t> has_next, In<std::uint8_t> terminated, In<std::uint8_t> truncated,
+                 In<double> prob, const std::vector<In<double>>& reward, In<std::int64_t> offset) {
+    Rows rows{};
+    rows.n = static_cast<std::int64_t>(episode.size());
+    rows.episode = episode.data();
+    rows.step = step.data();
+    rows.state = state.data();
+    rows.action = action.data();
+    rows.next = next.data();
+    rows.has_next = bitmap(has_next, offset.data()[0]);
+    rows.terminated = bitmap(terminated, offset.data()[1]);
+    rows.truncated = bitmap(truncated, offset.data()[2]);
+    rows.prob = prob.data();
+    for (const In<double>& column : reward) rows.reward.push_back(column.data());
+    nb::gil_scoped_release release;
+    return self.add(rows);
+}
+
+void write_counts_py(Chains& self, Out<std::int64_t> state, Out<std::int64_t> initial, Out<std::int64_t> action,
+                     Out<std::int64_t> pair, Out<double> prob, Out<std::int64_t> group, Out<double> reward_range,
+                     Out<double> return_part, Out<double> return_range) {
+    self.write({state.data(), initial.data(), action.data(), pair.data(), prob.data(), group.data(), reward_range.data(),
+                return_part.data(), return_range.data()});
+}
+
+void write_sums_py(Chains& self, int stream, Out<double> part) { self.write_sums(stream, part.data()); }
+
+// Chains and steps that were marked since the last time, [n, 2].
+nb::ndarray<nb::numpy, std::int64_t> take_marks(std::vector<Chains::Mark>& marks) {
+    auto* taken = new std::vector<Chains::Mark>(std::move(marks));
+    marks.clear();
+    nb::capsule owner(taken, [](void* held) noexcept { delete static_cast<std::vector<Chains::Mark>*>(held); });
+    return nb::ndarray<nb::numpy, std::int64_t>(reinterpret_cast<std::int64_t*>(taken->data()), {taken->size(), 2}, owner);
 }
 
 void draw_gammas_py(In<double> shape, std::uint64_t seed, Out<double> out) {
@@ -263,6 +304,38 @@ NB_MODULE(_kernel, m) {
              nb::arg("reward"), nb::arg("v"), nb::arg("q"), nb::arg("tail"), nb::arg("terms"))
         .def("finish", &step_py<&Estimates::finish>, nb::arg("first"), nb::arg("ptr"), nb::arg("log_ratio"),
              nb::arg("reward"), nb::arg("v"), nb::arg("q"), nb::arg("tail"), nb::arg("terms"));
+    nb::class_<Chains>(m, "Chains")
+        .def("__init__",
+             [](Chains* self, In<double> discount, In<std::uint8_t> cost, bool step, bool next, bool terminated, bool truncated,
+                bool prob, double largest, bool with_marks) {
+                 new (self) Chains(std::vector<double>(discount.data(), discount.data() + discount.size()),
+                                   std::vector<bool>(cost.data(), cost.data() + cost.size()),
+                                   Columns{step, next, terminated, truncated, prob}, largest, with_marks);
+             },
+             nb::arg("discount"), nb::arg("cost"), nb::arg("step"), nb::arg("next"), nb::arg("terminated"),
+             nb::arg("truncated"), nb::arg("prob"), nb::arg("largest"), nb::arg("with_marks"))
+        .def("add", &add_rows_py, nb::arg("episode"), nb::arg("step"), nb::arg("state"), nb::arg("action"), nb::arg("next"),
+             nb::arg("has_next"), nb::arg("terminated"), nb::arg("truncated"), nb::arg("prob"), nb::arg("reward"),
+             nb::arg("offset"))
+        .def("close", &Chains::close)
+        .def("write", &write_counts_py, nb::arg("state"), nb::arg("initial"), nb::arg("action"), nb::arg("pair"),
+             nb::arg("prob"), nb::arg("group"), nb::arg("reward_range"), nb::arg("return_part"), nb::arg("return_range"))
+        .def("write_sums", &write_sums_py, nb::arg("stream"), nb::arg("part"))
+        .def("open_ends", [](Chains& self) { return take_marks(self.open_ends); })
+        .def("late_starts", [](Chains& self) { return take_marks(self.late_starts); })
+        .def_prop_ro("n_states", &Chains::n_states)
+        .def_prop_ro("n_actions", &Chains::n_actions)
+        .def_prop_ro("n_pairs", &Chains::n_pairs)
+        .def_prop_ro("n_groups", &Chains::n_groups)
+        .def_prop_ro("n_parts", &Chains::n_parts)
+        .def_prop_ro("n_return_parts", [](const Chains&) { return Wide::kLimbs; })
+        .def_prop_ro("bytes", &Chains::bytes)
+        .def_ro("n_rows", &Chains::n_rows)
+        .def_ro("n_episodes", &Chains::n_episodes)
+        .def_ro("n_truncated", &Chains::n_truncated)
+        .def_ro("n_dropped", &Chains::n_dropped)
+        .def_ro("shortest", &Chains::shortest)
+        .def_ro("longest", &Chains::longest);
     m.def("solve_values", &solve_values_py<std::int32_t>, nb::arg("ptr"), nb::arg("weight"), nb::arg("indptr"),
           nb::arg("indices"), nb::arg("data"), nb::arg("discount"), nb::arg("rhs"), nb::arg("value"), nb::arg("tol"),
           nb::arg("max_products"), nb::arg("threads"));

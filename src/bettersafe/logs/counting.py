@@ -17,6 +17,7 @@ from bettersafe.tally import Groups, by_pair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from bettersafe.mdp import Floats, Ints
 
 Parts = list[tuple[str, int]]
+MARK = "md5_number_lower(CAST(episode AS VARCHAR) || ' ' || (step))"
+"""SQL: digest of (episode, step). MD5, so that it is the same in every version of everything."""
 
 
 def count_source(source: Source, *, mergeable: bool = False) -> Counts:
@@ -138,24 +141,39 @@ def source_origin(source: Source, columns: Columns, digests: Mapping[str, str]) 
     An episode that did not come to its end may go on in another shard; one whose first step is neither 0 nor, where all
     number from 1, 1 may have begun in another. Rows that come in their files' order have no steps to tell by.
     """
-    names = [(file.name, file.path) for file in source.files]
     step = "first_step + n_rows" if source.has_step else "NULL"
     ended = "terminated" if source.has_terminated else "false"
     usual = "(SELECT CASE WHEN min(first_step) = 1 THEN 1 ELSE 0 END FROM episodes)"
     late = f"first_step NOT IN (0, {usual})" if source.has_step else "false"
-    return Origin(
-        columns=columns,
-        inputs=tuple(Input(name=name, bytes=path.stat().st_size, sha256=digests[str(path)]) for name, path in names),
+    return origin_of(
+        columns,
+        [(file.name, file.path) for file in source.files],
+        digests,
         open_ends=_marks(source, step, f"NOT {ended}" if source.has_step else "false"),
         late_starts=_marks(source, "first_step", late),
     )
 
 
-def _marks(source: Source, step: str, where: str) -> npt.NDArray[np.uint64]:
-    """Digests of (episode, step), sorted: MD5, so that they are the same in every version of everything."""
-    found = source.table(
-        f"SELECT md5_number_lower(CAST(episode AS VARCHAR) || ' ' || ({step})) AS mark FROM episodes WHERE {where}"
+def origin_of(
+    columns: Columns,
+    names: Sequence[tuple[str, Path]],
+    digests: Mapping[str, str],
+    *,
+    open_ends: npt.NDArray[np.uint64],
+    late_starts: npt.NDArray[np.uint64],
+) -> Origin:
+    """With the sizes and digests of the files, each with its name."""
+    return Origin(
+        columns=columns,
+        inputs=tuple(Input(name=name, bytes=path.stat().st_size, sha256=digests[str(path)]) for name, path in names),
+        open_ends=open_ends,
+        late_starts=late_starts,
     )
+
+
+def _marks(source: Source, step: str, where: str) -> npt.NDArray[np.uint64]:
+    """Digests of (episode, step), sorted."""
+    found = source.table(f"SELECT {MARK} AS mark FROM (SELECT episode, {step} AS step FROM episodes WHERE {where})")
     return np.sort(found["mark"].to_numpy())
 
 

@@ -178,15 +178,25 @@ def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, 
                 f"all files must be of one format; {places[0]} is {formats[0]} and {path} is {form}."
                 " Convert them to one format."
             )
-    names = Counter(path.name for path in places)
     if formats[0] == "Parquet":
         _check_schemas(connection, places)
     files = []
-    for number, path in enumerate(places):
-        name = path.name if names[path.name] == 1 else str(path)
+    for number, (path, name) in enumerate(zip(places, short_names(places), strict=True)):
         with readable(name, formats[0]):
             files.append(_layout(connection, path, name, formats[0], number))
     return tuple(files)
+
+
+def short_names(places: Sequence[Path]) -> list[str]:
+    """How messages call files: by the last part where that is unambiguous."""
+    names = Counter(path.name for path in places)
+    return [path.name if names[path.name] == 1 else str(path) for path in places]
+
+
+def title_of(names: Sequence[str]) -> str:
+    """How a message calls all the files together."""
+    more = len(names) - 1
+    return names[0] + (f" (and {more} more)" if more else "")
 
 
 def scan(

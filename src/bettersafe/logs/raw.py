@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bettersafe.logs import cells
-from bettersafe.logs.files import File, number_of_row, readable, scan
+from bettersafe.logs.files import File, number_of_row, readable, scan, title_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,8 +56,7 @@ class Raw:
     @property
     def title(self) -> str:
         """How a message calls all the files together."""
-        more = len(self.files) - 1
-        return self.files[0].name + (f" (and {more} more)" if more else "")
+        return title_of([file.name for file in self.files])
 
     def relation(self, files: Sequence[File], *, numbered: bool = False) -> str:
         """SELECT of the raw cells of the files, one column per role; and "row", which rises in file order."""

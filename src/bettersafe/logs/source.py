@@ -43,7 +43,7 @@ from bettersafe.memory import available_bytes, check_memory, log_bytes
 from bettersafe.saving import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
@@ -232,13 +232,7 @@ def _used_columns(
     first = files[0]
     if not first.columns:
         raise DataError(f"{first.name} has no rows. Name a file with logged decisions.")
-    names = {role: getattr(columns, role) for role in REQUIRED}
-    if columns.step == ROW_ORDER:
-        del names["step"]
-    for role in OPTIONAL:
-        given = getattr(columns, role)
-        if given or (given is None and any(role in file.columns for file in files)):
-            names[role] = role if given is None else given
+    names = names_of_roles(columns, {name for file in files for name in file.columns})
     if not objectives:
         raise DataError(_no_objective(connection, first, set(names.values())))
     check_objectives(objectives)
@@ -258,6 +252,18 @@ def _used_columns(
     labels = [role for role in ("episode", "state", "action", "next_state") if role in names]
     check_one_type(files, names, labels)
     return raw_columns(connection, files, names)
+
+
+def names_of_roles(columns: Columns, there: Container[str]) -> dict[str, str]:
+    """Role -> name of the column, but for the objectives; ``there`` has the names of all columns."""
+    names = {role: getattr(columns, role) for role in REQUIRED}
+    if columns.step == ROW_ORDER:
+        del names["step"]
+    for role in OPTIONAL:
+        given = getattr(columns, role)
+        if given or (given is None and role in there):
+            names[role] = role if given is None else given
+    return names
 
 
 def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Source:
@@ -280,6 +286,7 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
         _create_log(raw, objectives, kinds, derived=bool(probe["no_next"]))
     with stage("episodes"):
         _create_episodes(raw, kinds)
+    [(n_dropped,)] = raw.connection.execute("SELECT count(*) FILTER (WHERE dropped) FROM episodes").fetchall()
     low, high = ([probe[f"{end}_{k}"] for k in range(len(objectives))] for end in ("min", "max"))
     cost = np.array([objective.lower_is_better for objective in objectives])
     return Source(
@@ -294,11 +301,12 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
         has_step="step" in raw.names,
         has_terminated="terminated" in raw.names,
         n_rows=probe["n_rows"],
-        reward_min=np.where(cost, 0.0 - np.array(high), low),
-        reward_max=np.where(cost, 0.0 - np.array(low), high),
+        # + 0.0, which makes 0 of -0: which of them DuckDB finds to be the least depends on its threads.
+        reward_min=np.where(cost, 0.0 - np.array(high), low) + 0.0,
+        reward_max=np.where(cost, 0.0 - np.array(low), high) + 0.0,
         reward_least=tuple(probe[f"least_{k}"] or 0.0 for k in range(len(objectives))),
         reward_coarse=tuple(not probe[f"fine_{k}"] for k in range(len(objectives))),
-        notes=(*notes, *_notes(raw)),
+        notes=(*notes, *notes_on(raw.names, n_dropped)),
     )
 
 
@@ -389,17 +397,16 @@ def _create_episodes(raw: Raw, kinds: Mapping[str, Kind]) -> None:
         complain_of_episode(raw, broken[0][0], kinds)
 
 
-def _notes(raw: Raw) -> list[str]:
-    """What a careful reader of the log would mention."""
+def notes_on(names: Mapping[str, str], n_dropped: int) -> list[str]:
+    """What a careful reader of the log would mention; ``names`` are those of the columns, by role."""
     notes = []
-    if "terminated" not in raw.names:
-        unless = f" unless column {raw.names['truncated']!r} says otherwise" if "truncated" in raw.names else ""
+    if "terminated" not in names:
+        unless = f" unless column {names['truncated']!r} says otherwise" if "truncated" in names else ""
         notes.append(f"no 'terminated' column: the last row of every episode is taken as its end{unless}")
-    [(dropped,)] = raw.connection.execute("SELECT count(*) FILTER (WHERE dropped) FROM episodes").fetchall()
-    if dropped:
-        notes.append(dropped_note(dropped))
-    if "baseline_prob" in raw.names:
-        notes.append(f"column {raw.names['baseline_prob']!r} gives the baseline's probability of each logged action")
+    if n_dropped:
+        notes.append(dropped_note(n_dropped))
+    if "baseline_prob" in names:
+        notes.append(f"column {names['baseline_prob']!r} gives the baseline's probability of each logged action")
     return notes
 
 
