@@ -180,6 +180,7 @@ def run_task(task: Task, *, progress: Progress | None = None) -> Run:
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
+    counts = _without_outcomes(counts)
     result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
@@ -199,6 +200,18 @@ def run_task(task: Task, *, progress: Progress | None = None) -> Run:
         gain = result.policy_return - result.baseline_return
         certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
     return _run(task, result, model, counts, source, certificate)
+
+
+def _without_outcomes(counts: Counts) -> Counts:
+    """What is asked of counts once there is a model: all but the outcomes, which take more memory than all the rest."""
+    none = np.empty(0, dtype=np.int64)
+    return dataclasses.replace(
+        counts,
+        outcome_ptr=np.zeros(counts.n_pairs + 1, dtype=np.int64),
+        outcome_state=none,
+        outcome_count=none,
+        terminated_count=counts.pair_count,
+    )
 
 
 def _by_counts_alone(task: Task) -> Task:
