@@ -169,8 +169,7 @@ def run_task(task: Task, *, progress: Progress | None = None) -> Run:
     """From files to an improved policy and what can be promised of it."""
     if is_counts(task.data):
         task = _by_counts_alone(task)
-        sizes = counted_sizes(task.data)
-        check_memory(counts_bytes(sizes) + model_bytes(sizes), f"{task.resolved_method} on {sizes}")
+        check_memory(*memory_needed(task.data, task.resolved_method))
     if task.share > 0.0:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
@@ -200,6 +199,12 @@ def run_task(task: Task, *, progress: Progress | None = None) -> Run:
         gain = result.policy_return - result.baseline_return
         certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
     return _run(task, result, model, counts, source, certificate)
+
+
+def memory_needed(path: str, method: str) -> tuple[float, str]:
+    """What it takes to improve on a file of counts, in bytes, and the words for it: from the header alone."""
+    sizes = counted_sizes(path)
+    return counts_bytes(sizes) + model_bytes(sizes), f"{method} on {sizes}"
 
 
 def _without_outcomes(counts: Counts) -> Counts:

@@ -23,6 +23,7 @@ namespace {
 constexpr std::int64_t kMergeNonzeros = 2'000'000;  // up to here the rows of P_π are formed once: fewer, longer rows
 constexpr std::int64_t kBlock = 2048;  // states per block; fixed, so that sums are the same on any number of threads
 constexpr std::int64_t kWideStates = 250'000;  // up to here four directions of doubles stay in a cache; above it, two of floats
+constexpr std::int64_t kFloatProducts = 48;    // by then floats have done it, or rounded directions make it last longer
 
 // Σ data_i in[index_i], in four lanes that are added in a fixed order
 template <typename Index>
@@ -277,10 +278,11 @@ struct LargePages {
 };
 
 // Large matrices: K right-hand sides in step, so that one pass over the rows of p serves all of them. Entry k of state x
-// stands at x K + k. Every right-hand side goes its own way: its bits are those it would have alone.
+// stands at x K + k. Every right-hand side has its own search.
 //
 // What a product of the search reads at random is a vector of directions. As floats, half as much of it misses the cache, for
 // a few products more. No digit is lost: v and the residual both move by the rounded direction, and all sums are double.
+// Where hundreds of products are needed, as with jumps to near states only, rounding makes it a third more: then doubles.
 template <typename Index, int K, typename Direction>
 class WideSolver {
 public:
@@ -534,11 +536,24 @@ void solve_small(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const do
 template <int K, typename Direction, typename Index>
 void solve_wide(const PolicyMatrix<Index>& matrix, Team& team, std::int64_t* first, std::int64_t n_rhs, const double* rhs,
                 double* value, double tol, std::int64_t max_products, SolveReport* reports) {
-    if (*first + K > n_rhs) return;
-    WideSolver<Index, K, Direction> solver(matrix, team);
     for (; *first + K <= n_rhs; *first += K) {
         const std::int64_t offset = *first * matrix.n_states;
-        solver.solve(rhs + offset, value + offset, tol, max_products, reports + *first);
+        SolveReport* found = reports + *first;
+        std::int64_t spent = 0;
+        if (std::is_same<Direction, float>::value) {
+            WideSolver<Index, K, float>(matrix, team)
+                .solve(rhs + offset, value + offset, tol, std::min(max_products, kFloatProducts), found);
+            bool solved = true;
+            for (int k = 0; k < K; ++k) {
+                double* v = value + offset + k * matrix.n_states;
+                if (!std::isfinite(found[k].residual)) std::fill(v, v + matrix.n_states, 0.0);
+                solved = solved && found[k].residual <= tol;
+                spent = std::max(spent, found[k].products);
+            }
+            if (solved || spent >= max_products) continue;
+        }
+        WideSolver<Index, K, double>(matrix, team).solve(rhs + offset, value + offset, tol, max_products - spent, found);
+        for (int k = 0; k < K; ++k) found[k].products += spent;
     }
 }
 
