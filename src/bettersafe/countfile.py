@@ -145,7 +145,8 @@ def counted_sizes(path: PathLike) -> Sizes:
         for j in range(metadata.num_columns):
             column = metadata.row_group(i).column(j)
             name = column.path_in_schema.removesuffix(".list.element")
-            entries[name] = entries.get(name, 0) + column.num_values
+            there = column.statistics  # num_values of the column itself counts an empty row as 1
+            entries[name] = entries.get(name, 0) + (column.num_values if there is None else there.num_values)
     return Sizes(
         n_states=entries["state_labels"],
         n_actions=entries["action_labels"],

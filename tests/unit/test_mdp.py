@@ -231,9 +231,8 @@ def test_values_of_many_states_all_rewards_at_once(n, successors, monkeypatch):
     """To rounding at every size of reward, the same bits on any number of threads, and never by the direct solver."""
     monkeypatch.setattr(linear, "_solve_direct", None)
     rows = large_rows(n, successors)
-    rhs = np.random.default_rng(1).normal(size=(7, n)) * np.array([1.0, 1e200, 1e-200, 0.0, 5.0, 1.0, 1.0])[:, None]
-    rhs[4] = 1.0
-    rhs[5, 1:] = 0.0
+    rhs = np.random.default_rng(1).normal(size=(5, n)) * np.array([1.0, 1e100, 1e-100, 0.0, 5.0])[:, None]
+    rhs[4, 1:] = 0.0
     v, error = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs, threads=2)
     for k, (value, target) in enumerate(zip(v, rhs, strict=True)):
         residual = np.max(np.abs(target - (value - 0.99 * (rows @ value))))
@@ -247,11 +246,11 @@ def test_values_of_many_states_all_rewards_at_once(n, successors, monkeypatch):
     assert again == pytest.approx(v[:1], rel=1e-11, abs=1e-11)
 
 
-@pytest.mark.parametrize("n", [100_001, 260_000])
-def test_values_where_states_only_lead_to_near_ones(n, monkeypatch):
+def test_values_where_states_only_lead_to_near_ones(monkeypatch):
     """Slow for every iteration: hundreds of products, which the direct solver must not have to take over."""
     monkeypatch.setattr(linear, "_solve_direct", None)
-    rows = large_rows(n, 30 if n < 200_000 else 12, reach=30)
+    n = 260_000
+    rows = large_rows(n, 10, reach=100)
     rhs = np.random.default_rng(1).normal(size=(2, n))
     v, _ = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs)
     residual = np.max(np.abs(rhs - (v - 0.99 * (rows @ v.T).T)))
