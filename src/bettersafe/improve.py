@@ -379,7 +379,7 @@ def iterate(
         return solve_weights(mdp, weight, mass, preference=scalar, guess=guess, tol=tol)
 
     def by_entry_state(values: Floats) -> Floats:
-        return np.bincount(entry_state, weights=values, minlength=mdp.n_states)
+        return np.asarray(np.bincount(entry_state, weights=values, minlength=mdp.n_states), dtype=np.float64)
 
     base_entries = baseline.take(entry_index)
     base_weight = base_entries if pair_entry is None else base_entries[pair_entry]
