@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bettersafe.runs import Run
     from bettersafe.task import Task
 
+MUCH_MEMORY = 1e9  # bytes that are worth a word before they are taken
 KEEP_BASELINE = 3
 
 # What the Tab key offers; the library checks what is given, and a test holds that it takes these.
@@ -542,7 +543,9 @@ def improve(
     tested on episodes that it was not made from instead. Exit code 3 means: keep the baseline.
     """
     from bettersafe import printing
-    from bettersafe.pipeline import run_task
+    from bettersafe.countfile import is_counts
+    from bettersafe.memory import memory_note
+    from bettersafe.pipeline import memory_needed, run_task
     from bettersafe.runs import MARK, save_run
     from bettersafe.saving import check_free
 
@@ -555,6 +558,10 @@ def improve(
             f"is for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
         )
     check_free(output, mark=MARK, force=force)
+    if is_counts(job.data):
+        needed, what = memory_needed(job)
+        if needed >= MUCH_MEMORY:
+            typer.echo(f"{memory_note(needed, what)}.", err=True)
     with printing.working("Reading and counting") as progress:
         run = run_task(job, progress=progress, cluster=cluster)
     save_run(run, output, force=force)

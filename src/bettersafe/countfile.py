@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import pyarrow as pa
+    from pyarrow import parquet
 
     from bettersafe.data import Reading
     from bettersafe.logs.files import PathsLike
@@ -89,16 +90,30 @@ def load_counts(path: PathLike) -> Counts:
     try:
         with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
             header = json.loads(opened.schema_arrow.metadata[HEADER_KEY.encode()])
-            arrays = {}
-            for name in opened.schema_arrow.names:  # one at a time: all at once would be there twice
-                column = opened.read([name]).column(0)
-                chunks = [chunk.flatten() for chunk in column.chunks]
-                arrays[name] = _numpy(pa.concat_arrays(chunks) if chunks else pa.array([], column.type.value_type))
+            arrays = {name: _read_array(opened, name) for name in opened.schema_arrow.names}
         counts = _counts(header, arrays)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, ParameterError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"{file.name} can't be read as counts: {reason.rstrip('.')}. Count the log again.") from None
     return counts
+
+
+def _read_array(opened: parquet.ParquetFile, name: str) -> npt.NDArray[Any]:
+    """One array of a file of counts, put together row by row: a whole column of Arrow would be there twice."""
+    import pyarrow as pa
+
+    kind = opened.schema_arrow.field(name).type.value_type
+    groups = range(opened.num_row_groups)
+    pieces = (opened.read_row_group(group, [name]).column(0).combine_chunks().flatten() for group in groups)
+    if pa.types.is_string(kind):
+        return _numpy(pa.concat_arrays([pa.array([], kind), *pieces]))
+    place = opened.schema_arrow.names.index(name)
+    at_most = sum(opened.metadata.row_group(group).column(place).num_values for group in groups)  # an empty row is 1
+    array, end = np.empty(at_most, dtype=kind.to_pandas_dtype()), 0
+    for piece in map(_numpy, pieces):
+        array[end : end + piece.size] = piece
+        end += piece.size
+    return array[:end]
 
 
 def is_counts(path: object) -> bool:
@@ -130,7 +145,8 @@ def counted_sizes(path: PathLike) -> Sizes:
         for j in range(metadata.num_columns):
             column = metadata.row_group(i).column(j)
             name = column.path_in_schema.removesuffix(".list.element")
-            entries[name] = entries.get(name, 0) + column.num_values
+            there = column.statistics  # num_values of the column itself counts an empty row as 1
+            entries[name] = entries.get(name, 0) + (column.num_values if there is None else there.num_values)
     return Sizes(
         n_states=entries["state_labels"],
         n_actions=entries["action_labels"],

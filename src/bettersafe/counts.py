@@ -174,8 +174,11 @@ class Counts:
             object.__setattr__(self, name, array)
         if np.any(np.diff(self.pair_state * self.n_actions + self.pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
-        outcomes = np.bincount(owner_of(self.outcome_ptr), weights=self.outcome_count, minlength=n_pairs)
-        if np.any(outcomes + self.terminated_count != self.pair_count):
+        going_on = np.diff(self.outcome_ptr) > 0
+        total = self.terminated_count.copy()
+        if self.outcome_count.size:
+            total[going_on] += np.add.reduceat(self.outcome_count, self.outcome_ptr[:-1][going_on])
+        if np.any(total != self.pair_count):
             raise ParameterError("outcomes and terminations must add up to the count of their pair.")
 
     @property

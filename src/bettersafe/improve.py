@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from bettersafe import linear, lp
 from bettersafe.errors import ParameterError, check_epsilon, check_vector
-from bettersafe.mdp import MDP, Values, by_state, check_policy, dense_q, frozen, solve_policy
+from bettersafe.mdp import MDP, Values, by_state, check_policy, frozen, solve_policy, solve_weights
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -271,10 +271,14 @@ def improvement(
 ) -> Improvement:
     """What was found, with the returns of ``policy`` and what it spends; ``baseline_v`` is v^{π_b}, shape [d, X]."""
     mdp = model.mdp
-    deviation = np.abs(policy - baseline)
-    pair_deviation = deviation[mdp.pair_state, mdp.pair_action]
-    spent = np.where(pair_deviation > 0.0, pair_deviation, 0.0) * np.where(pair_deviation > 0.0, model.error, 0.0)
-    policy_v = solve_policy(mdp, policy, guess=baseline_v).v if np.any(deviation) else baseline_v
+    deviation = policy - baseline
+    np.abs(deviation, out=deviation)
+    distance = deviation.sum(axis=1)
+    pair_deviation = deviation.take(mdp.pair_index)
+    del deviation  # a table of all pairs is as large as all that the solve takes
+    spent = np.zeros(mdp.n_pairs)
+    np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # never 0 times infinity
+    policy_v = solve_policy(mdp, policy, guess=baseline_v).v if np.any(distance) else baseline_v
     return Improvement(
         method=method,
         policy=policy,
@@ -287,7 +291,7 @@ def improvement(
         converged=converged,
         gap=gap,
         kept=kept,
-        distance=deviation.sum(axis=1),
+        distance=distance,
         budget_used=by_state(mdp, spent),
         engine=engine,
         reason=reason,
@@ -348,26 +352,43 @@ def iterate(
             and never changes the return.
     """
     engine_name = lp.resolve_engine(engine)
-    every_action = math.isinf(epsilon) and mdp.n_pairs < mdp.n_states * mdp.n_actions
-    if every_action:
-        entry_state = np.repeat(np.arange(mdp.n_states), mdp.n_actions)
-        entry_index = np.arange(mdp.n_states * mdp.n_actions)
-        ptr = np.arange(mdp.n_states + 1) * mdp.n_actions
-        entry_error = np.zeros(entry_state.size)
-    else:
-        entry_state, entry_index, ptr, entry_error = mdp.pair_state, mdp.pair_index, mdp.state_ptr, error
+    entry_state, entry_index, ptr, entry_error, pair_entry = mdp.pair_state, mdp.pair_index, mdp.state_ptr, error, None
+    if math.isinf(epsilon) and mdp.n_pairs < mdp.n_states * mdp.n_actions:
+        entry_index = free_entries(mdp, baseline, start)
+        entry_state = entry_index // mdp.n_actions
+        ptr = np.searchsorted(entry_state, np.arange(mdp.n_states + 1))
+        entry_error = np.zeros(entry_index.size)
+        pair_entry = np.searchsorted(entry_index, mdp.pair_index)
 
     def advantages(values: Values) -> Floats:
         """Q − v at the entries, shape [m, F]."""
-        q = values.q
-        if every_action:
-            q = dense_q(mdp, q, unseen_value=values.unseen_value).reshape(q.shape[0], -1)
-        return np.asarray(q - values.v[:, entry_state])
+        table = np.empty((values.q.shape[0], entry_index.size))
+        for k, row in enumerate(table):  # one at a time: temporaries of one
+            if pair_entry is None:
+                np.subtract(values.q[k], values.v[k].take(entry_state), out=row)
+            else:
+                (values.unseen_value[k] - values.v[k]).take(entry_state, out=row)
+                row[pair_entry] = values.q[k] - values.v[k].take(mdp.pair_state)
+        return table
 
-    base = solve_policy(mdp, baseline) if baseline_values is None else baseline_values
+    def evaluate(entries: Floats, guess: Floats, tol: float) -> Values:
+        """Values of the policy that plays ``entries`` [F], of r_λ where that is one reward."""
+        weight = entries if pair_entry is None else entries[pair_entry]
+        mass = elsewhere if pair_entry is None else np.clip(by_entry_state(entries) - by_state(mdp, weight), 0.0, 1.0)
+        scalar = preference if equal_discounts else None
+        return solve_weights(mdp, weight, mass, preference=scalar, guess=guess, tol=tol)
+
+    def by_entry_state(values: Floats) -> Floats:
+        return np.asarray(np.bincount(entry_state, weights=values, minlength=mdp.n_states), dtype=np.float64)
+
+    base_entries = baseline.take(entry_index)
+    base_weight = base_entries if pair_entry is None else base_entries[pair_entry]
+    # what the baseline plays of pairs that are not stored: it stays there unless they have entries
+    elsewhere = np.clip(baseline.sum(axis=1) - by_state(mdp, base_weight), 0.0, 1.0)
+    base = solve_weights(mdp, base_weight, elsewhere) if baseline_values is None else baseline_values
     programs = lp.Programs(
         ptr=ptr,
-        baseline=baseline.take(entry_index),
+        baseline=base_entries,
         error=entry_error,
         rows=cleaned_rows(mdp, advantages(base), base.error) if constrained else np.empty((0, entry_index.size)),
         epsilon=epsilon,
@@ -376,7 +397,7 @@ def iterate(
     # With equal discounts there is one reward to evaluate, r_λ; otherwise d of them, mixed afterwards.
     equal_discounts = bool(np.all(mdp.discount == mdp.discount[0]))
     mix = np.ones(1) if equal_discounts else preference
-    values = base
+    values, baseline_v = base, base.v
     if equal_discounts:
         values = Values(
             v=(preference @ base.v)[None, :],
@@ -384,24 +405,24 @@ def iterate(
             unseen_value=(preference @ mdp.unseen_value)[None, :],
             error=np.array([preference @ base.error]),
         )
-    policy = best_policy = baseline if start is None else start
+    del base  # its q is as large as the rows
+    current = best = base_entries if start is None else start.take(entry_index)
     best_return = -math.inf
     tol = linear.AIM
     warm: lp.WarmStart | None = None
     converged = False
     for rounds in range(1, max_rounds + 1):
         if rounds > 1 or start is not None:
-            scalar = preference if equal_discounts else None
-            values = solve_policy(mdp, policy, preference=scalar, guess=values.v, tol=tol)
+            values = evaluate(current, values.v, tol)
         objective = mix @ advantages(values)
         error_of_objective = float(mix @ values.error)
         grid = _quantise(objective, error_of_objective)
         solution = lp.solve(programs, objective, engine=engine_name, warm=warm)
         warm = solution.warm
-        current = policy.take(entry_index)
-        # what could not be solved keeps the row it has, which is feasible
-        answer = np.where(solution.solved[entry_state], solution.policy, current)
-        gain = float(np.max(np.bincount(entry_state, weights=(answer - current) * objective), initial=0.0))
+        answer = solution.policy
+        if not solution.solved.all():  # what could not be solved keeps the row it has, which is feasible
+            answer = np.where(solution.solved[entry_state], answer, current)
+        gain = float(np.max(by_entry_state((answer - current) * objective), initial=0.0))
         scalar_return = float(mix @ values.v @ mdp.initial)
         if progress is not None:
             progress(Round(number=rounds, gain=gain, scalar_return=scalar_return))
@@ -412,26 +433,42 @@ def iterate(
         if settled and tol > linear.AIM:
             tol = linear.AIM  # the same policy once more, looked at closely
             continue
-        best_policy, best_return = policy, scalar_return
-        policy = baseline.copy()
-        policy.put(entry_index, answer)
+        best, best_return = current, scalar_return
+        current = answer
         if settled:
             converged = True
-            best_policy = policy
+            best = current
             break
         if equal_discounts:
-            best_policy = policy
+            best = current
             # the second round, when the policy still moves a lot, need not be looked at closely
             tol = FIRST_TOL if rounds == 1 else linear.AIM
+    policy = baseline.copy()
+    policy.put(entry_index, best)
     return Search(
-        policy=frozen(best_policy, np.float64),
-        baseline_v=base.v,
+        policy=frozen(policy, np.float64),
+        baseline_v=baseline_v,
         rounds=rounds,
         converged=converged,
         gap=float(np.max(solution.gap[solution.solved], initial=0.0)),
         kept=np.flatnonzero(~solution.solved),
         engine=engine_name,
     )
+
+
+def free_entries(mdp: MDP, baseline: Floats, start: Floats | None = None) -> Ints:
+    """Positions in [X, A] of the actions that a program with no budget needs: sorted, shape [F].
+
+    Pairs that are not stored are all worth the same in a state, so of those that neither the baseline nor ``start`` plays the
+    first stands for the others: ties go to the first, so none of these would be played.
+    """
+    wanted = baseline > 0.0
+    if start is not None:
+        wanted |= start > 0.0
+    wanted.put(mdp.pair_index, True)
+    first = np.argmin(wanted, axis=1)  # an action that is wanted already, where all are
+    wanted[np.arange(mdp.n_states), first] = True
+    return np.flatnonzero(wanted)
 
 
 def cleaned_rows(mdp: MDP, rows: Floats, error: Floats) -> Floats:

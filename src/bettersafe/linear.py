@@ -82,9 +82,7 @@ def solve_values(
     kernel = _native.kernel
     if kernel is not None:
         v = np.zeros_like(rhs) if guess is None else np.array(guess, dtype=np.float64)
-        n_threads = (
-            threads if threads is not None else (cores() if transition.nnz * rhs.shape[0] > THREADED_NONZEROS else 1)
-        )
+        n_threads = _threads(threads, transition.nnz * rhs.shape[0])
         residual, _ = kernel.solve_values(
             ptr, weight, transition.indptr, transition.indices, transition.data,
             discount, rhs, v, tol, MAX_PRODUCTS, n_threads,
@@ -96,6 +94,40 @@ def solve_values(
     residuals = np.max(np.abs(rhs - v + discount * (matrix @ v.T).T), axis=1)
     scale = np.max(np.abs(rhs), axis=1) + 2.0 * np.max(np.abs(v), axis=1)
     return v, _error(v, rhs, discount, float(np.max(residuals / np.where(scale > 0.0, scale, 1.0))))
+
+
+def pair_values(
+    transition: sparse.csr_array, discount: Floats, reward: Floats, v: Floats, *, threads: int | None = None
+) -> Floats:
+    """q_k = r_k + γ_k p v_k, in as few passes over p as can be.
+
+    Args:
+        transition: p(x'|x,a), CSR [P, X].
+        discount: γ of every signal, shape [m].
+        reward: Shape [m, P].
+        v: Shape [m, X].
+        threads: As in `solve_values`.
+
+    Returns:
+        q, shape [m, P]; the same bits with and without the kernel.
+    """
+    q = np.empty(reward.shape)
+    kernel = _native.kernel
+    if kernel is None:
+        for k, gamma in enumerate(discount):
+            q[k] = reward[k] + gamma * (transition @ v[k])
+        return q
+    kernel.pair_values(
+        transition.indptr, transition.indices, transition.data,
+        *(np.ascontiguousarray(array) for array in (discount, reward, v)), q, _threads(threads, transition.nnz * v.shape[0]),
+    )  # fmt: skip
+    return q
+
+
+def _threads(asked: int | None, work: int) -> int:
+    if asked is not None:
+        return asked
+    return cores() if work > THREADED_NONZEROS else 1
 
 
 def _error(v: Floats, rhs: Floats, discount: float, residual: float) -> Floats:

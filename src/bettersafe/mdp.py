@@ -278,6 +278,30 @@ def solve_policy(
         guess: A v to start from, shape [m, X]; saves time, never changes the answer beyond its error.
         tol: Backward error to aim at.
     """
+    weight = policy.take(mdp.pair_index)
+    unseen_mass = np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
+    return solve_weights(mdp, weight, unseen_mass, preference=preference, guess=guess, tol=tol)
+
+
+def solve_weights(
+    mdp: MDP,
+    weight: Floats,
+    unseen_mass: Floats,
+    *,
+    preference: Floats | None = None,
+    guess: Floats | None = None,
+    tol: float = linear.AIM,
+) -> Values:
+    """`solve_policy` of a policy without its table.
+
+    Args:
+        mdp: The MDP.
+        weight: π(a|x) of every stored pair, shape [P].
+        unseen_mass: What π plays of pairs that are not stored, shape [X].
+        preference: As in `solve_policy`, like all that follow.
+        guess: Shape [m, X].
+        tol: Backward error to aim at.
+    """
     if preference is None:
         reward, unseen_value, discount = mdp.reward, mdp.unseen_value, mdp.discount
     else:
@@ -285,10 +309,7 @@ def solve_policy(
             raise ParameterError("objectives with different discounts have no common scalar reward.")
         reward, unseen_value = (preference @ mdp.reward)[None, :], (preference @ mdp.unseen_value)[None, :]
         discount = mdp.discount[:1]
-    weight = policy.take(mdp.pair_index)
-    unseen_mass = np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
     v = np.empty((discount.size, mdp.n_states))
-    q = np.empty((discount.size, mdp.n_pairs))
     error = np.empty(discount.size)
     rhs = np.array([by_state(mdp, weight * r) for r in reward]) + unseen_mass * unseen_value
     for gamma in np.unique(discount):
@@ -302,8 +323,7 @@ def solve_policy(
             guess=None if guess is None else guess[same],
             tol=tol,
         )
-    for k, gamma in enumerate(discount):
-        q[k] = reward[k] + gamma * (mdp.transition @ v[k])
+    q = linear.pair_values(mdp.transition, discount, reward, v)
     return Values(v=v, q=q, unseen_value=unseen_value, error=error)
 
 

@@ -70,7 +70,7 @@ def model_bytes(sizes: Sizes) -> float:
     """Of estimating a model from counts, improving on a baseline in it, and writing the run."""
     d = sizes.n_objectives
     table = sizes.n_states * sizes.n_actions
-    return LIBRARIES / 2 + 24.0 * sizes.n_outcomes + (400.0 + 40.0 * d) * sizes.n_pairs + (36.0 + 16.0 * d) * table
+    return LIBRARIES / 2 + 16.0 * sizes.n_outcomes + (200.0 + 40.0 * d) * sizes.n_pairs + 24.0 * table
 
 
 def linearised_bytes(sizes: Sizes) -> float:
@@ -99,9 +99,14 @@ def check_memory(needed: float, what: str) -> None:
     there = available_bytes()
     if needed > there:
         raise MemoryLimitError(
-            f"{what} needs about {_shown(needed)} of memory, and {_shown(there)} are free. Use a larger machine or less data, or try"
+            f"{memory_note(needed, what)}, and {_shown(there)} are free. Use a larger machine or less data, or try"
             f" all the same with {VARIABLE}=none."
         )
+
+
+def memory_note(needed: float, what: str) -> str:
+    """How much a step needs, in words: "s-opt on … needs about 2.1 GB of memory"."""
+    return f"{what} needs about {_shown(needed)} of memory"
 
 
 def available_bytes() -> float:

@@ -34,6 +34,9 @@ ERROR_KINDS: tuple[ErrorKind, ...] = ("q", "l1")
 Unseen = Literal["end", "worst", "baseline"]
 UNSEEN_RULES: tuple[Unseen, ...] = ("end", "worst", "baseline")
 
+BLOCK = 1 << 16
+"""Pairs that are worked on at a time where the whole would be a copy of all outcomes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
@@ -145,12 +148,7 @@ def estimate_model(
     n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
     discount = np.array([objective.discount for objective in counts.objectives])
     outcomes = sparse.csr_array(
-        (
-            counts.outcome_count / np.repeat(counts.pair_count, np.diff(counts.outcome_ptr)),
-            counts.outcome_state,
-            counts.outcome_ptr,
-        ),
-        shape=(counts.n_pairs, n_states),
+        (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(counts.n_pairs, n_states)
     )
     if rewards is None:
         pair_state, pair_action, visits, transition = (
@@ -217,6 +215,15 @@ def estimate_model(
     )
 
 
+def _shares(counts: Counts) -> Floats:
+    """n(x,a,x') / n(x,a) of every outcome, shape [M]; in blocks of pairs, so that there is one array of that size."""
+    shares = counts.outcome_count.astype(np.float64)
+    for begin in range(0, counts.n_pairs, BLOCK):
+        ptr = counts.outcome_ptr[begin : begin + BLOCK + 1]
+        shares[ptr[0] : ptr[-1]] /= np.repeat(counts.pair_count[begin : begin + BLOCK], np.diff(ptr))
+    return shares
+
+
 def _with_baseline_value(mdp: MDP, baseline: Floats) -> MDP:
     """Let a pair never tried be worth v^{π_b}(x): solve with the baseline spread over the pairs that were tried.
 
@@ -236,8 +243,9 @@ def estimate_baseline(counts: Counts) -> Floats:
     table = np.zeros((counts.n_states, counts.n_actions))
     table[counts.pair_state, counts.pair_action] = counts.pair_count
     total = table.sum(axis=1, keepdims=True)
-    policy = np.where(total > 0, table / np.maximum(total, 1.0), 1.0 / counts.n_actions)
-    return check_policy(policy, counts.n_states, counts.n_actions, name="estimated baseline", tol=1e-9)
+    table /= np.maximum(total, 1.0)
+    table[total[:, 0] == 0.0] = 1.0 / counts.n_actions
+    return check_policy(table, counts.n_states, counts.n_actions, name="estimated baseline", tol=1e-9)
 
 
 def logged_baseline(counts: Counts) -> Floats:
@@ -264,7 +272,7 @@ def logged_baseline(counts: Counts) -> Floats:
             " Correct the column, or use --baseline estimate."
         )
     share = np.maximum(left, 0.0) / np.maximum(n_unseen, 1)
-    policy = np.where(seen, policy, share[:, None])
+    np.copyto(policy, share[:, None], where=~seen)
     return check_policy(policy, n_states, n_actions, name="logged baseline", state_labels=counts.state_labels)
 
 

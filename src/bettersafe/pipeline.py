@@ -185,8 +185,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
     """
     if is_counts(task.data):
         _check_by_counts(task)
-        sizes = counted_sizes(task.data)
-        check_memory(counts_bytes(sizes) + task_bytes(task, sizes), f"{task.resolved_method} on {sizes}")
+        check_memory(*memory_needed(task))
     if task.share > 0.0:
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
@@ -196,6 +195,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
+    counts = _without_outcomes(counts)
     result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
@@ -215,6 +215,24 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
         gain = result.policy_return - result.baseline_return
         certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
     return _run(task, result, model, counts, source, certificate)
+
+
+def memory_needed(task: Task) -> tuple[float, str]:
+    """What it takes to do a task on a file of counts, in bytes, and the words for it: from the file's header alone."""
+    sizes = counted_sizes(task.data)
+    return counts_bytes(sizes) + task_bytes(task, sizes), f"{task.resolved_method} on {sizes}"
+
+
+def _without_outcomes(counts: Counts) -> Counts:
+    """What is asked of counts once there is a model: all but the outcomes, which take more memory than all the rest."""
+    none = np.empty(0, dtype=np.int64)
+    return dataclasses.replace(
+        counts,
+        outcome_ptr=np.zeros(counts.n_pairs + 1, dtype=np.int64),
+        outcome_state=none,
+        outcome_count=none,
+        terminated_count=counts.pair_count,  # so that outcomes and ends still add up to the visits
+    )
 
 
 def _check_by_counts(task: Task) -> None:

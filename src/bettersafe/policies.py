@@ -53,12 +53,15 @@ def write_policy(
         columns["baseline"] = baseline
     if counts is not None:
         columns["count"] = counts
-    states, actions = np.nonzero(np.any([table != 0 for table in columns.values()], axis=0))
+    written = policy != 0
+    for values in columns.values():
+        written |= values != 0
+    rows = np.flatnonzero(written)
     table = pa.table(
         {
-            "state": pa.array(state_labels[states]),
-            "action": pa.array(action_labels[actions]),
-            **{name: pa.array(values[states, actions]) for name, values in columns.items()},
+            "state": pa.array(state_labels[rows // action_labels.size]),
+            "action": pa.array(action_labels[rows % action_labels.size]),
+            **{name: pa.array(values.take(rows)) for name, values in columns.items()},
         }
     )
     target = Path(path)

@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import check_probability
-from bettersafe.mdp import by_state, dense_q, policy_values
+from bettersafe.linear import pair_values
+from bettersafe.mdp import MDP, by_state, policy_values
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -110,23 +111,34 @@ def proven_loss(
         per_visit = np.sqrt(log_term / (2.0 * model.counts))
     weight = baseline.take(mdp.pair_index)
     unseen_mass = np.clip(1.0 - by_state(mdp, weight), 0.0, 1.0)
-    deviation = np.abs(policy - baseline)
+    deviation = policy - baseline
+    np.abs(deviation, out=deviation)
+    same = ~np.any(deviation > 0.0, axis=1)
+    moved, moved_elsewhere = deviation.take(mdp.pair_index), _elsewhere(mdp, deviation)
+    played, played_elsewhere = policy.take(mdp.pair_index), _elsewhere(mdp, policy)
+    del deviation
     guard = np.empty((mdp.n_objectives, mdp.n_states))
-    advantage = dense_q(mdp, q) - v[:, :, None]
     for k in range(mdp.n_objectives):
         gamma = float(mdp.discount[k])
         own = np.minimum((width[k] + gamma * span[k]) * per_visit, span[k])
         u = np.full(own.size, span[k])
         for _ in range(SPREAD_SWEEPS):
             at_state = by_state(mdp, weight * u) + unseen_mass * span[k]
-            spread = np.minimum(own + gamma * (mdp.transition @ at_state), u)
+            spread = pair_values(mdp.transition, mdp.discount[k : k + 1], own[None, :], at_state[None, :])[0]
+            np.minimum(spread, u, out=spread)
             change = float(np.max(u - spread, initial=0.0))
             u = spread
             if change <= SPREAD_TOL * span[k]:
                 break
-        table = np.full((mdp.n_states, mdp.n_actions), span[k])
-        table[mdp.pair_state, mdp.pair_action] = u
-        guard[k] = np.sum(policy * advantage[k], axis=1) - np.sum(table * deviation, axis=1)
-    guard[:, ~np.any(deviation > 0.0, axis=1)] = 0.0  # the same row loses nothing; what is left there is rounding
+        guard[k] = by_state(mdp, played * (q[k] - v[k].take(mdp.pair_state)) - u * moved)
+        guard[k] += played_elsewhere * (mdp.unseen_value[k] - v[k]) - span[k] * moved_elsewhere
+    guard[:, same] = 0.0  # the same row loses nothing; what is left there is rounding
     loss = np.maximum(-guard.min(axis=1), 0.0) / (1.0 - mdp.discount)
     return ProvenLoss(guard=guard, share_safe=np.mean(guard >= 0.0, axis=1), loss_at_most=loss, span=span)
+
+
+def _elsewhere(mdp: MDP, table: Floats) -> Floats:
+    """Sum of a table [X, A] over the pairs that are not stored, shape [X]."""
+    rest = table.copy()
+    rest.put(mdp.pair_index, 0.0)
+    return np.asarray(rest.sum(axis=1))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.optimize import linprog
 
 from bettersafe.improve import adv_linearized, linearized, s_opt, soft_spibb
 from bettersafe.mdp import MDP, dense_mdp, policy_values
@@ -266,3 +267,50 @@ def test_results_are_read_only():
     result = s_opt(model, baseline, preference=preference, epsilon=0.5)
     for array in (result.policy, result.baseline, result.policy_return, result.distance, result.kept):
         assert not array.flags.writeable
+
+
+@pytest.mark.parametrize("verb", [adv_linearized, linearized])
+@pytest.mark.parametrize("seed", range(12))
+def test_one_untried_action_stands_for_all_of_a_state(verb, seed):
+    """With no budget, no action at all, tried or not, would gain anything at the policy that is found (HiGHS, all actions)."""
+    rng = np.random.default_rng(seed)
+    n_states, n_actions, d = 6, 9, 2
+    tried = rng.random((n_states, n_actions)) < 0.4
+    tried[:, 0] |= ~tried.any(axis=1)
+    x, a = np.nonzero(tried)
+    baseline = rng.dirichlet(np.ones(n_actions), size=n_states) * (tried | (rng.random(tried.shape) < 0.3))
+    baseline /= baseline.sum(axis=1, keepdims=True)
+    p = rng.dirichlet(np.ones(n_states), size=x.size) * 0.9
+    reward, unseen = rng.normal(size=(d, x.size)), rng.normal(size=(d, n_states))
+    mdp = MDP(
+        n_states=n_states, n_actions=n_actions, pair_state=x, pair_action=a, transition=sparse.csr_array(p), reward=reward,
+        discount=np.full(d, 0.9), initial=np.full(n_states, 1 / n_states), unseen_value=unseen,
+    )  # fmt: skip
+    model = Model(
+        mdp=mdp, counts=np.ones(x.size, dtype=np.int64), error=np.ones(x.size), error_kind="q", delta=0.1, unseen="end",
+        state_labels=np.arange(n_states), action_labels=np.arange(n_actions), objectives=("a", "b"),
+    )  # fmt: skip
+    result = verb(model, baseline, preference=[1.0, 0.5])
+
+    def values(policy):
+        table = np.zeros((n_states, n_actions, n_states))
+        table[x, a] = p
+        rewards = np.repeat(unseen[:, :, None], n_actions, axis=2)
+        rewards[:, x, a] = reward
+        system = np.eye(n_states) - 0.9 * np.einsum("xa,xay->xy", policy, table)
+        v = np.linalg.solve(system, np.einsum("xa,kxa->xk", policy, rewards)).T
+        return v, rewards + 0.9 * np.einsum("xay,ky->kxa", table, v)
+
+    base_v, base_q = values(baseline)
+    v, q = values(result.policy)
+    assert result.policy_return == pytest.approx(v.mean(axis=1))
+    for state in range(n_states):
+        advantage = base_q[:, state] - base_v[:, state, None]
+        kept = None if verb is linearized else -advantage
+        target = np.array([1.0, 0.5]) @ q[:, state]
+        best = linprog(
+            -target, A_ub=kept, b_ub=None if kept is None else np.zeros(d), A_eq=np.ones((1, n_actions)), b_eq=[1.0]
+        )
+        assert target @ result.policy[state] == pytest.approx(-best.fun, abs=1e-6)
+        if kept is not None:
+            assert np.all(advantage @ result.policy[state] >= -1e-9)

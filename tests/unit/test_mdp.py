@@ -209,3 +209,61 @@ def test_rounding_in_policies():
     assert np.array_equal(check_policy(exact, 2, 3), exact)  # bits kept
     loose = check_policy([[0.3333, 0.3333, 0.3334], [0.5, 0.5, 1e-7]], 2, 3)
     assert loose.sum(axis=1) == pytest.approx(1.0, abs=1e-15)
+
+
+def large_rows(n, successors, *, reach=None, total=0.98, seed=0):
+    """p of one pair per state, to any state or to those within ``reach``: [n, n], more than 2 M nonzeros."""
+    rng = np.random.default_rng(seed)
+    if reach is None:
+        columns = rng.integers(0, n, (n, successors))
+    else:
+        columns = (np.arange(n)[:, None] + rng.integers(-reach, reach + 1, (n, successors))) % n
+    share = rng.random((n, successors))
+    share *= total / share.sum(axis=1, keepdims=True)
+    rows = sparse.csr_array((share.ravel(), columns.ravel(), np.arange(n + 1) * successors), shape=(n, n))
+    rows.sum_duplicates()
+    assert rows.nnz > 2_000_000
+    return rows
+
+
+@pytest.mark.parametrize(("n", "successors"), [(100_001, 21), (260_000, 8)])  # directions of doubles, of floats
+def test_values_of_many_states_all_rewards_at_once(n, successors, monkeypatch):
+    """To rounding at every size of reward, the same bits on any number of threads, and never by the direct solver."""
+    monkeypatch.setattr(linear, "_solve_direct", None)
+    rows = large_rows(n, successors)
+    rhs = np.random.default_rng(1).normal(size=(5, n)) * np.array([1.0, 1e100, 1e-100, 0.0, 5.0])[:, None]
+    rhs[4, 1:] = 0.0
+    v, error = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs, threads=2)
+    for k, (value, target) in enumerate(zip(v, rhs, strict=True)):
+        residual = np.max(np.abs(target - (value - 0.99 * (rows @ value))))
+        assert residual <= 2e-14 * (np.max(np.abs(target)) + 2.0 * np.max(np.abs(value))), k
+        assert residual <= error[k]
+    assert np.all(v[3] == 0.0)
+    one, _ = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs, threads=1)
+    assert np.array_equal(one, v)
+    guess = v[:1] * (1.0 + 1e-9)
+    again, _ = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs[:1], guess=guess)
+    assert again == pytest.approx(v[:1], rel=1e-11, abs=1e-11)
+
+
+def test_values_where_states_only_lead_to_near_ones(monkeypatch):
+    """Slow for every iteration: hundreds of products, which the direct solver must not have to take over."""
+    monkeypatch.setattr(linear, "_solve_direct", None)
+    n = 260_000
+    rows = large_rows(n, 10, reach=100)
+    rhs = np.random.default_rng(1).normal(size=(2, n))
+    v, _ = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs)
+    residual = np.max(np.abs(rhs - (v - 0.99 * (rows @ v.T).T)))
+    assert residual <= 2e-14 * (np.max(np.abs(rhs)) + 2.0 * np.max(np.abs(v)))
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_values_of_pairs_are_the_same_with_and_without_the_kernel(m, monkeypatch):
+    rng = np.random.default_rng(m)
+    rows = sparse.random_array((7000, 900), density=0.02, rng=rng, format="csr")
+    discount, reward, v = rng.random(m), rng.normal(size=(m, 7000)), rng.normal(size=(m, 900))
+    found = [linear.pair_values(rows, discount, reward, v, threads=threads) for threads in (None, 1, 3)]
+    monkeypatch.setattr(_native, "kernel", None)
+    slow = linear.pair_values(rows, discount, reward, v)
+    assert slow == pytest.approx(reward + discount[:, None] * (rows.toarray() @ v.T).T)
+    assert all(np.array_equal(each, slow) for each in found)

@@ -30,6 +30,16 @@ def solve_values(
     max_products: int,
     threads: int,
 ) -> tuple[float, int]: ...
+def pair_values(
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    discount: npt.NDArray[np.float64],
+    reward: npt.NDArray[np.float64],
+    v: npt.NDArray[np.float64],
+    q: npt.NDArray[np.float64],
+    threads: int,
+) -> None: ...
 
 class Estimates:
     def __init__(self, discount: npt.NDArray[np.float64], has_model: bool) -> None: ...

@@ -28,4 +28,18 @@ template <typename Index>
 SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
                          double tol, std::int64_t max_products, int threads);
 
+template <typename Index>
+struct PairRows {
+    std::int64_t n_pairs, n_states;
+    const Index* indptr;       // [P+1]
+    const Index* indices;      // [nnz]
+    const double* data;        // [nnz]
+};
+
+// q_k = r_k + γ_k p v_k for n_values signals, two of them in one pass over p: discount is [m], reward and q are [m, P], v is
+// [m, X]. Each row is summed from its first entry to its last.
+template <typename Index>
+void pair_values(const PairRows<Index>& rows, std::int64_t n_values, const double* discount, const double* reward,
+                 const double* v, double* q, int threads);
+
 }  // namespace bettersafe

@@ -60,6 +60,15 @@ std::pair<double, std::int64_t> solve_values_py(In<std::int64_t> ptr, In<double>
     return {report.residual, report.products};
 }
 
+template <typename Index>
+void pair_values_py(In<Index> indptr, In<Index> indices, In<double> data, In<double> discount, In<double> reward, In<double> v,
+                    Out<double> q, int threads) {
+    const PairRows<Index> rows{static_cast<std::int64_t>(indptr.size()) - 1, static_cast<std::int64_t>(v.shape(1)),
+                               indptr.data(), indices.data(), data.data()};
+    nb::gil_scoped_release release;
+    pair_values(rows, static_cast<std::int64_t>(discount.size()), discount.data(), reward.data(), v.data(), q.data(), threads);
+}
+
 Trajectories block_of(const In<std::int64_t>& ptr, const In<double>& log_ratio) {
     Trajectories in{};
     in.n = static_cast<std::int64_t>(ptr.size()) - 1;
@@ -342,4 +351,8 @@ NB_MODULE(_kernel, m) {
     m.def("solve_values", &solve_values_py<std::int64_t>, nb::arg("ptr"), nb::arg("weight"), nb::arg("indptr"),
           nb::arg("indices"), nb::arg("data"), nb::arg("discount"), nb::arg("rhs"), nb::arg("value"), nb::arg("tol"),
           nb::arg("max_products"), nb::arg("threads"));
+    m.def("pair_values", &pair_values_py<std::int32_t>, nb::arg("indptr"), nb::arg("indices"), nb::arg("data"),
+          nb::arg("discount"), nb::arg("reward"), nb::arg("v"), nb::arg("q"), nb::arg("threads"));
+    m.def("pair_values", &pair_values_py<std::int64_t>, nb::arg("indptr"), nb::arg("indices"), nb::arg("data"),
+          nb::arg("discount"), nb::arg("reward"), nb::arg("v"), nb::arg("q"), nb::arg("threads"));
 }
