@@ -25,8 +25,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-LONG = 3.0  # seconds: what takes longer is timed once, with no warm-up
-ENOUGH = 3.0  # seconds to spend on the repeats of one thing
+LONG = 30.0  # seconds: what takes longer is timed once, with no warm-up
+ENOUGH = 3.0  # seconds to spend on the repeats of one thing; what takes longer is timed once, after a warm-up
 
 
 def say(step):
@@ -35,7 +35,7 @@ def say(step):
 
 
 def timed(run, *, repeats=15):
-    """(timing, result): the median of up to ``repeats`` runs after one that warms up; of one run where that takes long."""
+    """(timing, result): the median of up to ``repeats`` runs, fewer where they take long, after one that warms up."""
 
     def once():
         wall, cpu = time.perf_counter(), time.process_time()
@@ -46,7 +46,7 @@ def timed(run, *, repeats=15):
     found = [first]
     if first[0] < LONG:
         found = []
-        while len(found) < repeats and (len(found) < 3 or sum(wall for wall, _ in found) < ENOUGH):
+        while len(found) < repeats and sum(wall for wall, _ in found) < ENOUGH:
             *one, result = once()
             found.append(one)
     wall, cpu = (statistics.median(column) for column in zip(*found, strict=True))
