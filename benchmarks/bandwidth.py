@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,7 +15,7 @@ MEGABYTES = 256  # of one array
 def in_parts(run, threads, pool, a, b):
     """``run`` on equal parts of two arrays, one to a thread."""
     cuts = np.linspace(0, a.size, threads + 1).astype(int)
-    parts = [slice(first, last) for first, last in zip(cuts[:-1], cuts[1:], strict=True)]
+    parts = [slice(first, last) for first, last in itertools.pairwise(cuts)]
     return list(pool.map(lambda part: run(a[part], b[part]), parts))
 
 

@@ -20,9 +20,7 @@ def by_highs(mdp, floor, method):
         (np.ones(mdp.n_pairs), (mdp.pair_state, np.arange(mdp.n_pairs))), shape=(mdp.n_states, mdp.n_pairs)
     )
     balance = sparse.csc_array(leaving - mdp.discount[0] * mdp.transition.T)
-    answer = linprog(
-        -mdp.reward[0], A_ub=-mdp.reward[1:], b_ub=[-floor], A_eq=balance, b_eq=mdp.initial, method=method
-    )
+    answer = linprog(-mdp.reward[0], A_ub=-mdp.reward[1:], b_ub=[-floor], A_eq=balance, b_eq=mdp.initial, method=method)
     return -float(answer.fun)
 
 

@@ -129,12 +129,24 @@ def measure(quick):
                     raise AssertionError(f"{name} counted {other['found'][0]:,} rows; bettersafe {mine['found'][0]:,}")
             peaks = ["–" if other["peak"] is None else size(other["peak"]) for other in (mine, duck, frame)]
             rows.append(
-                [f"{n_rows:,}", shown(mine), rate(mine, n_rows), peaks[0], rate(duck, n_rows), peaks[1]]
-                + [rate(frame, n_rows), peaks[2]]
+                [
+                    f"{n_rows:,}",
+                    shown(mine),
+                    rate(mine, n_rows),
+                    peaks[0],
+                    rate(duck, n_rows),
+                    peaks[1],
+                    rate(frame, n_rows),
+                    peaks[2],
+                ]
             )
             seconds_of.append(mine["seconds"])
             passes = [
-                {"what": f"{name}, {n_rows:,} rows of {width} bytes", "bytes": width * n_rows, "seconds": other["seconds"]}
+                {
+                    "what": f"{name}, {n_rows:,} rows of {width} bytes",
+                    "bytes": width * n_rows,
+                    "seconds": other["seconds"],
+                }
                 | {"threads": cores(), "repeats": other["repeats"]}
                 for name, other in (("counting", mine), ("DuckDB's GROUP BY", duck))
                 if "why" not in other

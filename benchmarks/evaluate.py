@@ -109,15 +109,18 @@ def measure(quick):
                 "title": "Growth with the rows",
                 "columns": ["episodes", "rows", "time", "rows per second", "peak memory"],
                 "rows": [
-                    [f"{g['episodes']:,}", f"{g['rows']:,}", shown(g["timing"])]
-                    + [f"{g['rows'] / g['timing']['seconds'] / 1e6:.3g} M", size(g["peak"])]
+                    [
+                        f"{g['episodes']:,}",
+                        f"{g['rows']:,}",
+                        shown(g["timing"]),
+                        f"{g['rows'] / g['timing']['seconds'] / 1000000.0:.3g} M",
+                        size(g["peak"]),
+                    ]
                     for g in grown
                 ],
             },
         ],
-        "found": {
-            "evaluate": {"values": {"seconds": ours["seconds"]}, "repeats": ours["repeats"], "instead": instead}
-        },
+        "found": {"evaluate": {"values": {"seconds": ours["seconds"]}, "repeats": ours["repeats"], "instead": instead}},
         "growth": [
             {"what": "six estimators", "by": "rows", "x": [g["rows"] for g in grown]}
             | {"seconds": [g["timing"]["seconds"] for g in grown]}

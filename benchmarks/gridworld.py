@@ -76,9 +76,7 @@ def measure(quick):
     searches = CMDPS * len(QUALITIES) * len(SIZES) * 3 * len(PAPER_METHODS)
     if not quick:
         say("gridworld study, cvxpy")
-        layer, _ = attempt(
-            lambda: cvxpy_policy_iteration(case.model, case.baseline, np.array([1.0, 0.0])), repeats=1
-        )
+        layer, _ = attempt(lambda: cvxpy_policy_iteration(case.model, case.baseline, np.array([1.0, 0.0])), repeats=1)
     named = list(dict.fromkeys(part for part, _ in spent))
     return {
         "title": "The gridworld study",
@@ -88,8 +86,12 @@ def measure(quick):
                 "columns": ["what", "one", "how many", f"all, on {cores()} cores (extrapolated)"],
                 "rows": [
                     [f"CMDP, mean CPU time of {n_cmdps}", seconds(each), CMDPS, seconds(CMDPS * each / cores())],
-                    ["search by cvxpy", shown(layer), f"{searches:,}"]
-                    + ["–" if "why" in layer else seconds(layer["seconds"] * searches / cores())],
+                    [
+                        "search by cvxpy",
+                        shown(layer),
+                        f"{searches:,}",
+                        "–" if "why" in layer else seconds(layer["seconds"] * searches / cores()),
+                    ],
                 ],
             },
             {

@@ -142,7 +142,9 @@ def alone(measure):
     """The command line of a section: print its tables, or leave what was measured in a file for `run.py`."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--quick", action="store_true", help="less of it, in seconds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there instead of printing it")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write what was measured there instead of printing it"
+    )
     options = parser.parse_args()
     result = measure(options.quick)
     if options.json:

@@ -57,8 +57,16 @@ def measure(quick):
         for timing in (cold, warm):
             timing["seconds"] /= n_states
         rows.append(
-            [d, f"{n_states:,}", shown(cold), shown(warm), shown(highs, few.n_states), times(highs, cold, few.n_states)]
-            + [shown(layer, few.n_states), times(layer, cold, few.n_states)]
+            [
+                d,
+                f"{n_states:,}",
+                shown(cold),
+                shown(warm),
+                shown(highs, few.n_states),
+                times(highs, cold, few.n_states),
+                shown(layer, few.n_states),
+                times(layer, cold, few.n_states),
+            ]
         )
         found[f"programs-{d}"] = {
             "values": {"seconds": cold["seconds"], "warm": warm["seconds"]},

@@ -65,7 +65,11 @@ def passes(shape):
             | {"threads": cores(), "repeats": len(watched.calls)}
         )
         found.append(
-            {"what": f"evaluation, {name}: all of it, in passes", "bytes": bytes_of_pass, "seconds": evaluating["seconds"]}
+            {
+                "what": f"evaluation, {name}: all of it, in passes",
+                "bytes": bytes_of_pass,
+                "seconds": evaluating["seconds"],
+            }
             | {"threads": cores(), "repeats": evaluating["repeats"]}
         )
     v = np.ones(mdp.n_states)
@@ -118,9 +122,15 @@ def measure(quick):
                 "title": f"Growth with the {by}",
                 "columns": [by, "transitions", "S-OPT", "rounds", "per state and round", "evaluation", "peak memory"],
                 "rows": [
-                    [f"{n:,}", f"{line['nonzeros']:,}", shown(line["s_opt"]), line["rounds"]]
-                    + [seconds(line["s_opt"]["seconds"] / line["shape"]["n_states"] / line["rounds"])]
-                    + [shown(line["evaluation"]), size(line["peak"])]
+                    [
+                        f"{n:,}",
+                        f"{line['nonzeros']:,}",
+                        shown(line["s_opt"]),
+                        line["rounds"],
+                        seconds(line["s_opt"]["seconds"] / line["shape"]["n_states"] / line["rounds"]),
+                        shown(line["evaluation"]),
+                        size(line["peak"]),
+                    ]
                     for n, line in zip(x, done, strict=True)
                 ],
                 "note": note(by, shapes[0], of[by]),
@@ -155,8 +165,14 @@ def measure(quick):
 
 def note(by, shape, varied):
     names = {"n_states": "states", "n_actions": "actions", "visited": "of them tried", "n_objectives": "objectives"}
-    fixed = [f"{shape[key]:,} {name}" for key, name in names.items() if key != varied and not (by == "actions" and key == "visited")]
-    return f"{', '.join(fixed)}, {shape['successors']} successors per pair" + (", every action tried." if by == "actions" else ".")
+    fixed = [
+        f"{shape[key]:,} {name}"
+        for key, name in names.items()
+        if key != varied and not (by == "actions" and key == "visited")
+    ]
+    return f"{', '.join(fixed)}, {shape['successors']} successors per pair" + (
+        ", every action tried." if by == "actions" else "."
+    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def measure(quick):
     for key, (name, command) in COMMANDS.items():
         say(name)
         timing, _ = timed(
-            lambda c=command: subprocess.run(c, capture_output=True, check=True), repeats=5 if quick else 9
+            lambda c=command: subprocess.run(c, capture_output=True, check=True), repeats=2 if quick else 9
         )
         rows.append([name, shown(timing)])
         found[key] = timing
@@ -31,7 +31,8 @@ def measure(quick):
         "tables": [{"columns": ["what", "time"], "rows": rows}],
         "found": {
             f"start-{key}": {
-                "values": {"seconds": found[key]["seconds"]} | ({"names": found["names"]["seconds"]} if key == "import" else {}),
+                "values": {"seconds": found[key]["seconds"]}
+                | ({"names": found["names"]["seconds"]} if key == "import" else {}),
                 "repeats": found[key]["repeats"],
                 "instead": [],
             }
