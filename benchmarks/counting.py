@@ -20,7 +20,7 @@ QUICK_FILES = (1, 2, 4)
 QUICK_ROWS_PER_FILE = 250_000
 PANDAS_ROWS = 32_000_000  # more than this does not fit into some machines
 BYTES_PER_ROW_ON_DISK = 20  # rather too many
-WORDS = """Logs of episodes of 20 steps in Parquet files of 2 M rows (750 states, 25 actions, 3,750 pairs, 45,000 different transitions, two
+WORDS = """Logs of episodes of 20 steps in Parquet files (750 states, 25 actions, 3,750 pairs, 45,000 different transitions, two
 objectives, one of them with decimals), on all cores, each in a process of its own. *bettersafe* is `count_files`: every cell and chain
 of states checked, exact sums, returns by episode. *DuckDB* is one GROUP BY of state, action, next state and end, with the number of rows, sums and
 sums of squares, and *pandas* the same on a frame read from the files: neither checks anything, nor follows episodes. Rates are rows per CPU
@@ -101,6 +101,7 @@ def rate(timing, rows):
 
 
 def measure(quick):
+    repeats = 1 if quick else 3
     per_file = QUICK_ROWS_PER_FILE if quick else ROWS_PER_FILE
     sizes = QUICK_FILES if quick else FILES
     with tempfile.TemporaryDirectory(prefix="bettersafe-bench-") as folder:
@@ -115,13 +116,13 @@ def measure(quick):
         for n in sizes:
             paths, n_rows = [str(Path(folder) / name) for name in names[:n]], n * per_file
             say(f"counting {n_rows:,} rows")
-            mine = apart(one, ours, paths, 3)
+            mine = apart(one, ours, paths, repeats)
             say(f"counting {n_rows:,} rows, DuckDB")
-            duck = apart(one, by_duckdb, paths, 3)
+            duck = apart(one, by_duckdb, paths, repeats)
             frame = {"why": "left out: memory", "peak": None, "found": None}
             if n_rows <= PANDAS_ROWS:
                 say(f"counting {n_rows:,} rows, pandas")
-                frame = apart(one, by_pandas, paths, 3)
+                frame = apart(one, by_pandas, paths, repeats)
             if "why" in mine:
                 raise RuntimeError(mine["why"])
             for name, other in (("DuckDB", duck), ("pandas", frame)):

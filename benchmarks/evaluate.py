@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from measuring import alone, apart, attempt, beside, forget_peak, peak_bytes, say, shown, size, timed, times
 
-from bettersafe import _native
+from bettersafe import _native, count, estimate_baseline, estimate_model, evaluate_many, s_opt
+from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
+from bettersafe.envs.tabular import sample_episodes
 from bettersafe.terms import trajectory_terms
 
 EPISODES, LENGTH, D = 20_954, 13, 2
@@ -73,6 +75,16 @@ def in_pandas(arguments):
     return terms
 
 
+def whole_evaluation():
+    """The public function, log and policies in: its timing, and the rows of the log."""
+    data = sample_episodes(icu_sepsis(), clinician_policy(), EPISODES, np.random.default_rng(0))
+    counts = count(data)
+    model, baseline = estimate_model(counts), estimate_baseline(counts)
+    target = 0.9 * baseline + 0.1 * s_opt(model, baseline, preference=[1.0], epsilon=1.0).policy
+    timing, _ = timed(lambda: evaluate_many(data, target, baseline, model=model))
+    return timing, data.n_rows
+
+
 def one(n):
     arguments = trajectories(n)
     forget_peak()
@@ -92,6 +104,8 @@ def measure(quick):
             np.testing.assert_allclose(theirs.mean(axis=1), terms.mean(axis=1), rtol=1e-9, atol=1e-9, err_msg=name)
         rows.append([name, shown(timing), times(timing, ours)])
         instead.append(beside(name, timing))
+    say("a whole evaluation")
+    whole, n_rows = whole_evaluation()
     grown = []
     for n in QUICK_GROWTH if quick else GROWTH:
         say(f"six estimators, {n:,} episodes")
@@ -104,6 +118,8 @@ def measure(quick):
                 "title": f"{EPISODES:,} episodes, {int(arguments[0][-1]):,} rows",
                 "columns": ["what", "time", "times slower"],
                 "rows": rows,
+                "note": f"A whole `evaluate_many` on a sepsis cohort of {EPISODES:,} episodes ({n_rows:,} rows, one objective, a model given), with every check and"
+                f" diagnostic: {shown(whole)}.",
             },
             {
                 "title": "Growth with the rows",

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 
 import numpy as np
-from measuring import alone, attempt, beside, cores, say, seconds, shown
+from measuring import alone, attempt, beside, cores, imported, say, seconds, shown
 from s_opt import cvxpy_policy_iteration
 
 from bettersafe import estimate_model, expected_return, split
@@ -63,7 +63,7 @@ def parts(n_cmdps):
 
 
 def measure(quick):
-    n_cmdps = 1 if quick else 5
+    n_cmdps = 1 if quick else 3
     say(f"gridworld study, {n_cmdps} CMDPs")
     jobs = gridworld_study(STUDY, cmdps=n_cmdps).jobs
     start = time.process_time()
@@ -76,6 +76,7 @@ def measure(quick):
     searches = CMDPS * len(QUALITIES) * len(SIZES) * 3 * len(PAPER_METHODS)
     if not quick:
         say("gridworld study, cvxpy")
+        imported("cvxpy")
         layer, _ = attempt(lambda: cvxpy_policy_iteration(case.model, case.baseline, np.array([1.0, 0.0])), repeats=1)
     named = list(dict.fromkeys(part for part, _ in spent))
     return {

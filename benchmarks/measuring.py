@@ -23,9 +23,11 @@ import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
-LONG = 30.0  # seconds: what takes longer is timed once, with no warm-up
+LONG = 10.0  # seconds: what takes longer is timed once, with no warm-up
 ENOUGH = 3.0  # seconds to spend on the repeats of one thing; what takes longer is timed once, after a warm-up
 
 
@@ -51,6 +53,12 @@ def timed(run, *, repeats=15):
             found.append(one)
     wall, cpu = (statistics.median(column) for column in zip(*found, strict=True))
     return {"seconds": wall, "cpu": cpu, "repeats": len(found)}, result
+
+
+def imported(name):
+    """Import a library before it is timed; `attempt` says so where it is lacking."""
+    with suppress(ImportError):
+        import_module(name)
 
 
 def attempt(run, **options):
@@ -101,7 +109,7 @@ def seconds(value):
 
 
 def size(value):
-    return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"
+    return f"{value / 1e9:.3g} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"
 
 
 def shown(timing, per=1):

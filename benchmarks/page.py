@@ -13,7 +13,7 @@ from bettersafe.studies.drawing import matplotlib_look, rendered
 PICTURE = "images/scale.svg"
 INTRO = """`make bench` measures all of this on the machine at hand and writes this page (`python benchmarks/run.py --help` for less of it);
 every ratio is taken within the one run. Each section is a process of its own. Times are by the clock: the median of several
-after a warm-up, of one where it takes more than 3 seconds, and of a first one where it takes more than 30. What others take is measured in the
+after a warm-up, of one where it takes more than 3 seconds, and of a first one, with no warm-up, where it takes more than 10. What others take is measured in the
 same way. What was measured once, elsewhere or by hand is on [another page](measured.md)."""
 FLOOR = """Large models do not fit into the cache, so whatever evaluates a policy has to fetch every transition from memory once per pass. That takes
 at least *bytes / bandwidth*, with the best bandwidth that the machine showed on as many threads (above). Of a pass these bytes are counted: 8
@@ -35,7 +35,7 @@ class Limit:
         return found <= self.value if self.sign == "≤" else found >= self.value
 
     def __str__(self):
-        return f"{self.sign} {quantity(self.measure, self.value)}"
+        return f"{'slope ' * (self.measure == 'slope')}{self.sign} {quantity(self.measure, self.value)}"
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,22 @@ def quantity(measure, value):
     if measure == "ratio":
         return f"{ratio(value)} × quicker"
     if measure == "slope":
-        return f"slope {value:.3g}"
+        return f"{value:.3g}"
     return {"warm": "warm ", "names": "with all names "}.get(measure, "") + seconds(value)
 
 
 def at_a_glance(found, missing):
-    """One row for each aim; ``missing`` says of every section that did not do its work why."""
+    """One row for each aim; ``missing`` says of every section that did not do its work why.
+
+    A section that did, and did not find it, was told to be quick.
+    """
     rows = []
     for aim in AIMS:
         asked = ", ".join(map(str, aim.limits)) or "–"
         if aim.key not in found:
-            rows.append([aim.what, asked, f"not measured: {missing.get(aim.section, 'left out')}", "–", "–", "–"])
+            rows.append(
+                [aim.what, asked, f"not measured: {missing.get(aim.section, 'left out by --quick')}", "–", "–", "–"]
+            )
             continue
         one = found[aim.key]
         values = one["values"]
@@ -107,6 +112,8 @@ def at_a_glance(found, missing):
                 slower.append(ratio(values["rate"] / other["rate"]))
             elif "seconds" in other:
                 slower.append(ratio(other["seconds"] / values["seconds"]))
+            else:
+                slower.append("–")
         rows.append(
             [aim.what, asked, here, "<br>".join(instead) or "–", "<br>".join(slower) or "–", verdict(aim, values)]
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from measuring import alone, attempt, beside, say, shown, timed, times
+from measuring import alone, attempt, beside, imported, say, shown, timed, times
 
 from bettersafe import lp
 
@@ -53,6 +53,7 @@ def measure(quick):
         layer = {"why": "left out by --quick"}
         if not quick:
             say(f"programs of {d} objectives, cvxpy")
+            imported("cvxpy")
             layer, _ = attempt(lambda p=few, q=few_objective: cvxpy_programs(p, q))
         for timing in (cold, warm):
             timing["seconds"] /= n_states

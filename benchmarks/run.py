@@ -127,7 +127,7 @@ def commit():
         return "unknown"
 
 
-def machine_lines(quick, load, before, taken):
+def machine_lines(quick, at_commit, load, before, taken):
     """What was measured on, and whether others were at work there."""
     versions = []
     for name in LIBRARIES:
@@ -139,7 +139,8 @@ def machine_lines(quick, load, before, taken):
     lines = [
         f"{processor_name()}, {cores()} cores, {size(total)} of memory, {platform.system()} {platform.machine()}",
         f"Python {platform.python_version()}, bettersafe {version('bettersafe')}, {', '.join(versions)}",
-        f"{datetime.now(UTC):%d %B %Y}, commit {commit()}; {seconds(taken)} in all" + (" (`--quick`)" if quick else ""),
+        f"{datetime.now(UTC):%d %B %Y}, commit {at_commit}; {seconds(taken)} in all"
+        + (" (`--quick`)" if quick else ""),
     ]
     idle = load[0] <= BUSY * 10 * cores()
     words = f"load average at the start {', '.join(f'{one:.2f}' for one in load)}"
@@ -165,11 +166,11 @@ def main(arguments=None):
     )
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
-    load, before, start = os.getloadavg(), processor_seconds(), time.perf_counter()
+    at_commit, load, before, start = commit(), os.getloadavg(), processor_seconds(), time.perf_counter()
     names = [name for name in SECTIONS if name in (options.only or SECTIONS)]
     outcomes = run_all([HERE / f"{name}.py" for name in names], options.quick, console)
     sections = {name: outcomes.get(name, {"why": "left out by --only"}) for name in SECTIONS}
-    lines = machine_lines(options.quick, load, before, time.perf_counter() - start)
+    lines = machine_lines(options.quick, at_commit, load, before, time.perf_counter() - start)
     text, drawn = page(sections, lines)
     if options.output is None:
         print(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from measuring import alone, attempt, beside, say, seconds, shown, timed, times
+from measuring import alone, attempt, beside, imported, say, seconds, shown, timed, times
 from models import random_model, sepsis_model
 from scipy import sparse
 from scipy.optimize import linprog
@@ -109,6 +109,7 @@ def measure(quick):
             timing, answer = {"why": "left out by --quick"}, None
         else:
             say(name)
+            imported("cvxpy")
             timing, answer = attempt(run)
         reached, rounds = ("–", "–") if answer is None else (f"{answer[0]:.6f}", answer[1])
         rows.append([name, shown(timing), rounds, reached, times(timing, ours)])

@@ -20,15 +20,15 @@ is a process of its own; its peak memory has the model in it, not the making of 
 all objectives. In brackets: how often it was timed."""
 
 
-def one(shape):
+def one(shape, repeats):
     """Times and peaks of S-OPT and of policy evaluation on one model, and what its passes take."""
     model, baseline = random_model(**shape)
     mdp = model.mdp
     preference = np.ones(mdp.n_objectives)
     forget_peak()
-    improving, result = timed(lambda: s_opt(model, baseline, preference=preference, epsilon=0.1), repeats=7)
+    improving, result = timed(lambda: s_opt(model, baseline, preference=preference, epsilon=0.1), repeats=repeats)
     peak = peak_bytes()
-    evaluating, _ = timed(lambda: policy_values(mdp, baseline), repeats=7)
+    evaluating, _ = timed(lambda: policy_values(mdp, baseline), repeats=repeats)
     return {
         "shape": shape,
         "nonzeros": int(mdp.transition.nnz),
@@ -58,8 +58,8 @@ def passes(shape):
         _native.kernel = watched
         evaluating, _ = timed(lambda: policy_values(mdp, baseline), repeats=5)
         _native.kernel = watched.kernel
-        within, products = watched.calls[-1]
-        within = float(np.median([seconds_ / max(n, 1) for seconds_, n in watched.calls]))
+        within = float(np.median([taken / max(products, 1) for taken, products in watched.calls]))
+        products = watched.calls[-1][1]
         found.append(
             {"what": f"evaluation, {name}: one of its {products} passes", "bytes": bytes_of_pass, "seconds": within}
             | {"threads": cores(), "repeats": len(watched.calls)}
@@ -113,7 +113,7 @@ def measure(quick):
         done = []
         for shape in shapes:
             say(f"S-OPT, {shape[of[by]]:,} {by}")
-            done.append(apart(one, shape))
+            done.append(apart(one, shape, 3 if quick else 7))
         x = [line["shape"][of[by]] for line in done]
         for what, key in (("S-OPT", "s_opt"), ("policy evaluation", "evaluation")):
             growth.append({"what": what, "by": by, "x": x, "seconds": [line[key]["seconds"] for line in done]})
