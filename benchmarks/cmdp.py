@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 
 from bettersafe import cmdp_optimum, policy_values
 
+PATIENCE = 120.0  # seconds for HiGHS
 WORDS = """25 actions, all available, 20 successors, one threshold (the baseline's return of the second objective). Ours is column generation over
 policies; HiGHS gets the program over occupancies as it is, by its interior point and by its simplex."""
 
@@ -20,7 +21,12 @@ def by_highs(mdp, floor, method):
         (np.ones(mdp.n_pairs), (mdp.pair_state, np.arange(mdp.n_pairs))), shape=(mdp.n_states, mdp.n_pairs)
     )
     balance = sparse.csc_array(leaving - mdp.discount[0] * mdp.transition.T)
-    answer = linprog(-mdp.reward[0], A_ub=-mdp.reward[1:], b_ub=[-floor], A_eq=balance, b_eq=mdp.initial, method=method)
+    answer = linprog(
+        -mdp.reward[0], A_ub=-mdp.reward[1:], b_ub=[-floor], A_eq=balance, b_eq=mdp.initial, method=method,
+        options={"time_limit": PATIENCE},
+    )  # fmt: skip
+    if answer.status != 0:
+        raise RuntimeError(f"not solved within {PATIENCE:.0f} s: {answer.message.strip()}")
     return -float(answer.fun)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from measuring import as_markdown, markdown, ratio, seconds, size
 
-from bettersafe.studies.drawing import matplotlib_look, rendered
+from bettersafe.studies.drawing import NO_MATPLOTLIB, has_matplotlib, matplotlib_look, rendered
 
 PICTURE = "images/scale.svg"
 INTRO = """`make bench` measures all of this on the machine at hand and writes this page (`python benchmarks/run.py --help` for less of it);
@@ -250,8 +250,9 @@ def page(sections, machine):
     parts = ["# Benchmarks", INTRO, "## At a glance", at_a_glance(found | slopes(growth), missing)]
     drawn = None
     if growth:
-        drawn = picture(growth)
-        parts += ["## How it grows", GROWTH, f"![Time over size on logarithmic axes]({PICTURE})", slope_table(growth)]
+        drawn = picture(growth) if has_matplotlib() else None
+        shown = NO_MATPLOTLIB if drawn is None else f"![Time over size on logarithmic axes]({PICTURE})"
+        parts += ["## How it grows", GROWTH, shown, slope_table(growth)]
     for result in results.values():
         parts += [f"## {result['title']}", as_markdown(result)]
     if passes:
