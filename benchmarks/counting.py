@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from measuring import alone, apart, attempt, cores, forget_peak, peak_bytes, say, shown, size
+from measuring import alone, apart, attempt, cores, forget_peak, imported, peak_bytes, say, shown, size
 from pyarrow import parquet
 
 from bettersafe import Objective, count_files
@@ -89,8 +89,9 @@ def by_pandas(paths):
     return int(number.sum()), len(sums)
 
 
-def one(run, paths, repeats):
-    """Its timing, what it found and its peak, or why there is none."""
+def one(run, library, paths, repeats):
+    """Its timing, what it found and its peak, or why there is none; ``library`` is imported before."""
+    imported(library)
     forget_peak()
     timing, found = attempt(lambda: run(paths), repeats=repeats)
     return timing | {"found": found, "peak": peak_bytes()}
@@ -116,13 +117,13 @@ def measure(quick):
         for n in sizes:
             paths, n_rows = [str(Path(folder) / name) for name in names[:n]], n * per_file
             say(f"counting {n_rows:,} rows")
-            mine = apart(one, ours, paths, repeats)
+            mine = apart(one, ours, "bettersafe.logs.counting", paths, repeats)
             say(f"counting {n_rows:,} rows, DuckDB")
-            duck = apart(one, by_duckdb, paths, repeats)
+            duck = apart(one, by_duckdb, "duckdb", paths, repeats)
             frame = {"why": "left out: memory", "peak": None, "found": None}
             if n_rows <= PANDAS_ROWS:
                 say(f"counting {n_rows:,} rows, pandas")
-                frame = apart(one, by_pandas, paths, repeats)
+                frame = apart(one, by_pandas, "pandas", paths, repeats)
             if "why" in mine:
                 raise RuntimeError(mine["why"])
             for name, other in (("DuckDB", duck), ("pandas", frame)):

@@ -165,6 +165,7 @@ def main(arguments=None):
         "-o", "--output", type=Path, metavar="FILE.md", help=f"the page; its picture goes to {PICTURE} beside it"
     )
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a section does not outlive the command
     console = Console(stderr=True)
     at_commit, load, before, start = commit(), os.getloadavg(), processor_seconds(), time.perf_counter()
     names = [name for name in SECTIONS if name in (options.only or SECTIONS)]
