@@ -40,11 +40,9 @@ format: $(BIN)/.ready ## Put the code into shape
 docs: $(BIN)/.ready ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 
-bench: $(BIN)/.ready ## Measure speed side by side with what one would use instead
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cvxpy
-	$(BIN)/python benchmarks/s_opt.py
-	$(BIN)/python benchmarks/evaluate.py
-	$(BIN)/python benchmarks/posterior.py
+bench: $(BIN)/.ready ## Measure speed beside what one would use instead, into docs/benchmarks.md
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cvxpy pandas quantecon
+	$(BIN)/python benchmarks/run.py -o docs/benchmarks.md
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,72 +1,62 @@
-"""How long the posterior takes: drawn with the kernel, drawn with NumPy and SciPy, and linearised; prints a Markdown table.
-
-    python benchmarks/posterior.py            a sepsis cohort (713 states, 25 actions), and 100,000 states linearised
-    python benchmarks/posterior.py --quick    the cohort alone
-
-What one would use instead of the kernel is the same in NumPy and SciPy (a sparse solve per policy and draw); it is timed over a few
-draws, and its time for all of them taken to be in proportion.
-"""
+"""The posterior of B-OPT: draws by the kernel, the same in NumPy and SciPy, and its linearised form, which grows further."""
 
 from __future__ import annotations
 
-import argparse
-import resource
-import time
 from dataclasses import replace
 
 import numpy as np
+from measuring import alone, apart, attempt, beside, forget_peak, peak_bytes, say, shown, size, timed, times
 
+from bettersafe import Dataset, Objective, count, estimate_baseline, estimate_model, gather_outcomes
 from bettersafe.bopt import all_priors, make_candidates
-from bettersafe.counts import count
-from bettersafe.data import Dataset, Objective
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.model import estimate_baseline, estimate_model
-from bettersafe.posterior import draw_process, drawn_gains, gather_outcomes, linearised_gains, posterior, returns_in
+from bettersafe.posterior import draw_process, drawn_gains, linearised_gains, posterior, returns_in
 
 DRAWS, CANDIDATES, FEW = 200, 20, 5
+QUICK_DRAWS, QUICK_FEW = 40, 2
+STATES = (1_000, 10_000, 100_000)
+QUICK_STATES = (1_000, 3_000, 9_000)
+WORDS = """A sepsis cohort of 14,667 patients (713 states, 25 actions): draws of the process, 20 candidates and the baseline evaluated in each. *NumPy and
+SciPy* is the same with a sparse solve per policy and draw, timed over a few draws and taken to be in proportion. *Linearised* asks for
+the gains' mean and covariance by the delta method, with no draws. Growth: a made-up log with 5 of 25 actions tried in every state, 6 visits
+each, one candidate that differs from the baseline in every fourth state, 2 objectives. In brackets: how often it was timed."""
 
 
-def timed(run):
-    """(result, seconds, CPU seconds)."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    result = run()
-    return result, time.perf_counter() - wall, time.process_time() - cpu
-
-
-def row(what, wall, cpu, note=""):
-    print(f"| {what} | {wall:.3g} | {cpu:.3g} | {note} |", flush=True)
-
-
-def sepsis():
-    """200 draws of 20 candidates, as B-OPT asks them."""
+def cohort(rows, draws, few):
+    """So many draws of 20 candidates, as B-OPT asks them; adds to ``rows``. NumPy and SciPy make ``few``."""
     data = sample_episodes(icu_sepsis(), clinician_policy(), 14_667, np.random.default_rng(0))
     data = replace(data, baseline_prob=None)
     counts = count(data)
     model, baseline = estimate_model(counts), estimate_baseline(counts)
     made = make_candidates(model, baseline, np.ones(1), mixes=np.linspace(0.0, 0.9, CANDIDATES).tolist())[:CANDIDATES]
     policies = np.array([policy for _, policy in made])
-    outcomes, wall, cpu = timed(lambda: gather_outcomes(data))
-    row(f"gathering {data.n_rows:,} rows", wall, cpu)
-    (middle, _), wall, cpu = timed(lambda: all_priors(outcomes, baseline, model=model))
-    row("learning the priors", wall, cpu)
-    _, wall, cpu = timed(lambda: drawn_gains(middle, policies, baseline, draws=DRAWS, seed=0))
-    row(f"{DRAWS} draws × {len(made)} candidates, kernel", wall, cpu)
+    say("posterior, gathering")
+    timing, outcomes = timed(lambda: gather_outcomes(data), repeats=3)
+    rows.append([f"gathering {data.n_rows:,} rows", shown(timing), ""])
+    say("posterior, priors")
+    timing, (middle, _) = timed(lambda: all_priors(outcomes, baseline, model=model), repeats=3)
+    rows.append(["learning the priors", shown(timing), ""])
+    say("posterior, draws")
+    drawing, _ = timed(lambda: drawn_gains(middle, policies, baseline, draws=draws, seed=0), repeats=3)
+    rows.append([f"{draws} draws × {len(made)} candidates, kernel", shown(drawing), "1"])
 
     def slowly():
         everyone = np.concatenate([baseline[None], policies])
-        for m in range(FEW):
+        for m in range(few):
             returns_in(draw_process(middle, np.random.default_rng([0, m])), outcomes, everyone)
 
-    _, slow, slow_cpu = timed(slowly)
-    slow, slow_cpu = slow * DRAWS / FEW, slow_cpu * DRAWS / FEW
-    row("the same, NumPy and SciPy", slow, slow_cpu, f"{slow / wall:.1f} times as long")
-    _, wall, cpu = timed(lambda: linearised_gains(middle, policies, baseline))
-    row(f"the same {len(made)} candidates, linearised", wall, cpu)
+    say("posterior, draws in NumPy and SciPy")
+    slow, _ = attempt(slowly, repeats=3)
+    rows.append(["the same, NumPy and SciPy", shown(slow, few / draws), times(slow, drawing, few / draws)])
+    say("posterior, linearised")
+    line, _ = timed(lambda: linearised_gains(middle, policies, baseline), repeats=3)
+    rows.append([f"the same {len(made)} candidates, linearised", shown(line), times(line, drawing)])
+    return drawing, slow, line
 
 
-def large(n_states, visited=5, visits=6):
-    """A log of ``visited`` actions per state, ``visits`` each; a quarter of the actions moved to another one."""
+def one(n_states, visited=5, visits=6):
+    """Gathering, prior and linearised gains of one candidate in a log of ``visited`` actions per state, ``visits`` each."""
     rng = np.random.default_rng(0)
     actions = np.sort(rng.random((n_states, 25)).argsort(axis=1)[:, :visited], axis=1)
     x = np.repeat(np.arange(n_states), visited * visits)
@@ -92,24 +82,59 @@ def large(n_states, visited=5, visits=6):
     moved = np.arange(0, n_states, 4)
     policy[moved] = 0.0
     policy[moved, actions[moved, 0]] = 1.0
-    outcomes, wall, cpu = timed(lambda: gather_outcomes(data))
-    row(f"{n_states:,} states: gathering {data.n_rows:,} rows", wall, cpu)
-    middle, wall, cpu = timed(lambda: posterior(outcomes))
-    row(f"{n_states:,} states: learning the prior", wall, cpu)
-    _, wall, cpu = timed(lambda: linearised_gains(middle, policy[None], baseline))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    row(f"{n_states:,} states: one candidate, linearised, 2 objectives", wall, cpu, f"{peak:.2g} GB at most")
+    forget_peak()
+    gathering, outcomes = timed(lambda: gather_outcomes(data), repeats=3)
+    learning, middle = timed(lambda: posterior(outcomes), repeats=3)
+    linearising, _ = timed(lambda: linearised_gains(middle, policy[None], baseline), repeats=3)
+    return {
+        "states": n_states,
+        "rows": data.n_rows,
+        "timings": [gathering, learning, linearising],
+        "peak": peak_bytes(),
+    }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the cohort alone")
-    options = parser.parse_args()
-    print("| what | seconds | CPU seconds | |\n|---|---|---|---|")
-    sepsis()
-    if not options.quick:
-        large(100_000)
+def measure(quick):
+    rows = []
+    draws, few = (QUICK_DRAWS, QUICK_FEW) if quick else (DRAWS, FEW)
+    drawing, slow, line = cohort(rows, draws, few)
+    grown = []
+    for n in QUICK_STATES if quick else STATES:
+        say(f"posterior, {n:,} states")
+        grown.append(apart(one, n))
+    return {
+        "title": "The posterior",
+        "words": WORDS,
+        "tables": [
+            {"title": "A sepsis cohort", "columns": ["what", "time", "times slower"], "rows": rows},
+            {
+                "title": "Growth with the states",
+                "columns": ["states", "rows", "gathering", "learning the prior", "linearised gains", "peak memory"],
+                "rows": [
+                    [f"{g['states']:,}", f"{g['rows']:,}", *(shown(t) for t in g["timings"]), size(g["peak"])]
+                    for g in grown
+                ],
+            },
+        ],
+        "found": {
+            "draws": {
+                "values": {"seconds": drawing["seconds"]},
+                "repeats": drawing["repeats"],
+                "instead": [beside(f"NumPy and SciPy, in proportion to {few} draws", slow, few / draws)],
+                "note": f"{draws} draws",
+            },
+            "linearised": {
+                "values": {"seconds": line["seconds"]},
+                "repeats": line["repeats"],
+                "instead": [beside(f"{draws} draws by the kernel", drawing)],
+            },
+        },
+        "growth": [
+            {"what": "B-OPT, linearised", "by": "states", "x": [g["states"] for g in grown]}
+            | {"seconds": [sum(t["seconds"] for t in g["timings"]) for g in grown]}
+        ],
+    }
 
 
 if __name__ == "__main__":
-    main()
+    alone(measure)
