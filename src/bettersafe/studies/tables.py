@@ -239,7 +239,9 @@ def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> lis
                 [
                     plain_name(method),
                     *(
-                        f"{100 * records[method, kind]['improvement'] / records['optimum', kind]['improvement']:.1f}"
+                        f"{100 * records[method, kind]['improvement'] / records['optimum', kind]['improvement']:.1f}".replace(
+                            "-", "−"
+                        )
                         if (method, kind) in records
                         else NONE
                         for kind in kinds
