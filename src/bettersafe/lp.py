@@ -204,6 +204,10 @@ def _solve_native(programs: Programs, objective: Floats, warm: WarmStart | None,
     return Solution(policy=policy, gap=gap, solved=status == 0, pivots=int(pivots), warm=warm)
 
 
+NUMERICAL_TROUBLE = 4
+"""SciPy's status of a program that was neither solved nor found infeasible, unbounded or too long."""
+
+
 def highs(
     cost: Floats,
     *,
@@ -216,21 +220,25 @@ def highs(
     tol: float = 1e-10,
     presolve: bool = True,
 ) -> Any:
-    """Minimise cost·x subject to rows x ≤ limits, balance x = target, 0 ≤ x ≤ upper, by SciPy's HiGHS to ``tol``."""
+    """Minimise cost·x subject to rows x ≤ limits, balance x = target, 0 ≤ x ≤ upper, by SciPy's HiGHS to ``tol``.
+
+    Where it comes to no end by the way asked for, which rounding makes of a very degenerate program now and then, other ways are
+    tried: presolve or none, the other method, and last a looser tolerance.
+    """
     from scipy.optimize import linprog
 
     solver: Any = linprog  # its stubs know fewer matrix types than it takes
     bounds = np.column_stack([np.zeros(cost.size), np.full(cost.size, np.inf) if upper is None else upper])
-    return solver(
-        cost,
-        A_ub=rows,
-        b_ub=limits,
-        A_eq=balance,
-        b_eq=target,
-        bounds=bounds,
-        method=method,
-        options={"primal_feasibility_tolerance": tol, "dual_feasibility_tolerance": tol, "presolve": presolve},
-    )
+    other = "highs-ipm" if method == "highs-ds" else "highs-ds"
+    ways = [(method, presolve, tol), (method, not presolve, tol), (other, True, tol), (method, presolve, 100.0 * tol)]
+    for how, simplified, within in ways:
+        options = {"primal_feasibility_tolerance": within, "dual_feasibility_tolerance": within, "presolve": simplified}
+        answer = solver(
+            cost, A_ub=rows, b_ub=limits, A_eq=balance, b_eq=target, bounds=bounds, method=how, options=options
+        )
+        if answer.status != NUMERICAL_TROUBLE:
+            break
+    return answer
 
 
 # The independent engine: the same centred and scaled programs, as block programs for HiGHS.

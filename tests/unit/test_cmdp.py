@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bettersafe import lp
 from bettersafe.cmdp import cmdp_optimum, optimal_policy
 from bettersafe.errors import NoSolutionError, ParameterError
 from bettersafe.mdp import MDP, dense_mdp, expected_return
@@ -149,3 +150,27 @@ def test_small_gains_at_high_discounts():
     for gamma, gain in ((0.999, 1e-6), (0.9999, 1e-5), (0.99999, 1e-4)):
         mdp = dense_mdp(np.ones((1, 2, 1)), np.array([[[1.0, 1.0 + gain]]]), discount=gamma, initial=[1.0])
         assert optimal_policy(mdp, np.ones(1))[0] == pytest.approx([0.0, 1.0])
+
+
+def test_a_program_that_comes_to_no_end_is_tried_in_other_ways(monkeypatch):
+    """Rounding leaves HiGHS without a verdict on some very degenerate programs (1 of 60,000 in the gridworld study)."""
+    from scipy import optimize
+
+    plain, tried = optimize.linprog, []
+
+    def stubborn(*args, **kwargs):
+        tried.append((kwargs["method"], kwargs["options"]["presolve"]))
+        answer = plain(*args, **kwargs)
+        if len(tried) < 3:
+            answer.status = lp.NUMERICAL_TROUBLE
+        return answer
+
+    monkeypatch.setattr(optimize, "linprog", stubborn)
+    cost, balance = np.array([1.0, 2.0]), np.ones((1, 2))
+    answer = lp.highs(cost, rows=None, limits=None, balance=balance, target=np.ones(1), presolve=False)
+    assert answer.status == 0
+    assert answer.x == pytest.approx([1.0, 0.0])
+    assert tried == [("highs-ds", False), ("highs-ds", True), ("highs-ipm", True)]
+    tried.clear()
+    answer = lp.highs(cost, rows=None, limits=None, balance=balance, target=-np.ones(1))
+    assert answer.status == 2 or len(tried) > 1  # infeasible is an answer
