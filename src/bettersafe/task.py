@@ -159,6 +159,11 @@ class Task:
             )
         if self.method == "b-opt" and self.hold_out:
             raise ParameterError("b-opt uses all the data: hold nothing out, or test its policy later with `certify`.")
+        if self.method in ("h-opt", "b-opt") and self.epsilon is not None:
+            raise ParameterError(
+                f"epsilon is the budget of s-opt, g-opt and soft-spibb; {self.method} has none"
+                f"{' and tries many' if self.method == 'b-opt' else ''}. Leave one of them out."
+            )
         check_epsilon(self.budget)
         check_probability("delta", self.delta)
         check_choice("error_kind", self.error_kind, ERROR_KINDS)

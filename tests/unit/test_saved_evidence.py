@@ -295,6 +295,8 @@ def test_priors_and_policies_of_your_own(files, tmp_path):
     assert again.beliefs[0].priors == "hierarchical"
     with pytest.raises(ParameterError, match="candidates are a setting of b-opt alone"):
         dataclasses.replace(task, candidates=("x.csv",), method="s-opt")
+    with pytest.raises(ParameterError, match="b-opt has none and tries many"):
+        dataclasses.replace(task, method="b-opt", epsilon=0.1)
     with pytest.raises(ParameterError, match="prior"):
         dataclasses.replace(task, prior="flat")
     with pytest.raises(ParameterError, match="pessimism"):
