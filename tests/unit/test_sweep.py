@@ -433,17 +433,20 @@ if __name__ == "__main__":
     import pyarrow.parquet, bettersafe.runs, toys  # once, so that every sweep starts at once
     from bettersafe.studies.sweep import Study, run_sweep
 
+    def say(word, number):  # a line is written whole or not at all, whenever one is killed
+        os.write(1, f"{word} {number}\\n".encode())
+
     for line in sys.stdin:
         folder, jobs, workers = json.loads(line)
         child = os.fork()
         if child:
-            print("end", os.waitpid(child, 0)[1], flush=True)
+            say("end", os.waitpid(child, 0)[1])
             continue
         os.setsid()
-        print("start", os.getpid(), flush=True)
+        say("start", os.getpid())
         run_sweep(
             Study(id="toy/draws", version=1, jobs=tuple(jobs), work="toys:draws"), folder, workers=workers,
-            progress=lambda done, total, left: print("done", done, flush=True),
+            progress=lambda done, total, left: say("done", done),
         )
         os._exit(0)
 """
@@ -485,8 +488,11 @@ def test_killed_at_random_moments_a_sweep_still_gives_the_same_rows(tmp_path, la
             assert {hear()[0] for _ in range(2)} <= {"done", "silent"}
         time.sleep(rng.uniform(0.0, 0.1))
         os.killpg(group, signal.SIGKILL)
+        heard = []
         while word != "end":
             word, status = hear()
+            heard.append(word)
+            assert heard.count("silent") < 3, heard
         assert status == signal.SIGKILL  # else it had ended before: there is too little to do
         parts = list((folder / "parts").glob("*.parquet"))
         for part in parts:
