@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kMergeNonzeros = 2'000'000;  // up to here the rows of P_π are formed once: fewer, longer rows
 constexpr std::int64_t kBlock = 2048;  // states per block; fixed, so that sums are the same on any number of threads
-constexpr std::int64_t kWideStates = 250'000;  // up to here four directions of doubles stay in a cache; above it, two of floats
+constexpr std::int64_t kWideStates = 250'000;  // up to here four directions of doubles stay in a cache; above it, one of floats
 constexpr std::int64_t kFloatProducts = 48;    // by then floats have done it, or rounded directions make it last longer
 
 // Σ data_i in[index_i], in four lanes that are added in a fixed order
@@ -574,8 +574,7 @@ SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, 
             with(solve_wide<2, double, Index>);
             with(solve_wide<1, double, Index>);
         } else {
-            with(solve_wide<2, float, Index>);
-            with(solve_wide<1, float, Index>);
+            with(solve_wide<1, float, Index>);  // two in step were slower than one after the other
         }
     }
     SolveReport worst{0.0, 0};
