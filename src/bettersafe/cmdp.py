@@ -215,6 +215,7 @@ def _mixture(returns: Floats, floors: Floats, goal: str) -> tuple[Floats, Floats
         balance=np.append(np.ones(n), np.zeros(m))[None, :],
         target=np.ones(1),
         upper=np.append(np.ones(n), np.full(m, np.inf if shortfall else 0.0)),
+        retry=True,
     )
     if answer.status != 0:
         raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")

@@ -433,6 +433,7 @@ def _mixture(gains: Floats, preference: Floats, margin: Floats, *, reach: bool) 
         target=np.ones(1),
         upper=np.ones(n + reach),
         presolve=False,  # small and dense: there is nothing to be found, and it takes half of the time
+        retry=True,
     )
     if answer.status != 0:
         raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")

@@ -219,22 +219,22 @@ def highs(
     method: str = "highs-ds",
     tol: float = 1e-10,
     presolve: bool = True,
+    retry: bool = False,
 ) -> Any:
     """Minimise cost·x subject to rows x ≤ limits, balance x = target, 0 ≤ x ≤ upper, by SciPy's HiGHS to ``tol``.
 
-    Where it comes to no end by the way asked for, which rounding makes of a very degenerate program now and then, other ways are
-    tried: presolve or none, the other method, and last a looser tolerance.
+    With ``retry`` other ways are tried where it comes to no verdict, which rounding makes of a very degenerate program now and then:
+    with presolve or without, and last to a looser tolerance.
     """
     from scipy.optimize import linprog
 
     solver: Any = linprog  # its stubs know fewer matrix types than it takes
     bounds = np.column_stack([np.zeros(cost.size), np.full(cost.size, np.inf) if upper is None else upper])
-    other = "highs-ipm" if method == "highs-ds" else "highs-ds"
-    ways = [(method, presolve, tol), (method, not presolve, tol), (other, True, tol), (method, presolve, 100.0 * tol)]
-    for how, simplified, within in ways:
+    ways = [(presolve, tol), (not presolve, tol), (presolve, 100.0 * tol), (not presolve, 100.0 * tol)]
+    for simplified, within in ways if retry else ways[:1]:
         options = {"primal_feasibility_tolerance": within, "dual_feasibility_tolerance": within, "presolve": simplified}
         answer = solver(
-            cost, A_ub=rows, b_ub=limits, A_eq=balance, b_eq=target, bounds=bounds, method=how, options=options
+            cost, A_ub=rows, b_ub=limits, A_eq=balance, b_eq=target, bounds=bounds, method=method, options=options
         )
         if answer.status != NUMERICAL_TROUBLE:
             break
