@@ -153,7 +153,7 @@ def test_small_gains_at_high_discounts():
 
 
 def test_a_program_that_comes_to_no_end_is_tried_in_other_ways(monkeypatch):
-    """Rounding leaves HiGHS without a verdict on some very degenerate programs (1 of 60,000 in the gridworld study)."""
+    """Rounding leaves HiGHS without a verdict on some very degenerate programs (seen in 1 of 400 experiments of a gridworld study)."""
     from scipy import optimize
 
     plain, tried = optimize.linprog, []
