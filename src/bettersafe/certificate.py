@@ -339,7 +339,7 @@ class Certificate:
                 f"Keep the baseline: given the data, the policy is no worse on every objective with probability"
                 f" {100 * belief.p_safe:.4g} %; the doubt is about {self.findings[k].objective}"
                 f" ({100 * (1.0 - chances[k]):.3g} % chance of a loss"
-                f"{' under the prior that is pessimistic for it' if belief.p_pessimistic else ''})."
+                f"{' under the prior that is pessimistic for it' if chances[k] < belief.p_objective[k] else ''})."
             )
         missed = [f for f in self.findings if not f.passed]
         if len(missed) > MOST_NAMED:
