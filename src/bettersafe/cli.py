@@ -440,8 +440,8 @@ def merge(
     if output is None:
         raise typer.BadParameter("say where to write the counts, e.g. -o counts.parquet", param_hint="--output / -o")
     check_output(output, inputs=counts)
-    with printing.working("Merging"):
-        merged = merge_files(counts, force=force)
+    with printing.working("Merging") as progress:
+        merged = merge_files(counts, force=force, progress=progress)
         save_counts(merged, output)
     printing.print_counted(merged, output, as_json=as_json)
 

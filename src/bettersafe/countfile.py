@@ -9,14 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bettersafe.counts import Counts, Input, Origin, Rests, count_files
-from bettersafe.data import DEFAULT_COLUMNS, Columns, Objective
+from bettersafe.data import DEFAULT_COLUMNS, Columns, Objective, Reading
 from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.linear import cores
 from bettersafe.logs.files import COUNTS_SCHEMA, SCHEMA_KEY, schema_of
 from bettersafe.memory import Sizes, check_memory, counts_bytes
 from bettersafe.merging import merge_counts
@@ -27,9 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import pyarrow as pa
-    from pyarrow import parquet
 
-    from bettersafe.data import Reading
     from bettersafe.logs.files import PathsLike
     from bettersafe.mdp import Floats
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 HEADER_KEY = "bettersafe.counts"
 ROW = 1 << 20
 """Entries of an array in one row of the file: writing and reading hold few of them at a time."""
+HELD = 1 << 22
+"""Different transitions of files that wait to be merged, before they are."""
 ARRAYS = (
     "state_labels", "action_labels", "pair_state", "pair_action", "pair_count", "terminated_count", "outcome_ptr",
     "outcome_state", "outcome_count", "initial_count",
@@ -67,9 +69,14 @@ def save_counts(counts: Counts, path: PathLike) -> None:
         {SCHEMA_KEY: COUNTS_SCHEMA, HEADER_KEY: json.dumps(_header(counts), allow_nan=False)}
     )
     longest = max(array.size for array in arrays.values())
+    columns = {name: f"{name}.list.element" for name in arrays}
+    encoding = {  # of sorted numbers differences are small; a dictionary of them would be looked for in vain, and that takes long
+        "column_encoding": {columns[name]: "DELTA_BINARY_PACKED" for name in arrays if arrays[name].dtype.kind == "i"},
+        "use_dictionary": [columns[name] for name in arrays if arrays[name].dtype.kind == "U"],
+    }
     with (
         whole_file(target) as partial,
-        parquet.ParquetWriter(partial, schema, write_page_checksum=True) as writer,
+        parquet.ParquetWriter(partial, schema, write_page_checksum=True, **encoding) as writer,
     ):
         for start in range(0, max(longest, 1), ROW):
             row = []
@@ -88,32 +95,40 @@ def load_counts(path: PathLike) -> Counts:
     sizes = counted_sizes(file)
     check_memory(counts_bytes(sizes), f"reading {file.name} ({sizes})")
     try:
-        with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
-            header = json.loads(opened.schema_arrow.metadata[HEADER_KEY.encode()])
-            arrays = {name: _read_array(opened, name) for name in opened.schema_arrow.names}
-        counts = _counts(header, arrays)
+        schema = parquet.read_schema(file)
+        with ThreadPoolExecutor(cores()) as pool:  # decoding leaves Python's lock to others
+            found = pool.map(lambda name: _read_array(file, name), schema.names)
+            arrays = dict(zip(schema.names, found, strict=True))
+        counts = _counts(json.loads(schema.metadata[HEADER_KEY.encode()]), arrays)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, ParameterError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"{file.name} can't be read as counts: {reason.rstrip('.')}. Count the log again.") from None
     return counts
 
 
-def _read_array(opened: parquet.ParquetFile, name: str) -> npt.NDArray[Any]:
+def _read_array(file: Path, name: str) -> npt.NDArray[Any]:
     """One array of a file of counts, put together row by row: a whole column of Arrow would be there twice."""
     import pyarrow as pa
+    from pyarrow import parquet
 
-    kind = opened.schema_arrow.field(name).type.value_type
-    groups = range(opened.num_row_groups)
-    pieces = (opened.read_row_group(group, [name]).column(0).combine_chunks().flatten() for group in groups)
-    if pa.types.is_string(kind):
-        return _numpy(pa.concat_arrays([pa.array([], kind), *pieces]))
-    place = opened.schema_arrow.names.index(name)
-    at_most = sum(opened.metadata.row_group(group).column(place).num_values for group in groups)  # an empty row is 1
-    array, end = np.empty(at_most, dtype=kind.to_pandas_dtype()), 0
-    for piece in map(_numpy, pieces):
-        array[end : end + piece.size] = piece
-        end += piece.size
-    return array[:end]
+    with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
+        kind = opened.schema_arrow.field(name).type.value_type
+        groups = range(opened.num_row_groups)
+        pieces = (
+            opened.read_row_group(group, [name], use_threads=False).column(0).combine_chunks().flatten()
+            for group in groups
+        )
+        if pa.types.is_string(kind):
+            return _numpy(pa.concat_arrays([pa.array([], kind), *pieces]))
+        place = opened.schema_arrow.names.index(name)
+        at_most = sum(
+            opened.metadata.row_group(group).column(place).num_values for group in groups
+        )  # an empty row is 1
+        array, end = np.empty(at_most, dtype=kind.to_pandas_dtype()), 0
+        for piece in map(_numpy, pieces):
+            array[end : end + piece.size] = piece
+            end += piece.size
+        return array[:end]
 
 
 def is_counts(path: object) -> bool:
@@ -191,9 +206,32 @@ def add_files(
     return merge_counts([*before, new], force=force)
 
 
-def merge_files(paths: Sequence[PathLike], *, force: bool = False) -> Counts:
-    """Files of counts, merged (`merge_counts`)."""
-    return merge_counts([load_counts(path) for path in paths], force=force)
+def merge_files(
+    paths: Sequence[PathLike], *, force: bool = False, progress: Callable[[Reading], None] | None = None
+) -> Counts:
+    """Files of counts, merged (`merge_counts`); of many or large ones only some are held at a time.
+
+    Args:
+        paths: At least one file of counts.
+        force: As for `merge_counts`.
+        progress: Called as files are read.
+    """
+    parts: list[Counts] = []  # the first is what has been merged so far, once there is something
+    for done, path in enumerate(paths):
+        if progress is not None:
+            progress(Reading(done=done, total=len(paths), unit="files"))
+        parts.append(load_counts(path))
+        # merged in rounds of at least as much as there was before: of many files, none is merged more than a few times
+        if len(parts) > 2 and sum(_size(part) for part in parts[1:]) > max(_size(parts[0]), HELD):
+            parts = [merge_counts(parts, force=force)]
+    merged = merge_counts(parts, force=force)
+    if progress is not None:
+        progress(Reading(done=len(paths), total=len(paths), unit="files"))
+    return merged
+
+
+def _size(counts: Counts) -> int:
+    return counts.n_pairs + int(counts.outcome_state.size)
 
 
 def check_output(path: PathLike, *, inputs: Sequence[PathLike]) -> None:

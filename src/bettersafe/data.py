@@ -93,7 +93,7 @@ class Reading:
 
     done: int
     total: int
-    unit: Literal["rows", "bytes"]
+    unit: Literal["rows", "bytes", "files"]
 
 
 @dataclass(frozen=True, kw_only=True)

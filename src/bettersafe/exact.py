@@ -10,6 +10,7 @@ and digits are added as integers.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 WIDTH = 24
 """Bits of a digit: 2^29 of them, and their carry, add up within the 53 bits of a double, and 2^38 within an int64."""
+BLOCK = 1 << 18
+"""Runs that are summed at a time: digits take several times the memory of the terms."""
 
 
 def sum_runs(terms: Floats, starts: Ints) -> Floats:
@@ -31,6 +34,19 @@ def sum_runs(terms: Floats, starts: Ints) -> Floats:
     Returns:
         Layers, shape [m, S], m ≥ 1 and as small as can be: no last layer is zero everywhere.
     """
+    if starts.size <= BLOCK:
+        return _sum_runs(terms, starts)
+    ends = np.append(starts, terms.size)
+    cuts = [*range(0, starts.size, BLOCK), starts.size]
+    blocks = [_sum_runs(terms[ends[a] : ends[b]], starts[a:b] - starts[a]) for a, b in pairwise(cuts)]
+    layers = np.zeros((max(len(block) for block in blocks), starts.size))
+    for block, a, b in zip(blocks, cuts, cuts[1:], strict=False):
+        layers[: len(block), a:b] = block
+    return layers
+
+
+def _sum_runs(terms: Floats, starts: Ints) -> Floats:
+    """`sum_runs` of few runs."""
     if not starts.size:
         return np.zeros((1, 0))
     top = int(np.frexp(np.max(np.abs(terms), initial=0.0))[1]) // WIDTH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy as np
 from bettersafe.counts import Counts, Origin, Rests, dropped_note, layered, owner_of, unite
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.exact import sum_runs
-from bettersafe.tally import Groups, by_pair, concatenate
+from bettersafe.memory import check_memory, tally_bytes
+from bettersafe.tally import BLOCK, Groups, by_pair_in_blocks, concatenate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from bettersafe.data import Labels
     from bettersafe.mdp import Floats, Ints
@@ -41,8 +43,10 @@ def merge_counts(parts: Sequence[Counts], *, force: bool = False) -> Counts:
     states = unite([part.state_labels for part in parts], "state")
     actions = unite([part.action_labels for part in parts], "action")
     with_prob = all(part.baseline_prob is not None for part in parts)
-    groups = [_groups_of(part, states, actions, with_prob=with_prob) for part in parts]
-    pairs, _, _ = by_pair(concatenate(groups), states, actions)
+    most = sum(part.n_pairs + part.outcome_state.size for part in parts)
+    n_pairs = sum(part.n_pairs for part in parts)
+    check_memory(tally_bytes(most, n_pairs, first.n_objectives), f"merging {most:,} different transitions")
+    pairs = by_pair_in_blocks(_blocks(parts, states, actions, with_prob=with_prob), most, states, actions)
     initial = np.zeros(states.size, dtype=np.int64)
     for part in parts:
         initial[np.searchsorted(states, part.state_labels)] += part.initial_count
@@ -144,16 +148,34 @@ def _merged_sums(
     return sums, Rests(**rests)
 
 
-def _groups_of(counts: Counts, states: Labels, actions: Labels, *, with_prob: bool) -> Groups:
-    """The groups that make up ``counts``, in another vocabulary."""
-    pair = np.concatenate([np.arange(counts.n_pairs), owner_of(counts.outcome_ptr)])
-    state = np.searchsorted(states, counts.state_labels)
+def _blocks(parts: Sequence[Counts], states: Labels, actions: Labels, *, with_prob: bool) -> Iterator[Groups]:
+    """The groups that make up all parts, in the common vocabulary, in blocks of whole states."""
+    state = [np.searchsorted(states, part.state_labels) for part in parts]
+    action = [np.searchsorted(actions, part.action_labels) for part in parts]
+    groups = np.zeros(states.size, dtype=np.int64)
+    for part, own in zip(parts, state, strict=True):
+        size = np.bincount(part.pair_state, weights=1 + np.diff(part.outcome_ptr), minlength=part.n_states)
+        groups[own] += size.astype(np.int64)
+    cuts = np.flatnonzero(np.diff(np.cumsum(groups) // BLOCK)) + 1
+    for begin, end in pairwise([0, *cuts.tolist(), states.size]):
+        block = []
+        for part, own, of_action in zip(parts, state, action, strict=True):
+            inside = np.searchsorted(part.pair_state, np.searchsorted(own, [begin, end]))
+            block.append(_groups_of(part, slice(*inside.tolist()), own, of_action, with_prob=with_prob))
+        yield concatenate(block)
+
+
+def _groups_of(counts: Counts, inside: slice, state: Ints, action: Ints, *, with_prob: bool) -> Groups:
+    """The groups that make up some pairs of ``counts``; ``state`` and ``action`` are the places of its labels."""
+    ptr = counts.outcome_ptr[inside.start : inside.stop + 1]
+    pair = inside.start + np.concatenate([np.arange(ptr.size - 1), owner_of(ptr)])
     prob = counts.baseline_prob[pair] if with_prob and counts.baseline_prob is not None else None
+    outcomes = slice(int(ptr[0]), int(ptr[-1]))
     return Groups(
         state=state[counts.pair_state[pair]],
-        action=np.searchsorted(actions, counts.action_labels)[counts.pair_action[pair]],
-        outcome=np.concatenate([np.full(counts.n_pairs, -1), state[counts.outcome_state]]),
-        count=np.concatenate([counts.terminated_count, counts.outcome_count]),
+        action=action[counts.pair_action[pair]],
+        outcome=np.concatenate([np.full(ptr.size - 1, -1), state[counts.outcome_state[outcomes]]]),
+        count=np.concatenate([counts.terminated_count[inside], counts.outcome_count[outcomes]]),
         prob_min=prob,
         prob_max=prob,
     )

@@ -64,8 +64,8 @@ class _BarOfKnownSize(BarColumn):
 
 def _amount(reading: Reading) -> str:
     """``1,200,000 of 8,000,000 rows``, ``120 of 800 MB``."""
-    if reading.unit == "rows":
-        return f"{reading.done:,} of {reading.total:,} rows"
+    if reading.unit != "bytes":
+        return f"{reading.done:,} of {reading.total:,} {reading.unit}"
     return f"{reading.done / 1e6:,.0f} of {reading.total / 1e6:,.0f} MB"
 
 

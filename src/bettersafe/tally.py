@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bettersafe.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from bettersafe.mdp import Floats, Ints
 
 BASELINE_TOL = 1e-6  # how far logged probabilities of one pair may differ (they are often stored as float32)
+BLOCK = 1 << 20
+"""Groups in a block, about: what it takes to work on them, some 250 bytes each, is little beside the rest."""
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,34 +79,67 @@ def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> tupl
         outcome_state=outcome[led],
         outcome_count=edge_count[led],
         terminated_count=terminated,
-        baseline_prob=_baseline_prob(
-            groups, order, starts, pair_names=lambda p: _names(int(pairs[p]), state_labels, action_labels)
-        ),
+        baseline_prob=_baseline_prob(groups, order, starts, pairs, state_labels, action_labels),
     )
     return found, order, pair
 
 
-def _baseline_prob(groups: Groups, order: Ints, starts: Ints, *, pair_names: Callable[[int], str]) -> Floats | None:
-    """The one logged probability of every pair, or an error where there are two."""
+def by_pair_in_blocks(blocks: Iterable[Groups], most: int, state_labels: Labels, action_labels: Labels) -> Pairs:
+    """`by_pair` of groups that come in blocks, each with pairs behind all those before: what is held is the result and one block.
+
+    Args:
+        blocks: At least one.
+        most: Groups in all of them, at most.
+        state_labels: The states that groups point to, shape [X].
+        action_labels: The same of actions, shape [A].
+    """
+    state, count = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)  # memory is taken as they fill
+    sizes: list[Ints] = []
+    by_block: list[Pairs] = []
+    end = 0
+    for groups in blocks:
+        found, _, _ = by_pair(groups, state_labels, action_labels)
+        begin, end = end, end + found.outcome_state.size
+        state[begin:end], count[begin:end] = found.outcome_state, found.outcome_count
+        sizes.append(np.diff(found.outcome_ptr))
+        by_block.append(replace(found, outcome_state=_NONE, outcome_count=_NONE, outcome_ptr=_NONE))
+
+    def together(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(found, name) for found in by_block])
+
+    return Pairs(
+        **{name: together(name) for name in ("pair_state", "pair_action", "pair_count", "terminated_count")},
+        outcome_ptr=np.append(0, np.cumsum(np.concatenate(sizes))),
+        outcome_state=state[:end],
+        outcome_count=count[:end],
+        baseline_prob=None if by_block[0].baseline_prob is None else together("baseline_prob"),
+    )
+
+
+def _baseline_prob(
+    groups: Groups, order: Ints, starts: Ints, pairs: Ints, state_labels: Labels, action_labels: Labels
+) -> Floats | None:
     if groups.prob_min is None or groups.prob_max is None:
         return None
-    if not starts.size:
+    if not pairs.size:
         return np.zeros(0)
     low = np.minimum.reduceat(groups.prob_min[order], starts)
     high = np.maximum.reduceat(groups.prob_max[order], starts)
+    return agreed_prob(low, high, pairs, state_labels, action_labels)
+
+
+def agreed_prob(low: Floats, high: Floats, pairs: Ints, state_labels: Labels, action_labels: Labels) -> Floats:
+    """The one logged probability of every pair (x·A + a) from the least and largest [P], or an error where they differ."""
     wide = np.flatnonzero(high - low > BASELINE_TOL)
     if wide.size:
         p = int(wide[0])
+        x, a = divmod(int(pairs[p]), action_labels.size)
         raise DataError(
-            f"baseline_prob must be the same in all rows of a state and action; {pair_names(p)} has"
-            f" {low[p]:.9g} and {high[p]:.9g}. Correct it, or let it be estimated with --baseline estimate."
+            "baseline_prob must be the same in all rows of a state and action; state"
+            f" {state_labels[x]!s}, action {action_labels[a]!s} has {low[p]:.9g} and {high[p]:.9g}. Correct it, or let it be"
+            " estimated with --baseline estimate."
         )
     return low  # not the mean: the least of all stays the same however shards are merged
-
-
-def _names(pair: int, state_labels: Labels, action_labels: Labels) -> str:
-    x, a = divmod(pair, action_labels.size)
-    return f"state {state_labels[x]!s}, action {action_labels[a]!s}"
 
 
 def concatenate(parts: Sequence[Groups]) -> Groups:

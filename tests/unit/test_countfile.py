@@ -19,6 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from bettersafe import countfile, merging
 from bettersafe.countfile import (
     add_files,
     check_output,
@@ -30,7 +31,7 @@ from bettersafe.countfile import (
     with_objectives,
 )
 from bettersafe.counts import Counts, count, count_files, with_rare
-from bettersafe.data import Columns, Objective, read_dataset
+from bettersafe.data import Columns, Objective, Reading, read_dataset
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.merging import merge_counts
 from logs import GAIN, PAIN, Rows, small_log, write
@@ -138,6 +139,37 @@ def cut(value: float, bits: int) -> Fraction:
     """The value without its bits below 2^-bits."""
     scaled = Fraction(value) * 2**bits
     return Fraction(int(scaled), 2**bits)
+
+
+def test_many_files_are_merged_in_rounds_and_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    files = []
+    for i in range(9):
+        rows: Rows = []
+        for episode in range(20 * i, 20 * i + 20):
+            states = rng.choice(list("abcdefgh"), 4)
+            rows += [
+                {"episode": episode, "step": step, "state": states[step], "action": str(rng.choice(["go", "no"]))}
+                | {"next_state": states[step + 1] if step < 2 else None, "terminated": step == 2}
+                | {"gain": float(rng.normal()), "pain": float(rng.integers(0, 9))}
+                for step in range(3)
+            ]
+        save_counts(counted(tmp_path / f"{i}.parquet", rows), tmp_path / f"counts-{i}.parquet")
+        files.append(tmp_path / f"counts-{i}.parquet")
+    at_once = merge_counts([load_counts(file) for file in files])
+    monkeypatch.setattr(countfile, "HELD", 40)
+    monkeypatch.setattr(merging, "BLOCK", 11)
+    rounds: list[int] = []
+    merge = countfile.merge_counts
+    monkeypatch.setattr(
+        countfile, "merge_counts", lambda parts, **options: rounds.append(len(parts)) or merge(parts, **options)
+    )
+    heard: list[Reading] = []
+    assert_bits(merge_files(files, progress=heard.append), at_once)
+    assert len(rounds) > 2
+    assert (heard[0].done, heard[-1].done, heard[-1].total) == (0, 9, 9)
+    with pytest.raises(DataError, match=r"0.parquet was counted already"):
+        merge_files([*files, files[0]])
 
 
 def test_round_trip_keeps_every_field(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bettersafe import exact
 from bettersafe.exact import sum_parts, sum_runs
 
 ANY = st.floats(min_value=-1e100, max_value=1e100, allow_nan=False)
@@ -23,9 +24,9 @@ def test_layers_add_up_to_the_sum_whatever_the_order(runs, data) -> None:
     starts = np.cumsum([0, *(len(run) for run in runs[:-1])])
     layers = sum_runs(terms, starts)
     for i, run in enumerate(runs):
-        exact = whole(run)
-        assert whole(layers[:, i]) == exact
-        assert abs(Fraction(layers[0, i]) - exact) <= Fraction(math.ulp(layers[0, i]))
+        total = whole(run)
+        assert whole(layers[:, i]) == total
+        assert abs(Fraction(layers[0, i]) - total) <= Fraction(math.ulp(layers[0, i]))
     assert len(layers) == 1 or np.any(layers[-1])
     shuffled = np.array([term for run in runs for term in data.draw(st.permutations(run))])
     np.testing.assert_array_equal(sum_runs(shuffled, starts), layers)
@@ -47,3 +48,15 @@ def test_what_one_double_can_hold_has_one_layer() -> None:
 def test_a_small_term_beside_large_ones_is_kept() -> None:
     assert sum_runs(np.array([1e100, 1e-100, -1e100]), np.array([0])).tolist() == [[1e-100]]
     assert sum_runs(np.array([1e100, 1e-100]), np.array([0])).tolist() == [[1e100], [1e-100]]
+
+
+def test_runs_summed_in_blocks_are_the_same(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    starts = np.concatenate([[0], np.sort(rng.choice(np.arange(1, 400), 49, replace=False))])
+    terms = rng.normal(size=400) * 10.0 ** rng.integers(-40, 40, 400)
+    terms[: starts[20]] = 1.0  # blocks that need one layer beside others that need more
+    at_once = sum_runs(terms, starts)
+    monkeypatch.setattr(exact, "BLOCK", 7)
+    in_blocks = sum_runs(terms, starts)
+    assert len(at_once) > 1
+    assert in_blocks.tobytes() == at_once.tobytes()

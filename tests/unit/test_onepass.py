@@ -18,7 +18,7 @@ from bettersafe.countfile import save_counts
 from bettersafe.counts import count_files
 from bettersafe.data import Columns, Objective, Reading
 from bettersafe.errors import DataError, MemoryLimitError
-from bettersafe.logs import onepass
+from bettersafe.logs import counting, onepass
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,6 +142,39 @@ def test_one_pass_gives_the_bits_of_sql(tmp_path: Path, monkeypatch: pytest.Monk
     slow = by_sql(monkeypatch, path, mergeable=True, **options)
     assert_same_bits(count_files(path, mergeable=True, **options), slow)
     assert slow.rests is not None
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_groups_in_blocks_give_the_bits_of_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    rng = np.random.default_rng(3)
+    n, length = 4000, 5
+    states = rng.integers(0, 300, (n, length + 1))
+    states[:, 1] = 17  # a state with more groups than a batch
+    last = np.tile(np.arange(length) == length - 1, n)
+    following = [None if end else kind(x) for x, end in zip(states[:, 1:].ravel().tolist(), last, strict=True)]
+    table = {
+        "episode": np.repeat(np.arange(n), length),
+        "step": np.tile(np.arange(length), n),
+        "state": [kind(x) for x in states[:, :-1].ravel().tolist()],
+        "action": rng.integers(0, 9, n * length),
+        "next_state": following,
+        "terminated": last & (rng.random(n * length) < 0.9),
+        "r0": rng.normal(size=n * length),
+    }
+    path = tmp_path / "log.parquet"
+    parquet.write_table(pa.table(table), path)
+    one = in_one_pass(path)
+    assert one is not None
+    monkeypatch.setattr(counting, "BLOCK", 2048)  # the least that DuckDB gives at a time
+    blocks = []
+    found = counting.by_pair_in_blocks
+    monkeypatch.setattr(
+        counting, "by_pair_in_blocks", lambda given, *rest: found((blocks.append(b) or b for b in given), *rest)
+    )
+    assert_same_bits(by_sql(monkeypatch, path, objectives=REWARDS), one)
+    assert len(blocks) > 3
 
 
 def plain(n_episodes: int = 20, length: int = 4, **cells: Any) -> dict[str, Any]:

@@ -250,9 +250,17 @@ class Chains:
         action: npt.NDArray[np.int64],
         pair: npt.NDArray[np.int64],
         prob: npt.NDArray[np.float64],
-        group: npt.NDArray[np.int64],
         reward_range: npt.NDArray[np.float64],
         return_part: npt.NDArray[np.float64],
         return_range: npt.NDArray[np.float64],
     ) -> None: ...
-    def write_sums(self, stream: int, part: npt.NDArray[np.float64]) -> None: ...
+    def count_outcomes(self, successors: npt.NDArray[np.int64], ended: npt.NDArray[np.int64]) -> None: ...
+    def write_outcomes(
+        self,
+        place: npt.NDArray[np.int64],
+        rank: npt.NDArray[np.int64],
+        ptr: npt.NDArray[np.int64],
+        state: npt.NDArray[np.int64],
+        count: npt.NDArray[np.int64],
+    ) -> None: ...
+    def write_sums(self, stream: int, order: npt.NDArray[np.int64], part: npt.NDArray[np.float64]) -> None: ...

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 namespace bettersafe {
@@ -14,6 +15,7 @@ constexpr int kRoom = 40;                    // 2^40 rows add up within the 127 
 constexpr int kMostShift = 127 - kRoom - 53;
 constexpr std::int64_t kMostRows = std::int64_t{1} << kRoom;
 constexpr std::int64_t kLongest = std::int64_t{1} << 29;    // digits of 24 bits add up within the 53 of a double
+constexpr std::int64_t kBatch = std::int64_t{1} << 16;      // rows that come at a time, at most
 constexpr std::int64_t kMostLabels = std::int64_t{1} << 31;  // two indices make one key
 constexpr std::int64_t kFarthestStep = std::int64_t{1} << 60;
 constexpr double kLeastWeight = 1.0 / 18446744073709551616.0;  // 2^-64, LEAST_WEIGHT of logs/sums.py
@@ -58,7 +60,7 @@ void add_to_narrow(Narrow& sum, const Split& term, int shift) {
 Table::Table() : slots_(64, Slot{0, kEmpty}), mask_(63), shift_(58) {}
 
 std::uint64_t& Table::insert(std::uint64_t i, std::uint64_t key, std::uint64_t fresh) {
-    if (2 * static_cast<std::uint64_t>(size_ + 1) > slots_.size()) {
+    if (is_full(size_ + 1)) {
         std::vector<Slot> old(2 * slots_.size(), Slot{0, kEmpty});
         old.swap(slots_);
         mask_ = slots_.size() - 1;
@@ -371,14 +373,14 @@ void Chains::add_far(std::size_t at, int stream, double value) {
 }
 
 double Chains::bytes() const {
-    return states_.bytes() + actions_.bytes() + pairs_.bytes() + groups_.bytes() +
+    return states_.bytes(kBatch) + actions_.bytes(kBatch) + pairs_.bytes(kBatch) + groups_.bytes(kBatch) +
            static_cast<double>(initial_.capacity() * sizeof(std::int64_t) + sum_.capacity() * sizeof(Narrow) +
                                prob_.capacity() * sizeof(double) + wide_of_.capacity() * sizeof(std::uint32_t) +
                                wide_.capacity() * sizeof(Wide) + (open_ends.capacity() + late_starts.capacity()) * sizeof(Mark));
 }
 
 void Chains::write(const Result& out) {
-    const std::int64_t n = pairs_.size(), groups = groups_.size();
+    const std::int64_t n = pairs_.size();
     states_.each([&](std::int64_t label, std::uint64_t x) { out.state[x] = label; });
     actions_.each([&](std::int64_t label, std::uint64_t a) { out.action[a] = label; });
     std::fill(out.initial, out.initial + states_.size(), 0);
@@ -386,13 +388,6 @@ void Chains::write(const Result& out) {
     pairs_.each([&](std::uint64_t key, std::uint64_t p) {
         out.pair[p] = static_cast<std::int64_t>(key >> 32);
         out.pair[n + p] = static_cast<std::int64_t>(key & 0xffffffffu);
-    });
-    std::int64_t g = 0;
-    groups_.each([&](std::uint64_t key, std::uint64_t count) {
-        out.group[g] = static_cast<std::int64_t>(key >> 32);
-        out.group[groups + g] = static_cast<std::int64_t>(key & 0xffffffffu) + kUnknown;
-        out.group[2 * groups + g] = static_cast<std::int64_t>(count);
-        ++g;
     });
     for (std::int64_t p = 0; columns_.prob && p < n; ++p) {
         out.prob[p] = prob_[2 * p];
@@ -406,19 +401,52 @@ void Chains::write(const Result& out) {
     std::copy(return_range_.begin(), return_range_.end(), out.return_range);
 }
 
-void Chains::write_sums(int stream, double* part) {
-    const std::int64_t n = pairs_.size(), parts = n_parts();
-    for (std::int64_t p = 0; p < n; ++p) {
-        const std::size_t at = static_cast<std::size_t>(p) * 2 * d_ + stream;
+void Chains::count_outcomes(std::int64_t* successors, std::int64_t* ended) const {
+    std::fill(successors, successors + pairs_.size(), 0);
+    std::fill(ended, ended + pairs_.size(), 0);
+    groups_.each([&](std::uint64_t key, std::uint64_t count) {
+        const auto p = static_cast<std::int64_t>(key >> 32), outcome = static_cast<std::int64_t>(key & 0xffffffffu) + kUnknown;
+        if (outcome == kEnd) ended[p] = static_cast<std::int64_t>(count);
+        if (outcome >= 0) ++successors[p];
+    });
+}
+
+void Chains::write_outcomes(const std::int64_t* place, const std::int64_t* rank, const std::int64_t* ptr, std::int64_t* state,
+                            std::int64_t* count) {
+    std::int64_t n = 0;
+    for (std::int64_t p = 0; p < pairs_.size(); ++p) n += place[p] >= 0;
+    std::vector<std::int64_t> end(ptr, ptr + n);
+    groups_.each([&](std::uint64_t key, std::uint64_t times) {
+        const std::int64_t at = place[key >> 32], outcome = static_cast<std::int64_t>(key & 0xffffffffu) + kUnknown;
+        if (at < 0 || outcome < 0) return;
+        state[end[at]] = rank[outcome];
+        count[end[at]++] = static_cast<std::int64_t>(times);
+    });
+    groups_ = Table();
+    std::vector<std::pair<std::int64_t, std::int64_t>> own;
+    for (std::int64_t at = 0; at < n; ++at) {
+        own.clear();
+        for (std::int64_t i = ptr[at]; i < ptr[at + 1]; ++i) own.emplace_back(state[i], count[i]);
+        std::sort(own.begin(), own.end());
+        for (std::size_t j = 0; j < own.size(); ++j) std::tie(state[ptr[at] + j], count[ptr[at] + j]) = own[j];
+    }
+}
+
+void Chains::write_sums(int stream, std::int64_t n, const std::int64_t* order, double* part) {
+    const std::int64_t parts = n_parts();
+    double unit[kPieces];
+    for (int j = 0; j < kPieces; ++j) unit[j] = std::ldexp(1.0, 32 * j - unit_[stream]);
+    for (std::int64_t i = 0; i < n; ++i, part += parts) {
+        const std::size_t at = static_cast<std::size_t>(order[i]) * 2 * d_ + stream;
+        prefetch(&sum_[static_cast<std::size_t>(order[std::min(i + kAhead, n - 1)]) * 2 * d_ + stream]);
         const Narrow& sum = sum_[at];
-        const double piece[kPieces] = {static_cast<double>(sum.low & 0xffffffffu), static_cast<double>(sum.low >> 32),
-                                       static_cast<double>(static_cast<std::uint64_t>(sum.high) & 0xffffffffu),
-                                       static_cast<double>(sum.high >> 32)};
-        for (int j = 0; j < kPieces; ++j) part[j * n + p] = std::ldexp(piece[j], 32 * j - unit_[stream]);
+        part[0] = static_cast<double>(sum.low & 0xffffffffu) * unit[0];
+        part[1] = static_cast<double>(sum.low >> 32) * unit[1];
+        part[2] = static_cast<double>(static_cast<std::uint64_t>(sum.high) & 0xffffffffu) * unit[2];
+        part[3] = static_cast<double>(sum.high >> 32) * unit[3];
         const std::uint32_t wide = at < wide_of_.size() ? wide_of_[at] : 0;
         if (wide) wide_[wide - 1].carry();
-        for (std::int64_t j = kPieces; j < parts; ++j)
-            part[j * n + p] = wide ? wide_[wide - 1].part(static_cast<int>(j) - kPieces) : 0.0;
+        for (std::int64_t j = kPieces; j < parts; ++j) part[j] = wide ? wide_[wide - 1].part(static_cast<int>(j) - kPieces) : 0.0;
     }
 }
 

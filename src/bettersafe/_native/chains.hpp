@@ -36,7 +36,10 @@ public:
     }
     void prefetch(std::uint64_t key) const { bettersafe::prefetch(&slots_[place(key)]); }
     std::int64_t size() const { return size_; }
-    double bytes() const { return static_cast<double>(slots_.size() * sizeof(Slot)); }
+    // What it takes with some more keys: where these make it grow, the old slots stand beside twice as many for a while.
+    double bytes(std::int64_t more) const {
+        return (is_full(size_ + more) ? 3.0 : 1.0) * static_cast<double>(slots_.size() * sizeof(Slot));
+    }
     template <typename Visit>
     void each(Visit visit) const {
         for (const Slot& slot : slots_)
@@ -50,6 +53,7 @@ private:
     };
     std::uint64_t place(std::uint64_t key) const { return ((key ^ (key >> 29)) * 0x9e3779b97f4a7c15ULL) >> shift_; }
     std::uint64_t& insert(std::uint64_t i, std::uint64_t key, std::uint64_t fresh);
+    bool is_full(std::int64_t size) const { return 4 * static_cast<std::uint64_t>(size) > 3 * slots_.size(); }
 
     std::vector<Slot> slots_;
     std::uint64_t mask_;
@@ -65,7 +69,7 @@ public:
         return look_up(label);
     }
     std::int64_t size() const { return table_.size(); }
-    double bytes() const { return table_.bytes(); }
+    double bytes(std::int64_t more) const { return table_.bytes(more); }
     template <typename Visit>
     void each(Visit visit) const {
         table_.each([&](std::uint64_t label, std::uint64_t i) { visit(static_cast<std::int64_t>(label), i); });
@@ -145,7 +149,7 @@ public:
     std::int64_t n_pairs() const { return pairs_.size(); }
     std::int64_t n_groups() const { return groups_.size(); }
     std::int64_t n_parts() const { return kPieces + (wide_.empty() ? 0 : Wide::kLimbs); }
-    double bytes() const;
+    double bytes() const;  // with what the next batch of rows may add
 
     struct Result {
         std::int64_t* state;         // [X] labels
@@ -153,14 +157,19 @@ public:
         std::int64_t* action;        // [A] labels
         std::int64_t* pair;          // [2, P] indices of x and a
         double* prob;                // [2, P] least and largest; not written without the column
-        std::int64_t* group;         // [3, G] pair, outcome (index of x', −1 end, −2 unknown), count
         double* reward_range;        // [2, d]
         double* return_part;         // [2 d, kLimbs]: Σ G_0, Σ G_0², Σ G_1, ... as doubles that add up to them
         double* return_range;        // [2, d]
     };
     void write(const Result& out);
-    // Σ r_0, Σ r_0², Σ r_1, ... by pair, as doubles [n_parts, P] that add up to them.
-    void write_sums(int stream, double* part);
+    // Different known successors of every pair, [P], and how often it was the end, [P].
+    void count_outcomes(std::int64_t* successors, std::int64_t* ended) const;
+    // Successors and how often, those of pair p from ptr[place[p]] on, x' as rank[x'] and rising; nothing where place is −1.
+    // What was counted by group is gone then: the memory is given back.
+    void write_outcomes(const std::int64_t* place, const std::int64_t* rank, const std::int64_t* ptr, std::int64_t* state,
+                        std::int64_t* count);
+    // Σ r_0, Σ r_0², Σ r_1, ... of n pairs in some order, as doubles [n, n_parts] that add up to them.
+    void write_sums(int stream, std::int64_t n, const std::int64_t* order, double* part);
 
 private:
     static constexpr int kPieces = 4;    // 32 bits of a Narrow

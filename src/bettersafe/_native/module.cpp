@@ -165,13 +165,21 @@ bool add_rows_py(Chains& self, In<std::int64_t> episode, In<std::int64_t> step, 
 }
 
 void write_counts_py(Chains& self, Out<std::int64_t> state, Out<std::int64_t> initial, Out<std::int64_t> action,
-                     Out<std::int64_t> pair, Out<double> prob, Out<std::int64_t> group, Out<double> reward_range,
-                     Out<double> return_part, Out<double> return_range) {
-    self.write({state.data(), initial.data(), action.data(), pair.data(), prob.data(), group.data(), reward_range.data(),
-                return_part.data(), return_range.data()});
+                     Out<std::int64_t> pair, Out<double> prob, Out<double> reward_range, Out<double> return_part,
+                     Out<double> return_range) {
+    self.write({state.data(), initial.data(), action.data(), pair.data(), prob.data(), reward_range.data(), return_part.data(),
+                return_range.data()});
 }
 
-void write_sums_py(Chains& self, int stream, Out<double> part) { self.write_sums(stream, part.data()); }
+void write_outcomes_py(Chains& self, In<std::int64_t> place, In<std::int64_t> rank, In<std::int64_t> ptr, Out<std::int64_t> state,
+                       Out<std::int64_t> count) {
+    nb::gil_scoped_release release;
+    self.write_outcomes(place.data(), rank.data(), ptr.data(), state.data(), count.data());
+}
+
+void write_sums_py(Chains& self, int stream, In<std::int64_t> order, Out<double> part) {
+    self.write_sums(stream, static_cast<std::int64_t>(order.size()), order.data(), part.data());
+}
 
 // Chains and steps that were marked since the last time, [n, 2].
 nb::ndarray<nb::numpy, std::int64_t> take_marks(std::vector<Chains::Mark>& marks) {
@@ -328,8 +336,15 @@ NB_MODULE(_kernel, m) {
              nb::arg("offset"))
         .def("close", &Chains::close)
         .def("write", &write_counts_py, nb::arg("state"), nb::arg("initial"), nb::arg("action"), nb::arg("pair"),
-             nb::arg("prob"), nb::arg("group"), nb::arg("reward_range"), nb::arg("return_part"), nb::arg("return_range"))
-        .def("write_sums", &write_sums_py, nb::arg("stream"), nb::arg("part"))
+             nb::arg("prob"), nb::arg("reward_range"), nb::arg("return_part"), nb::arg("return_range"))
+        .def("count_outcomes",
+             [](const Chains& self, Out<std::int64_t> successors, Out<std::int64_t> ended) {
+                 self.count_outcomes(successors.data(), ended.data());
+             },
+             nb::arg("successors"), nb::arg("ended"))
+        .def("write_outcomes", &write_outcomes_py, nb::arg("place"), nb::arg("rank"), nb::arg("ptr"), nb::arg("state"),
+             nb::arg("count"))
+        .def("write_sums", &write_sums_py, nb::arg("stream"), nb::arg("order"), nb::arg("part"))
         .def("open_ends", [](Chains& self) { return take_marks(self.open_ends); })
         .def("late_starts", [](Chains& self) { return take_marks(self.late_starts); })
         .def_prop_ro("n_states", &Chains::n_states)

@@ -13,14 +13,13 @@ from bettersafe.exact import sum_parts
 from bettersafe.logs.files import expand, file_digest
 from bettersafe.logs.sums import SQUARE_FLOOR, Bits, bits_of_rewards, bits_of_squares, discounted_sum, sum_in_parts
 from bettersafe.memory import check_memory, tally_bytes
-from bettersafe.tally import Groups, by_pair
+from bettersafe.tally import BLOCK, Groups, by_pair_in_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     from bettersafe.data import Columns, Labels
     from bettersafe.logs.files import PathsLike
@@ -50,36 +49,18 @@ def count_source(source: Source, *, mergeable: bool = False) -> Counts:
             f" {', '.join([*(f'{sql} AS part_{i}' for i, sql in enumerate(aggregates)), *prob])}"
             " FROM log GROUP BY state, action, next_state, terminated"
         )
-    [(n_groups,)] = source.ask("SELECT count(*) FROM groups")
-    check_memory(tally_bytes(n_groups), f"counting {n_groups:,} different transitions of {source.title}")
-    groups = source.table(
-        f"SELECT state, action, next_state, terminated, n{', low, high' if prob else ''} FROM groups"
-        " ORDER BY state, action, terminated DESC, next_state"
+    states = _labels(source, "state", "SELECT state FROM groups UNION SELECT next_state FROM groups")
+    actions = _labels(source, "action", "SELECT DISTINCT action FROM groups")
+    [(n_groups, n_pairs)] = source.ask(
+        "SELECT sum(n), count(*) FROM (SELECT count(*) AS n FROM groups GROUP BY state, action)"
     )
+    check_memory(tally_bytes(n_groups, n_pairs, d), f"counting {n_groups:,} different transitions of {source.title}")
+    pairs = by_pair_in_blocks(_blocks(source, states, actions, with_prob=bool(prob)), n_groups, states, actions)
     by_state_and_action = source.table(
-        f"SELECT state, action, {', '.join(f'sum(part_{i}) AS part_{i}' for i in range(len(aggregates)))} FROM groups"
+        f"SELECT {', '.join(f'sum(part_{i}) AS part_{i}' for i in range(len(aggregates)))} FROM groups"
         " WHERE terminated OR next_state IS NOT NULL GROUP BY state, action ORDER BY state, action"
     )
-    is_text = source.kinds["state"] == "text"
-    states, index = _encode([groups["state"], groups["next_state"], by_state_and_action["state"]], is_text=is_text)
-    actions, action = _encode(
-        [groups["action"], by_state_and_action["action"]], is_text=source.kinds["action"] == "text"
-    )
-    outcome = np.where(groups["terminated"].to_numpy(), -1, np.where(index[1] < 0, -2, index[1]))
-    pairs, _, _ = by_pair(
-        Groups(
-            state=index[0],
-            action=action[0],
-            outcome=outcome,
-            count=groups["n"].to_numpy(),
-            prob_min=groups["low"].to_numpy() if prob else None,
-            prob_max=groups["high"].to_numpy() if prob else None,
-        ),
-        states,
-        actions,
-    )
-    order = np.lexsort((action[1], index[2]))
-    values = [by_state_and_action[f"part_{i}"].to_numpy()[order] for i in range(len(aggregates))]
+    values = [by_state_and_action[f"part_{i}"].to_numpy() for i in range(len(aggregates))]
     layers = _layers([parts for both in sums for parts in both], values)
     rewards = {"reward_sum": layers[0::2], "reward_square_sum": layers[1::2]}
     [(n_episodes, n_truncated, n_dropped, shortest, longest)] = source.ask(
@@ -217,17 +198,46 @@ def _return_moments(
     )
 
 
-def _encode(columns: Sequence[pa.ChunkedArray], *, is_text: bool) -> tuple[Labels, list[Ints]]:
-    """The sorted labels in Arrow columns, and the index of every cell among them (-1 for null)."""
-    import pyarrow as pa
+def _labels(source: Source, role: str, sql: str) -> Labels:
+    """The labels that a query gives, in their order, which is DuckDB's, too."""
+    found = source.table(f"SELECT label FROM ({sql}) AS labels(label) WHERE label IS NOT NULL ORDER BY label")["label"]
+    return label_array(np.array(found.to_pylist(), dtype=np.str_) if source.kinds[role] == "text" else found.to_numpy())
 
-    chunks = [chunk for column in columns for chunk in column.chunks]
-    coded = pa.chunked_array(chunks, type=columns[0].type).combine_chunks().dictionary_encode()
-    found = np.array(coded.dictionary.to_pylist(), dtype=np.str_ if is_text else np.int64)
-    order = np.argsort(found)
-    rank = np.empty(found.size + 1, dtype=np.int64)
-    rank[order] = np.arange(found.size)
-    rank[-1] = -1  # where a null points to
-    indices = rank[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    cuts = np.cumsum([len(column) for column in columns])[:-1]
-    return label_array(found[order]), np.split(indices, cuts)
+
+def _blocks(source: Source, states: Labels, actions: Labels, *, with_prob: bool) -> Iterator[Groups]:
+    """The groups, by their labels' places, in blocks of whole states."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    known = {"state": pa.array(states), "action": pa.array(actions)}
+
+    def places(column: pa.ChunkedArray, role: str) -> Ints:
+        found = compute.index_in(column, value_set=known[role].cast(column.type))
+        return found.fill_null(-1).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+    def groups_of(table: pa.Table) -> Groups:
+        outcome = places(table["next_state"], "state")
+        return Groups(
+            state=places(table["state"], "state"),
+            action=places(table["action"], "action"),
+            outcome=np.where(table["terminated"].to_numpy(), -1, np.where(outcome < 0, -2, outcome)),
+            count=table["n"].to_numpy(),
+            prob_min=table["low"].to_numpy() if with_prob else None,
+            prob_max=table["high"].to_numpy() if with_prob else None,
+        )
+
+    waiting: pa.Table | None = None
+    for batch in source.batches(
+        f"SELECT state, action, next_state, terminated, n{', low, high' if with_prob else ''} FROM groups"
+        " ORDER BY state, action, terminated DESC, next_state",
+        BLOCK,
+    ):
+        table = pa.Table.from_batches([batch])
+        waiting = table if waiting is None else pa.concat_tables([waiting, table])
+        # rows of the last state may go on in the next batch
+        last = compute.index(waiting["state"], waiting["state"][-1]).as_py()
+        if last:
+            yield groups_of(waiting.slice(0, last))
+            waiting = waiting.slice(last)
+    if waiting is not None:
+        yield groups_of(waiting)

@@ -8,7 +8,7 @@ both can do they do alike, to the last bit.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,14 @@ import numpy as np
 from bettersafe import _native
 from bettersafe.counts import Counts, Rests, layered
 from bettersafe.data import Reading, label_array
-from bettersafe.exact import sum_parts
+from bettersafe.exact import sum_parts, sum_runs
 from bettersafe.logs import watching
 from bettersafe.logs.checks import LARGEST
 from bettersafe.logs.counting import MARK, origin_of
 from bettersafe.logs.files import SCHEMA, SCHEMA_KEY, expand, rows_in, short_names, title_of
 from bettersafe.logs.source import LEAST_MEMORY, SHARE, names_of_roles, notes_on
 from bettersafe.memory import available_bytes, check_memory, size_in_bytes, tally_bytes
-from bettersafe.tally import Groups, by_pair
+from bettersafe.tally import Pairs, agreed_prob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -361,41 +361,32 @@ def _counts(log: _Log, places: Sequence[Path], digests: Mapping[str, str] | None
     chains, d, names = log.chains, len(log.objectives), short_names(places)
     log.take_marks()
     check_memory(
-        tally_bytes(chains.n_groups), f"counting {chains.n_groups:,} different transitions of {title_of(names)}"
+        tally_bytes(chains.n_groups, chains.n_pairs, d),
+        f"counting {chains.n_groups:,} different transitions of {title_of(names)}",
     )
     labels, initial = np.empty((2, chains.n_states), dtype=np.int64)
     action_labels = np.empty(chains.n_actions, dtype=np.int64)
-    pair, group = np.empty((2, chains.n_pairs), dtype=np.int64), np.empty((3, chains.n_groups), dtype=np.int64)
+    pair = np.empty((2, chains.n_pairs), dtype=np.int64)
     with_prob = "baseline_prob" in log.names
     prob = np.empty((2, chains.n_pairs if with_prob else 0))
     reward_range, return_range = np.empty((2, d)), np.empty((2, d))
     return_parts = np.empty((2 * d, chains.n_return_parts))
-    chains.write(labels, initial, action_labels, pair, prob, group, reward_range, return_parts, return_range)
+    chains.write(labels, initial, action_labels, pair, prob, reward_range, return_parts, return_range)
     states, state_rank = _in_order(labels, log.vocabularies.get("state"))
     actions, action_rank = _in_order(action_labels, log.vocabularies.get("action"))
-    x, a = state_rank[pair[0]], action_rank[pair[1]]
-    owner, outcome, count = group
-    pairs, _, _ = by_pair(
-        Groups(
-            state=x[owner],
-            action=a[owner],
-            outcome=np.where(outcome < 0, outcome, state_rank[np.maximum(outcome, 0)]),
-            count=count,
-            prob_min=prob[0][owner] if with_prob else None,
-            prob_max=prob[1][owner] if with_prob else None,
-        ),
-        states,
-        actions,
-    )
-    known = np.zeros(chains.n_pairs, dtype=np.bool_)
-    known[owner[outcome != -2]] = True
-    order = np.lexsort((a, x))
-    order = order[known[order]]
-    parts = np.empty((chains.n_parts, chains.n_pairs))
+    successors, ended = np.empty((2, chains.n_pairs), dtype=np.int64)
+    chains.count_outcomes(successors, ended)
+    key = state_rank[pair[0]] * actions.size + action_rank[pair[1]]
+    order = np.argsort(key)
+    order = order[(successors[order] > 0) | (ended[order] > 0)]  # without pairs of which no outcome is known
+    pairs = _pairs(chains, order, key[order], successors, ended, state_rank, actions.size)
+    if with_prob:
+        pairs = replace(pairs, baseline_prob=agreed_prob(prob[0][order], prob[1][order], key[order], states, actions))
+    parts = np.empty((order.size, chains.n_parts))
     rewards = []
     for stream in range(2 * d):
-        chains.write_sums(stream, parts)
-        rewards.append(sum_parts(parts[:, order]))
+        chains.write_sums(stream, order, parts)
+        rewards.append(sum_runs(parts.reshape(-1), np.arange(order.size) * chains.n_parts))
     returns = [sum_parts(each[:, None]) for each in return_parts]
     exact = {
         "reward_sum": layered(rewards[0::2], pairs=True),
@@ -434,6 +425,31 @@ def _counts(log: _Log, places: Sequence[Path], digests: Mapping[str, str] | None
             open_ends=_digested(log.open_ends),
             late_starts=_digested(log.late_starts),
         ),
+    )
+
+
+def _pairs(
+    chains: Any, order: Ints, key: Ints, successors: Ints, ended: Ints, state_rank: Ints, n_actions: int
+) -> Pairs:
+    """What the kernel counted by pair, pairs as in ``order``, with their keys x·A + a."""
+    ptr = np.append(0, np.cumsum(successors[order]))
+    place = np.full(chains.n_pairs, -1, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    state, count = np.empty(ptr[-1], dtype=np.int64), np.empty(ptr[-1], dtype=np.int64)
+    chains.write_outcomes(place, state_rank, ptr, state, count)
+    visits = ended[order]
+    some = successors[order] > 0
+    if np.any(some):
+        visits[some] += np.add.reduceat(count, ptr[:-1][some])
+    return Pairs(
+        pair_state=key // n_actions,
+        pair_action=key % n_actions,
+        pair_count=visits,
+        outcome_ptr=ptr,
+        outcome_state=state,
+        outcome_count=count,
+        terminated_count=ended[order],
+        baseline_prob=None,
     )
 
 

@@ -111,6 +111,11 @@ class Source:
         with readable(self.title, self.format):
             return self.connection.sql(sql).to_arrow_table()
 
+    def batches(self, sql: str, n_rows: int) -> Iterator[pa.RecordBatch]:
+        """An answer that may be larger than memory, as Arrow batches."""
+        with readable(self.title, self.format):
+            yield from self.connection.sql(sql).to_arrow_reader(n_rows)
+
 
 @contextmanager
 def open_source(
