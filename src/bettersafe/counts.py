@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from bettersafe.logs.files import PathsLike
 
 
+WAITING = 1 << 18
+"""Rows that a `Tally` gathers before it adds them, at least."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rests:
     """What the sums of Counts leave out as single doubles (see `bettersafe.exact`): layers that add up to it exactly.
@@ -231,6 +235,8 @@ class Tally:
         self._n_parts = n_parts
         self._like: Dataset | None = None  # the first block without its rows: what all have in common
         self._notes: tuple[str, ...] = ()
+        self._waiting: list[tuple[Ints, Floats, Floats]] = []  # key, rewards [d, n] and logged probability of rows
+        self._n_waiting = 0
         self._keys = np.zeros(0, dtype=np.int64)  # (part, x, a, outcome) as one number, sorted, shape [G]
         self._count = np.zeros(0, dtype=np.int64)
         self._sums = np.zeros((0, 0))  # Σ r_k, then Σ r_k², shape [2d, G]
@@ -257,17 +263,12 @@ class Tally:
         unknown = ~block.terminated & (block.next_states < 0)
         outcome = np.where(unknown, -2, block.next_states)
         pair = (rows * n_states + block.states) * block.n_actions + block.actions
-        found, group = np.unique(pair * (n_states + 2) + outcome + 2, return_inverse=True)
-        self._make_room(found)
-        place = np.asarray(np.searchsorted(self._keys, found))[group]
-        self._count += np.bincount(place, minlength=self._keys.size)
         rewards = np.ascontiguousarray(block.rewards.T)
-        for k in range(d):
-            np.add.at(self._sums[k], place, rewards[k])
-            np.add.at(self._sums[d + k], place, rewards[k] ** 2)
-        if block.baseline_prob is not None:
-            np.minimum.at(self._prob[0], place, block.baseline_prob)
-            np.maximum.at(self._prob[1], place, block.baseline_prob)
+        prob = np.zeros(0) if block.baseline_prob is None else block.baseline_prob
+        self._waiting.append((pair * (n_states + 2) + outcome + 2, rewards, prob))
+        self._n_waiting += block.n_rows
+        if self._n_waiting >= max(self._keys.size, WAITING):
+            self._settle()
         for p in range(self._n_parts):
             mine = rewards[:, rows == p] if self._n_parts > 1 else rewards
             self._low[p] = np.minimum(self._low[p], mine.min(axis=1, initial=np.inf))
@@ -281,9 +282,28 @@ class Tally:
         returns = np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1)
         self._episodes.append((own, lengths, returns))
 
+    def _settle(self) -> None:
+        """Add the rows that wait. They wait until they are as many as the keys, so that these are not sorted over and over."""
+        if not self._waiting:
+            return
+        key, reward, logged = (np.concatenate(each, axis=-1) for each in zip(*self._waiting, strict=True))
+        self._waiting, self._n_waiting = [], 0
+        found, group = np.unique(key, return_inverse=True)
+        self._make_room(found)
+        place = np.asarray(np.searchsorted(self._keys, found))[group]
+        self._count += np.bincount(place, minlength=self._keys.size)
+        d = reward.shape[0]
+        for k in range(d):
+            np.add.at(self._sums[k], place, reward[k])
+            np.add.at(self._sums[d + k], place, reward[k] ** 2)
+        if logged.size:
+            np.minimum.at(self._prob[0], place, logged)
+            np.maximum.at(self._prob[1], place, logged)
+
     def _make_room(self, found: Ints) -> None:
         """Let the keys have those that were ``found``, too."""
-        keys = np.union1d(self._keys, found)
+        keys = np.sort(np.concatenate([self._keys, found]), kind="stable")  # quick, as both are sorted
+        keys = keys[np.append(True, keys[1:] != keys[:-1])]
         if keys.size == self._keys.size:
             return
         old = np.searchsorted(keys, self._keys)
@@ -294,6 +314,7 @@ class Tally:
 
     def counts(self, *, without: int | None = None) -> Counts:
         """Of all that was added, or of all parts but one; there, every part's sums are added as they are."""
+        self._settle()
         parts = np.arange(self._n_parts) != without
         n_rows, n_truncated, n_dropped = self._numbers[:, parts].sum(axis=1).tolist()
         if self._like is None or not n_rows:
