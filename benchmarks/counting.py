@@ -27,13 +27,17 @@ sums of squares, and *pandas* the same on a frame read from the files: neither c
 second, all threads together; in brackets how often it was timed."""
 
 
-def write_log(folder, n_files, rows_per_file):
-    """Files of whole episodes; next_state is the state of the next row, and -1 where the episode has ended."""
+def write_log(folder, n_files, rows_per_file, part=0):
+    """Files of whole episodes; next_state is the state of the next row, and -1 where the episode has ended.
+
+    Another ``part`` has other episodes of the same process.
+    """
     rng = np.random.default_rng(0)
     tried = np.sort(rng.random((STATES, 25)).argsort(axis=1)[:, :TRIED], axis=1)
     successors = rng.integers(0, STATES, (STATES, TRIED, SUCCESSORS))
     n = rows_per_file // STEPS
-    for i in range(n_files):
+    rng = np.random.default_rng([0, part]) if part else rng
+    for i in range(part * n_files, (part + 1) * n_files):
         state = np.empty((n, STEPS + 1), dtype=np.int32)
         action = np.empty((n, STEPS), dtype=np.int32)
         state[:, 0] = rng.integers(0, STATES, n)

@@ -31,7 +31,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 HERE = Path(__file__).parent
 SECTIONS = (
-    "bandwidth", "s_opt", "programs", "scale", "counting", "evaluate", "cmdp", "policy_iteration", "gridworld", "posterior", "start",
+    "bandwidth", "s_opt", "programs", "scale", "counting", "evaluate", "cmdp", "policy_iteration", "gridworld", "posterior", "whole", "start",
 )  # fmt: skip
 LIBRARIES = ["numpy", "scipy", "duckdb", "pyarrow", "pandas", "cvxpy", "quantecon", "numba"]
 PATIENCE = 900.0  # seconds for one section

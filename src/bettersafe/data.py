@@ -276,7 +276,8 @@ def in_vocabulary(dataset: Dataset, state_labels: Labels, action_labels: Labels)
 
 def _each_once(labels: Labels) -> bool:
     """Whether no label occurs twice. Most come sorted, which is quickly seen; blocks of a log ask this again and again."""
-    return bool(np.all(labels[1:] > labels[:-1])) or np.unique(labels).size == labels.size
+    rising = bool(np.all(np.greater(labels[1:], labels[:-1])))
+    return rising or np.unique(labels).size == labels.size
 
 
 def label_array(values: npt.ArrayLike) -> Labels:
