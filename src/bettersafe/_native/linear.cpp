@@ -103,9 +103,13 @@ private:
     }
 };
 
+// Nonzeros in the rows of pairs that are played: of a policy that plays one of many actions, few.
 template <typename Index>
-bool merges(const PolicyMatrix<Index>& matrix) {
-    return matrix.indptr[matrix.ptr[matrix.n_states]] <= kMergeNonzeros;
+std::int64_t played_nonzeros(const PolicyMatrix<Index>& matrix) {
+    std::int64_t found = 0;
+    for (std::int64_t s = 0; s < matrix.ptr[matrix.n_states]; ++s)
+        found += matrix.weight[s] != 0.0 ? matrix.indptr[s + 1] - matrix.indptr[s] : 0;
+    return found;
 }
 
 // Small matrices: P_π is formed, and one right-hand side solved at a time.
@@ -179,7 +183,7 @@ private:
     std::vector<double> probability_, stay_;
 
     void merge() {
-        const std::size_t most = static_cast<std::size_t>(m_.indptr[m_.ptr[n_]]);
+        const auto most = static_cast<std::size_t>(played_nonzeros(m_));
         row_.resize(n_ + 1);
         stay_.assign(n_, 0.0);
         column_.resize(most);
@@ -563,7 +567,7 @@ template <typename Index>
 SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
                          double tol, std::int64_t max_products, int threads) {
     std::vector<SolveReport> reports(n_rhs);
-    if (merges(matrix)) {
+    if (played_nonzeros(matrix) <= kMergeNonzeros) {
         solve_small(matrix, n_rhs, rhs, value, tol, max_products, threads, reports.data());
     } else {
         Team team(std::max(1, threads));
