@@ -610,8 +610,13 @@ private:
         const int n_moves = 2 * wide_;
         double* __restrict rate = rate_.data();
         double* __restrict score = score_.data();
-        for (int var = 0; var < n_moves; ++var) rate[var] = sign * direction_[var] * alpha_[var];
-        for (int var = 0; var < n_moves; ++var) score[var] = std::max(-direction_[var] * price_[var], 0.0);
+        // Every n stands before every p: where both would do, as with a budget to spare, p alone would leave n where it is, in vain.
+        for (int k = 0; k < wide_; ++k) {
+            rate[k] = sign * direction_[wide_ + k] * q[k];
+            rate[wide_ + k] = sign * direction_[k] * p[k];
+            score[k] = std::max(-direction_[wide_ + k] * price_[wide_ + k], 0.0);
+            score[wide_ + k] = std::max(-direction_[k] * price_[k], 0.0);
+        }
         int end = n_moves;
         for (int c : tight_rows_) {
             rate[end] = c == 0 ? 0.0 : sign * column(c)[r];
@@ -626,7 +631,7 @@ private:
         for (;;) {
             const int k = largest(end, score);
             if (k < 0 || score[k] == -kInf) return -1;
-            const int var = k < n_moves ? k : n_moves + tight_rows_[k - n_moves] - 1;
+            const int var = k < wide_ ? k + wide_ : k < n_moves ? k - wide_ : n_moves + tight_rows_[k - n_moves] - 1;
             miss -= rate[k] * upper_bound(var);
             if (!(miss > 0.0)) return var;
             flips_.push_back(var);
@@ -724,9 +729,9 @@ private:
             locked_[var] = std::abs(reduced) > kTieTol;
             any = any || !(locked_[var] || fixed);
         };
-        for (int j = 0; j < n_; ++j) {
-            visit(j, price_[j], false);
-            visit(wide_ + j, price_[wide_ + j], base_[j] == 0.0);
+        for (int j = 0; j < n_; ++j) {  // p and n of one entry may rise together, but that leads nowhere
+            visit(j, price_[j], basic_[wide_ + j]);
+            visit(wide_ + j, price_[wide_ + j], base_[j] == 0.0 || (basic_[j] && !at_upper_[j]));
         }
         for (int i = 1; i < m_; ++i) visit(2 * wide_ + i - 1, y_opt_[i], false);
         return any;
