@@ -184,26 +184,25 @@ private:
         stay_.assign(n_, 0.0);
         column_.resize(most);
         probability_.resize(most);
-        std::vector<std::int64_t> owner(n_, -1), slot(n_);  // which row last used a column, and where it stands there
+        std::vector<std::int64_t> slot(n_, -1);  // where a column was last put: in this row, if not before its beginning
         std::int64_t size = 0;
         for (std::int64_t x = 0; x < n_; ++x) {
-            row_[x] = size;
+            const std::int64_t first = row_[x] = size;
             for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
                 const double w = m_.weight[s];
                 if (w == 0.0) continue;
-                for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {
+                for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {  // no branch: nothing could predict it
                     const Index y = m_.indices[i];
-                    if (y == x) stay_[x] += w * m_.data[i];
-                    if (owner[y] == x) {
-                        probability_[slot[y]] += w * m_.data[i];
-                    } else {
-                        owner[y] = x;
-                        slot[y] = size;
-                        column_[size] = y;
-                        probability_[size++] = w * m_.data[i];
-                    }
+                    const bool fresh = slot[y] < first;
+                    const std::int64_t place = fresh ? size : slot[y];
+                    const double before = fresh ? 0.0 : probability_[place];
+                    slot[y] = place;
+                    column_[place] = y;
+                    probability_[place] = before + w * m_.data[i];
+                    size += fresh;
                 }
             }
+            if (slot[x] >= first) stay_[x] = probability_[slot[x]];
         }
         row_[n_] = size;
     }

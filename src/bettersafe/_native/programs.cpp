@@ -533,10 +533,14 @@ private:
 
     // Dual simplex from above: every entry gives all it has to the best one, so that nothing could be worth more; what that breaks
     // is mended row by row, most broken first. It needs far fewer steps than the primal one from the origin, where all rows meet.
-    // False when it gets stuck.
+    // False when it gets stuck, or does not pay.
     BETTERSAFE_WIDE bool descend() {
-        set_slack_basis();
         const int best = largest(wide_, cost_.data());  // the padding is 0, the largest cost 1
+        if (budget_) {  // few rows and little to spend: the way back would be the longer one (where they are even was measured)
+            const double spent = dot(wide_, row(m_ - 1), base_.data()) + row(m_ - 1)[best] * mass_;
+            if (8.0 * spent > limit_ * m_ * m_ * m_) return false;
+        }
+        set_slack_basis();
         for (int j = 0; j < n_; ++j) at_upper_[j] = cost_[j] < cost_[best];
         load_column(best);
         eliminate(0, best);
