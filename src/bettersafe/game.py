@@ -35,7 +35,7 @@ import numpy.typing as npt
 from bettersafe import linear
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.improve import check_preference
-from bettersafe.mdp import MDP, check_policy, dense_q, frozen, solve_policy
+from bettersafe.mdp import MDP, check_policy, dense_q, frozen, solve_policy, state_values
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -204,7 +204,7 @@ def mixture_return(mdp: MDP, mixture: Mixture) -> Floats:
     total = np.zeros(mdp.n_objectives)
     v: Floats | None = None
     for weight, policy in zip(mixture.weights, mixture.policies, strict=True):
-        v = solve_policy(mdp, policy, guess=v).v
+        v = state_values(mdp, policy, guess=v)
         total += weight * (v @ mdp.initial)
     return total
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from bettersafe import linear, lp
 from bettersafe.errors import ParameterError, check_epsilon, check_vector
-from bettersafe.mdp import MDP, Values, by_state, check_policy, frozen, solve_policy, solve_weights
+from bettersafe.mdp import MDP, Values, by_state, check_policy, frozen, solve_weights, state_values
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -278,7 +278,7 @@ def improvement(
     del deviation  # a table of all pairs is as large as all that the solve takes
     spent = np.zeros(mdp.n_pairs)
     np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # never 0 times infinity
-    policy_v = solve_policy(mdp, policy, guess=baseline_v).v if np.any(distance) else baseline_v
+    policy_v = state_values(mdp, policy, guess=baseline_v) if np.any(distance) else baseline_v
     return Improvement(
         method=method,
         policy=policy,
@@ -492,7 +492,7 @@ def _multiples(mdp: MDP) -> list[tuple[int, float]]:
             if mdp.discount[j] != mdp.discount[k] or signals[j, peak] == 0.0:
                 continue
             factor = float(signal[peak] / signals[j, peak])
-            if np.allclose(signal, factor * signals[j], rtol=0.0, atol=1e-13 * abs(float(signal[peak]))):
+            if np.max(np.abs(signal - factor * signals[j])) <= 1e-13 * abs(float(signal[peak])):
                 match = (j, factor)
                 break
         found.append(match)

@@ -37,6 +37,9 @@ MAX_PRODUCTS = 2000
 THREADED_NONZEROS = 20_000
 """Times right-hand sides: below this one core is quicker than two."""
 
+THREADED_PASS = 400_000
+"""The same of a single pass, which is over before a second thread has started."""
+
 
 def cores() -> int:
     """Cores this process may use; ``OMP_NUM_THREADS`` lowers it, as it does for other numerical libraries."""
@@ -119,15 +122,15 @@ def pair_values(
         return q
     kernel.pair_values(
         transition.indptr, transition.indices, transition.data,
-        *(np.ascontiguousarray(array) for array in (discount, reward, v)), q, _threads(threads, transition.nnz * v.shape[0]),
+        *(np.ascontiguousarray(array) for array in (discount, reward, v)), q, _threads(threads, transition.nnz * v.shape[0], least=THREADED_PASS),
     )  # fmt: skip
     return q
 
 
-def _threads(asked: int | None, work: int) -> int:
+def _threads(asked: int | None, work: int, *, least: int = THREADED_NONZEROS) -> int:
     if asked is not None:
         return asked
-    return cores() if work > THREADED_NONZEROS else 1
+    return cores() if work > least else 1
 
 
 def _error(v: Floats, rhs: Floats, discount: float, residual: float) -> Floats:

@@ -278,8 +278,7 @@ def solve_policy(
         guess: A v to start from, shape [m, X]; saves time, never changes the answer beyond its error.
         tol: Backward error to aim at.
     """
-    weight = policy.take(mdp.pair_index)
-    unseen_mass = np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
+    weight, unseen_mass = _weights(mdp, policy)
     return solve_weights(mdp, weight, unseen_mass, preference=preference, guess=guess, tol=tol)
 
 
@@ -309,28 +308,48 @@ def solve_weights(
             raise ParameterError("objectives with different discounts have no common scalar reward.")
         reward, unseen_value = (preference @ mdp.reward)[None, :], (preference @ mdp.unseen_value)[None, :]
         discount = mdp.discount[:1]
-    v = np.empty((discount.size, mdp.n_states))
-    error = np.empty(discount.size)
     rhs = np.array([by_state(mdp, weight * r) for r in reward]) + unseen_mass * unseen_value
-    for gamma in np.unique(discount):
+    v, error = _solve_states(mdp, weight, discount, rhs, guess, tol)
+    q = linear.pair_values(mdp.transition, discount, reward, v)
+    return Values(v=v, q=q, unseen_value=unseen_value, error=error)
+
+
+def _weights(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
+    """π(a|x) of every stored pair, shape [P], and what π plays of others, shape [X]."""
+    weight = policy.take(mdp.pair_index)
+    return weight, np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
+
+
+def _solve_states(
+    mdp: MDP, weight: Floats, discount: Floats, rhs: Floats, guess: Floats | None, tol: float
+) -> tuple[Floats, Floats]:
+    """Values [m, X] of right-hand sides with their own discounts, and bounds on their errors [m]."""
+    v = np.empty(rhs.shape)
+    error = np.empty(discount.size)
+    for gamma in set(discount.tolist()):
         same = discount == gamma
         v[same], error[same] = linear.solve_values(
             mdp.state_ptr,
             weight,
             mdp.transition,
-            float(gamma),
+            gamma,
             rhs[same],
             guess=None if guess is None else guess[same],
             tol=tol,
         )
-    q = linear.pair_values(mdp.transition, discount, reward, v)
-    return Values(v=v, q=q, unseen_value=unseen_value, error=error)
+    return v, error
+
+
+def state_values(mdp: MDP, policy: Floats, *, guess: Floats | None = None) -> Floats:
+    """v_k of ``policy``, shape [d, X]: `policy_values` where q is not asked for, which is one more pass over the model."""
+    weight, unseen_mass = _weights(mdp, policy)
+    rhs = np.array([by_state(mdp, weight * r) for r in mdp.reward]) + unseen_mass * mdp.unseen_value
+    return _solve_states(mdp, weight, mdp.discount, rhs, guess, linear.AIM)[0]
 
 
 def expected_return(mdp: MDP, policy: Floats) -> Floats:
     """J_k(π) = Σ_x μ(x) v_k(x), shape [d]."""
-    v, _ = policy_values(mdp, policy)
-    return v @ mdp.initial
+    return state_values(mdp, policy) @ mdp.initial
 
 
 def occupancy(mdp: MDP, policy: Floats, k: int = 0) -> Floats:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -25,19 +26,32 @@ constexpr std::int64_t kBlock = 2048;  // states per block; fixed, so that sums 
 constexpr std::int64_t kWideStates = 250'000;  // up to here four directions of doubles stay in a cache; above it, one of floats
 constexpr std::int64_t kFloatProducts = 48;    // by then floats have done it, or rounded directions make it last longer
 
+// Two doubles in one register: compilers do not find this in a gather by themselves, and it saves a seventh of a product.
+#if defined(__GNUC__)
+typedef double Two __attribute__((vector_size(16)));
+#else
+struct Two {
+    double v[2];
+    double operator[](int i) const { return v[i]; }
+    Two operator*(Two o) const { return {v[0] * o.v[0], v[1] * o.v[1]}; }
+    void operator+=(Two o) { v[0] += o.v[0], v[1] += o.v[1]; }
+};
+#endif
+
 // Σ data_i in[index_i], in four lanes that are added in a fixed order
 template <typename Index>
 inline double gather(const double* data, const Index* index, std::int64_t size, const double* in) {
-    double lane[4] = {0.0, 0.0, 0.0, 0.0};
+    Two low = {0.0, 0.0}, high = {0.0, 0.0}, a, b;
     std::int64_t i = 0;
     for (; i + 4 <= size; i += 4) {
-        lane[0] += data[i] * in[index[i]];
-        lane[1] += data[i + 1] * in[index[i + 1]];
-        lane[2] += data[i + 2] * in[index[i + 2]];
-        lane[3] += data[i + 3] * in[index[i + 3]];
+        std::memcpy(&a, data + i, sizeof a);
+        std::memcpy(&b, data + i + 2, sizeof b);
+        low += a * Two{in[index[i]], in[index[i + 1]]};
+        high += b * Two{in[index[i + 2]], in[index[i + 3]]};
     }
-    for (; i < size; ++i) lane[0] += data[i] * in[index[i]];
-    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+    double first = low[0];
+    for (; i < size; ++i) first += data[i] * in[index[i]];
+    return (first + low[1]) + (high[0] + high[1]);
 }
 
 // A few threads that run the same job on every block; with one thread, a plain loop.
@@ -188,26 +202,25 @@ private:
         stay_.assign(n_, 0.0);
         column_.resize(most);
         probability_.resize(most);
-        std::vector<std::int64_t> owner(n_, -1), slot(n_);  // which row last used a column, and where it stands there
+        std::vector<std::int64_t> slot(n_, -1);  // where a column was last put: in this row, if not before its beginning
         std::int64_t size = 0;
         for (std::int64_t x = 0; x < n_; ++x) {
-            row_[x] = size;
+            const std::int64_t first = row_[x] = size;
             for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
                 const double w = m_.weight[s];
                 if (w == 0.0) continue;
-                for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {
+                for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {  // no branch: nothing could predict it
                     const Index y = m_.indices[i];
-                    if (y == x) stay_[x] += w * m_.data[i];
-                    if (owner[y] == x) {
-                        probability_[slot[y]] += w * m_.data[i];
-                    } else {
-                        owner[y] = x;
-                        slot[y] = size;
-                        column_[size] = y;
-                        probability_[size++] = w * m_.data[i];
-                    }
+                    const bool fresh = slot[y] < first;
+                    const std::int64_t place = fresh ? size : slot[y];
+                    const double before = fresh ? 0.0 : probability_[place];
+                    slot[y] = place;
+                    column_[place] = y;
+                    probability_[place] = before + w * m_.data[i];
+                    size += fresh;
                 }
             }
+            if (slot[x] >= first) stay_[x] = probability_[slot[x]];
         }
         row_[n_] = size;
     }
@@ -232,12 +245,22 @@ private:
         return sum;
     }
     double largest(const double* a) {
-        double most = 0.0, sum = 0.0;
-        for (std::int64_t x = 0; x < n_; ++x) {
-            most = std::max(most, std::abs(a[x]));
-            sum += a[x];
+        double most[4] = {}, sum[4] = {};  // in four lanes: the additions of one would wait for each other
+        std::int64_t x = 0;
+        for (; x + 4 <= n_; x += 4) {
+            for (int l = 0; l < 4; ++l) {
+                const double size = std::abs(a[x + l]);
+                most[l] = size > most[l] ? size : most[l];
+                sum[l] += size;
+            }
         }
-        return std::isnan(sum) ? sum : most;  // max() passes over a NaN, the sum does not
+        for (; x < n_; ++x) {
+            most[0] = std::max(most[0], std::abs(a[x]));
+            sum[0] += std::abs(a[x]);
+        }
+        const double all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        // max() passes over a NaN, the sum does not
+        return std::isnan(all) ? all : std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
     }
     // out = (I − γ P_π) in
     void multiply(const double* in, double* out) {

@@ -13,6 +13,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kDualTol = 1e-11;      // reduced cost that makes a variable worth entering (objective has half-range 1)
 constexpr double kTieTol = 1e-10;       // reduced cost below which two optima count as one
 constexpr double kPivotTol = 1e-9;      // smallest pivot (rows have half-range 1)
+constexpr double kDualPivotTol = 1e-7;  // the dual simplex gives up below it: the primal one, which may choose, takes over
 constexpr double kFeasTol = 1e-11;      // Harris: how far a basic variable may pass its bound
 constexpr double kAcceptFeas = 1e-9;    // row violation above which an answer is not taken (pivots below kPivotTol are
                                         // ignored, so a row may be missed by about as much)
@@ -34,6 +35,29 @@ int padded(int size) { return (size + 3) & ~3; }
 // y += a x over `size` (padded) entries that do not overlap
 inline void axpy(int size, double a, const double* __restrict x, double* __restrict y) {
     for (int i = 0; i < size; ++i) y[i] += a * x[i];
+}
+
+// Σ a_i b_i over `size` (padded) entries, in four lanes that are added in a fixed order
+inline double dot(int size, const double* a, const double* b) {
+    double lane[4] = {0.0, 0.0, 0.0, 0.0};
+    for (int i = 0; i < size; i += 4) {
+        for (int l = 0; l < 4; ++l) lane[l] += a[i + l] * b[i + l];
+    }
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+// The first of the largest of `size` (padded) entries; −1 when they are not numbers. Two passes: without a branch on every
+// entry, which nothing could predict, that is quicker than one.
+inline int largest(int size, const double* v) {
+    double lane[4] = {v[0], v[1], v[2], v[3]};
+    for (int i = 4; i < size; i += 4) {
+        for (int l = 0; l < 4; ++l) lane[l] = v[i + l] > lane[l] ? v[i + l] : lane[l];
+    }
+    const double most = std::max(std::max(lane[0], lane[1]), std::max(lane[2], lane[3]));
+    for (int i = 0; i < size; ++i) {
+        if (v[i] == most) return i;
+    }
+    return -1;
 }
 
 // One program at a time; the memory is reused. Variables are numbered p_0.., n_0.. (from wide_ on), slack of row 1,
@@ -84,14 +108,16 @@ public:
 private:
     int n_ = 0, m_ = 0;
     int wide_ = 0, tall_ = 0;            // n and m rounded up to whole vectors; the padding stays zero
-    bool budget_ = false;
+    bool budget_ = false, all_free_ = false;
     double half_ = 0.0, limit_ = 0.0, mass_ = 0.0;
     int since_refactor_ = 0;
     std::vector<int> entry_;             // free entry -> entry of the program
-    std::vector<double> base_, cost_;    // [n]
+    std::vector<double> base_, cost_;    // [wide]
     std::vector<double> matrix_;         // [m, n], row-major: the p columns
     std::vector<double> inverse_;        // [m, m], column-major; only columns of tight rows are meaningful
     std::vector<double> x_, y_, y_opt_, w_, bound_, room_, size_, price_, direction_;
+    std::vector<double> alpha_, rate_, score_;  // the dual simplex: a row of B^{-1} A, and what its ratio test compares
+    std::vector<int> flips_;             // the n that it sends to their other bound
     std::vector<int> head_, wanted_;     // basic variable of every position; those a factorisation must place
     std::vector<int> tight_rows_;        // the rows with tight_ set
     std::vector<char> tight_, open_, basic_, locked_;
@@ -104,11 +130,11 @@ private:
     int slack_row(int var) const { return var - 2 * wide_ + 1; }
     double upper_bound(int var) const { return (var >= wide_ && var < 2 * wide_) ? base_[var - wide_] : kInf; }
 
-    // Where an attempt starts: from the last basis (or cold); from the basis that was reached, factorised anew; from a
+    // Where an attempt starts: from the last basis (or from above); from the basis that was reached, factorised anew; from a
     // corner found with every row relaxed by a different small amount, which no degeneracy can hold up.
     bool begin_attempt(int attempt, const std::int32_t* basis, const std::uint8_t* upper) {
         if (attempt == 0) {
-            if (!warm_start(basis, upper)) cold_start();
+            if (!warm_start(basis, upper) && !descend()) cold_start();
             return true;
         }
         if (attempt == 1) {
@@ -130,76 +156,104 @@ private:
     }
 
     // Copies, centres and scales program `begin`; false when nothing can move.
-    bool load(const Programs& in, std::int64_t begin, std::int64_t count) {
+    BETTERSAFE_WIDE bool load(const Programs& in, std::int64_t begin, std::int64_t count) {
         const bool finite = std::isfinite(in.epsilon);
         const double* error = in.error + begin;
-        entry_.clear();
+        const double most_error = !finite ? kInf : in.epsilon > 0.0 ? std::numeric_limits<double>::max() : 0.0;
+        entry_.resize(count);
+        n_ = 0;
         for (int j = 0; j < count; ++j) {
-            if (!finite || (in.epsilon > 0.0 ? std::isfinite(error[j]) : error[j] == 0.0)) entry_.push_back(j);
+            entry_[n_] = j;
+            n_ += error[j] <= most_error;
         }
-        n_ = static_cast<int>(entry_.size());
         if (n_ < 2) return false;
-        base_.resize(n_);
-        cost_.assign(padded(n_), 0.0);
-        mass_ = 0.0;
-        for (int f = 0; f < n_; ++f) {
-            base_[f] = in.baseline[begin + entry_[f]];
-            mass_ += base_[f];
-        }
-        if (!(mass_ > 0.0)) return false;
-        half_ = centred(in.objective + begin, cost_.data());
-        if (half_ == 0.0) return false;  // no direction: no deviation without a reason
-        const std::size_t most_rows = static_cast<std::size_t>(in.n_rows) + 2;
+        all_free_ = n_ == count;
         wide_ = padded(n_);
-        matrix_.assign(most_rows * wide_, 0.0);
+        base_.resize(wide_);
+        cost_.resize(wide_);
+        gather(in.baseline + begin, base_.data());
+        mass_ = 0.0;
+        for (int f = 0; f < n_; ++f) mass_ += base_[f];
+        if (!(mass_ > 0.0)) return false;
+        half_ = centred(in.objective + begin, 1.0, cost_.data());
+        if (half_ == 0.0) return false;  // no direction: no deviation without a reason
+        at_least(matrix_, (static_cast<std::size_t>(in.n_rows) + 2) * wide_);
         std::fill(matrix_.begin(), matrix_.begin() + n_, 1.0);
+        std::fill(matrix_.begin() + n_, matrix_.begin() + wide_, 0.0);
         m_ = 1;
         for (std::int64_t k = 0; k < in.n_rows; ++k) {
             double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
-            if (centred(in.rows + k * in.n_entries + begin, target) == 0.0) continue;  // Σδ = 0 settles it
-            for (int f = 0; f < n_; ++f) target[f] = -target[f];
-            ++m_;
+            if (centred(in.rows + k * in.n_entries + begin, -1.0, target) != 0.0) ++m_;  // otherwise Σδ = 0 settles it
         }
         budget_ = false;
         if (finite && in.epsilon > 0.0) {
-            double largest = 0.0;
-            for (int f = 0; f < n_; ++f) largest = std::max(largest, error[entry_[f]]);
-            if (2.0 * largest * mass_ > in.epsilon) {  // otherwise it can never bind
-                double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
-                for (int f = 0; f < n_; ++f) target[f] = error[entry_[f]] / largest;
-                limit_ = in.epsilon / largest;
+            double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
+            gather(error, target);
+            const double top = target[largest(wide_, target)];
+            if (2.0 * top * mass_ > in.epsilon) {  // otherwise it can never bind
+                for (int f = 0; f < n_; ++f) target[f] /= top;
+                limit_ = in.epsilon / top;
                 budget_ = true;
                 ++m_;
             }
         }
         tall_ = padded(m_);
-        inverse_.assign(static_cast<std::size_t>(m_) * tall_, 0.0);
-        for (auto* v : {&x_, &y_, &y_opt_, &w_, &bound_, &room_, &size_}) v->assign(tall_, 0.0);
-        price_.assign(2 * wide_, 0.0);
-        direction_.assign(2 * wide_, 0.0);
-        delta_.resize(n_);
+        at_least(inverse_, static_cast<std::size_t>(m_) * tall_);
+        for (auto* v : {&x_, &y_, &y_opt_, &w_, &bound_, &room_, &size_}) {
+            v->resize(tall_);
+            std::fill(v->begin() + m_, v->end(), 0.0);
+        }
+        for (auto* v : {&price_, &direction_, &alpha_}) v->resize(2 * wide_);
+        for (auto* v : {&rate_, &score_}) at_least(*v, 2 * static_cast<std::size_t>(wide_) + tall_);
+        delta_.resize(wide_);
         head_.resize(m_);
         tight_.resize(m_);
         basic_.resize(2 * wide_ + m_ - 1);
         locked_.resize(2 * wide_ + m_ - 1);
         at_upper_.resize(n_);
-        work_.resize(n_);
+        work_.resize(wide_);
         rhs_.resize(m_);
         set_rhs();
         return true;
     }
 
-    // Values at the free entries, shifted and scaled to [-1, 1]; returns the half-range (0: constant).
-    double centred(const double* values, double* target) const {
-        double low = kInf, high = -kInf;
-        for (int f = 0; f < n_; ++f) {
-            low = std::min(low, values[entry_[f]]);
-            high = std::max(high, values[entry_[f]]);
+    // Memory that is written before it is read: it only ever grows.
+    static void at_least(std::vector<double>& v, std::size_t size) {
+        if (v.size() < size) v.resize(size);
+    }
+
+    // Values at the free entries, then zeros.
+    void gather(const double* values, double* target) const {
+        if (all_free_) {
+            std::copy(values, values + n_, target);
+        } else {
+            for (int f = 0; f < n_; ++f) target[f] = values[entry_[f]];
         }
-        const double middle = 0.5 * low + 0.5 * high, half = 0.5 * high - 0.5 * low;
+        std::fill(target + n_, target + wide_, 0.0);
+    }
+
+    // Values at the free entries, shifted and scaled to [-1, 1], times a sign; returns the half-range (0: constant).
+    double centred(const double* values, double sign, double* target) const {
+        gather(values, target);
+        double low[4], high[4];
+        for (int l = 0; l < 4; ++l) low[l] = high[l] = target[l < n_ ? l : 0];
+        int f = 0;
+        for (; f + 4 <= n_; f += 4) {
+            for (int l = 0; l < 4; ++l) {
+                low[l] = target[f + l] < low[l] ? target[f + l] : low[l];
+                high[l] = target[f + l] > high[l] ? target[f + l] : high[l];
+            }
+        }
+        for (; f < n_; ++f) {
+            low[0] = std::min(low[0], target[f]);
+            high[0] = std::max(high[0], target[f]);
+        }
+        const double bottom = std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
+        const double top = std::max(std::max(high[0], high[1]), std::max(high[2], high[3]));
+        const double middle = 0.5 * bottom + 0.5 * top, half = 0.5 * top - 0.5 * bottom;
         if (!(half > 1e-300)) return 0.0;  // below it 1/half overflows
-        const double scale = 1.0 / half;
-        for (int f = 0; f < n_; ++f) target[f] = (values[entry_[f]] - middle) * scale;
+        const double scale = sign / half;
+        for (f = 0; f < n_; ++f) target[f] = (target[f] - middle) * scale;
         return half;
     }
 
@@ -250,7 +304,7 @@ private:
         double* w = w_.data();
         if (is_slack(var)) {
             const double* c = column(slack_row(var));
-            std::copy(c, c + m_, w);  // its row is tight, or it would be basic
+            std::copy(c, c + tall_, w);  // its row is tight, or it would be basic
             return;
         }
         const int j = var < wide_ ? var : var - wide_;
@@ -276,7 +330,7 @@ private:
         }
         if (!tight_[r]) {  // its slack leaves: column r is no unit vector now
             double* col = column(r);
-            for (int i = 0; i < m_; ++i) col[i] = -scale * w[i];
+            for (int i = 0; i < tall_; ++i) col[i] = -scale * w[i];
             col[r] = scale;
             tight_[r] = 1;
             tight_rows_.push_back(r);
@@ -299,7 +353,7 @@ private:
     }
 
     // Rebuilds the inverse, x and y from `head_` and `at_upper_`; false when the basis is singular.
-    bool refactor() {
+    BETTERSAFE_WIDE bool refactor() {
         wanted_.assign(head_.begin(), head_.end());
         set_slack_basis();
         open_.assign(m_, 1);
@@ -324,16 +378,13 @@ private:
 
     void compute_x() {
         double* rhs = w_.data();
-        std::copy(rhs_.begin(), rhs_.end(), rhs);
-        for (int j = 0; j < n_; ++j) {
-            if (!at_upper_[j]) continue;
-            for (int i = 0; i < m_; ++i) {
-                const bool last = budget_ && i == m_ - 1;
-                rhs[i] -= base_[j] * (last ? row(i)[j] : -row(i)[j]);
-            }
-        }
+        double* gone = alpha_.data();
+        std::fill(gone, gone + wide_, 0.0);
+        for (int j = 0; j < n_; ++j) gone[j] = at_upper_[j] ? base_[j] : 0.0;
+        for (int i = 0; i < m_; ++i) rhs[i] = rhs_[i] + dot(wide_, row(i), gone);
+        if (budget_) rhs[m_ - 1] = limit_ - (rhs[m_ - 1] - limit_);
         double* x = x_.data();
-        std::fill(x, x + m_, 0.0);
+        std::fill(x_.begin(), x_.end(), 0.0);
         for (int c = 0; c < m_; ++c) {
             if (!tight_[c]) x[c] = rhs[c];
         }
@@ -349,13 +400,10 @@ private:
     }
 
     void compute_y(bool nearest) {
+        double* basic_cost = room_.data();
+        for (int i = 0; i < m_; ++i) basic_cost[i] = cost(head_[i], nearest);
         std::fill(y_.begin(), y_.end(), 0.0);
-        for (int c : tight_rows_) {
-            const double* col = column(c);
-            double sum = 0.0;
-            for (int i = 0; i < m_; ++i) sum += cost(head_[i], nearest) * col[i];
-            y_[c] = sum;
-        }
+        for (int c : tight_rows_) y_[c] = dot(tall_, basic_cost, column(c));
     }
 
     // Reduced costs of all p and n under multipliers y.
@@ -382,6 +430,7 @@ private:
 
     // Which way each p and n may enter: up (+1), down from its upper bound (−1), not at all (0).
     void compute_direction() {
+        std::fill(direction_.begin(), direction_.end(), 0.0);
         for (int j = 0; j < n_; ++j) {
             set_direction(j);
             set_direction(wide_ + j);
@@ -397,7 +446,7 @@ private:
     }
 
     // The variable to enter (−1: none): the most attractive, or under Bland's rule the first attractive one.
-    int entering(bool bland) const {
+    int entering(bool bland) {
         int enter = -1;
         double best = kDualTol;
         const int n_moves = 2 * wide_;
@@ -406,12 +455,12 @@ private:
                 if (direction_[var] * price_[var] > kDualTol) return var;
             }
         } else {
-            for (int var = 0; var < n_moves; ++var) {
-                const double gain = direction_[var] * price_[var];
-                if (gain > best) {
-                    best = gain;
-                    enter = var;
-                }
+            double* __restrict gain = alpha_.data();
+            for (int var = 0; var < n_moves; ++var) gain[var] = direction_[var] * price_[var];
+            const int top = largest(n_moves, gain);
+            if (top >= 0 && gain[top] > best) {
+                best = gain[top];
+                enter = top;
             }
         }
         for (int i = 1; i < m_; ++i) {
@@ -482,6 +531,137 @@ private:
         return false;
     }
 
+    // Dual simplex from above: every entry gives all it has to the best one, so that nothing could be worth more; what that breaks
+    // is mended row by row, most broken first. It needs far fewer steps than the primal one from the origin, where all rows meet.
+    // False when it gets stuck, or does not pay.
+    BETTERSAFE_WIDE bool descend() {
+        const int best = largest(wide_, cost_.data());  // the padding is 0, the largest cost 1
+        if (budget_) {  // few rows and little to spend: the way back would be the longer one (where they are even was measured)
+            const double spent = dot(wide_, row(m_ - 1), base_.data()) + row(m_ - 1)[best] * mass_;
+            if (8.0 * spent > limit_ * m_ * m_ * m_) return false;
+        }
+        set_slack_basis();
+        for (int j = 0; j < n_; ++j) at_upper_[j] = cost_[j] < cost_[best];
+        load_column(best);
+        eliminate(0, best);
+        since_refactor_ = 0;
+        compute_x();
+        std::fill(locked_.begin(), locked_.end(), 0);
+        compute_y(false);
+        compute_direction();
+        price(y_, false);
+        const int cap = 2 * (m_ + n_);
+        for (int step = 0; step < cap; ++step) {
+            double* __restrict missed = room_.data();
+            for (int i = 0; i < tall_; ++i) missed[i] = std::max(-x_[i], x_[i] - bound_[i]);
+            const int leave = largest(tall_, missed);
+            if (leave < 0) return false;
+            if (!(missed[leave] > kFeasTol)) {
+                compute_x();  // not by so many steps, but at once: what does not move should be 0 to rounding
+                return true;
+            }
+            const bool above = x_[leave] > 0.0;
+            const int enter = dual_ratio_test(leave, above ? 1.0 : -1.0, missed[leave]);
+            if (enter < 0) return false;
+            flip();
+            load_column(enter);
+            if (!(std::abs(w_[leave]) > kDualPivotTol)) return false;
+            ++pivots;
+            ++since_refactor_;
+            const bool down = !is_slack(enter) && enter >= wide_ && at_upper_[enter - wide_];
+            const double t = (x_[leave] - (above ? bound_[leave] : 0.0)) / w_[leave];
+            axpy(tall_, -t, w_.data(), x_.data());
+            x_[leave] = (down ? upper_bound(enter) : 0.0) + t;
+            if (down) at_upper_[enter - wide_] = 0;
+            const int out = head_[leave];
+            const double move = (is_slack(enter) ? -y_[slack_row(enter)] : price_[enter]) / w_[leave];
+            axpy(2 * wide_, -move, alpha_.data(), price_.data());
+            if (!is_slack(out)) price_[out] = -move;
+            if (!is_slack(out) && out >= wide_) at_upper_[out - wide_] = above;
+            for (int c : tight_rows_) y_[c] += move * column(c)[leave];
+            if (!tight_[leave]) y_[leave] += move;
+            eliminate(leave, enter);
+            if (is_slack(enter)) y_[slack_row(enter)] = 0.0;
+            set_direction(enter);
+            set_direction(out);
+        }
+        return false;
+    }
+
+    // The variable that enters when basis position r, which misses its bound by `miss`, is brought back to it (−1: none): the first
+    // whose reduced cost would change its sign. An n may change to its other bound instead, and the search go on, while that
+    // alone does not mend the row; these are the flips. Leaves row r of B^{-1} A in alpha.
+    int dual_ratio_test(int r, double sign, double miss) {
+        double* __restrict p = alpha_.data();
+        double* __restrict q = alpha_.data() + wide_;
+        double budget = 0.0;
+        std::fill(p, p + wide_, 0.0);
+        const auto add = [&](int i, double weight) {
+            if (budget_ && i == m_ - 1) {
+                budget = weight;
+            } else if (weight != 0.0) {
+                axpy(wide_, weight, row(i), p);
+            }
+        };
+        for (int c : tight_rows_) add(c, column(c)[r]);
+        if (!tight_[r]) add(r, 1.0);
+        const double* __restrict e = row(m_ - 1);
+        for (int j = 0; j < wide_; ++j) {
+            const double both = budget * e[j];
+            q[j] = both - p[j];
+            p[j] = both + p[j];
+        }
+        const int n_moves = 2 * wide_;
+        double* __restrict rate = rate_.data();
+        double* __restrict score = score_.data();
+        // Every n stands before every p: where both would do, as with a budget to spare, p alone would leave n where it is, in vain.
+        for (int k = 0; k < wide_; ++k) {
+            rate[k] = sign * direction_[wide_ + k] * q[k];
+            rate[wide_ + k] = sign * direction_[k] * p[k];
+            score[k] = std::max(-direction_[wide_ + k] * price_[wide_ + k], 0.0);
+            score[wide_ + k] = std::max(-direction_[k] * price_[k], 0.0);
+        }
+        int end = n_moves;
+        for (int c : tight_rows_) {
+            rate[end] = c == 0 ? 0.0 : sign * column(c)[r];
+            score[end++] = std::max(y_[c], 0.0);
+        }
+        for (; end % 4 != 0; ++end) rate[end] = score[end] = 0.0;
+        for (int k = 0; k < end; ++k) {  // no branch: −∞ for what does not count, by a division by 0
+            const double counts = rate[k] > kPivotTol ? rate[k] : 0.0;
+            score[k] = -(score[k] + 1e-300) / counts;
+        }
+        flips_.clear();
+        for (;;) {
+            const int k = largest(end, score);
+            if (k < 0 || score[k] == -kInf) return -1;
+            const int var = k < wide_ ? k + wide_ : k < n_moves ? k - wide_ : n_moves + tight_rows_[k - n_moves] - 1;
+            miss -= rate[k] * upper_bound(var);
+            if (!(miss > 0.0)) return var;
+            flips_.push_back(var);
+            score[k] = -kInf;
+        }
+    }
+
+    // Sends the flips to their other bounds.
+    void flip() {
+        if (flips_.empty()) return;
+        double* by = room_.data();
+        std::fill(by, by + m_, 0.0);
+        for (int var : flips_) {
+            const int j = var - wide_;
+            const double change = at_upper_[j] ? -base_[j] : base_[j];
+            at_upper_[j] = !at_upper_[j];
+            direction_[var] = -direction_[var];
+            for (int i = 0; i < m_; ++i) by[i] += change * row(i)[j];
+        }
+        if (budget_) by[m_ - 1] = -by[m_ - 1];
+        for (int i = 0; i < m_; ++i) {
+            if (!tight_[i]) x_[i] += by[i];
+        }
+        for (int c : tight_rows_) axpy(tall_, by[c], column(c), x_.data());
+    }
+
     // Basis position that blocks first when the entering variable moves (−1: none), and the step. Two passes (Harris):
     // how far it may go if every bound gives way a little, then the largest pivot among those met by then.
     int ratio_test(double sign, bool bland, double* step) {
@@ -513,6 +693,7 @@ private:
 
     void compute_delta() {
         for (int j = 0; j < n_; ++j) delta_[j] = at_upper_[j] ? -base_[j] : 0.0;
+        std::fill(delta_.begin() + n_, delta_.end(), 0.0);
         for (int i = 0; i < m_; ++i) {
             const int var = head_[i];
             if (is_slack(var)) continue;
@@ -525,30 +706,26 @@ private:
     }
 
     double value() const {
-        double sum = 0.0;
-        for (int j = 0; j < n_; ++j) sum += cost_[j] * delta_[j];
+        const double sum = dot(wide_, cost_.data(), delta_.data());
         return sum > 1e-13 ? sum : 0.0;
     }
 
     // Computes δ; true when it keeps every row (and, for the objective, remembers the multipliers).
-    bool check(bool nearest) {
+    BETTERSAFE_WIDE bool check(bool nearest) {
         compute_delta();
         if (!nearest) y_opt_ = y_;
-        double total = 0.0;
-        for (int j = 0; j < n_; ++j) total += delta_[j];
-        if (!(std::abs(total) <= kAcceptFeas)) return false;
-        for (int i = 1; i < m_; ++i) {
-            const bool last = budget_ && i == m_ - 1;
-            const double* a = row(i);
-            double sum = 0.0;
-            for (int j = 0; j < n_; ++j) sum += a[j] * (last ? std::abs(delta_[j]) : delta_[j]);
-            if (!(sum <= (last ? limit_ : 0.0) + kAcceptFeas)) return false;
+        if (!(std::abs(dot(wide_, row(0), delta_.data())) <= kAcceptFeas)) return false;
+        for (int i = 1; i < m_ - (budget_ ? 1 : 0); ++i) {
+            if (!(dot(wide_, row(i), delta_.data()) <= kAcceptFeas)) return false;
         }
-        return true;
+        if (!budget_) return true;
+        double* distance = alpha_.data();
+        for (int j = 0; j < wide_; ++j) distance[j] = std::abs(delta_[j]);
+        return dot(wide_, row(m_ - 1), distance) <= limit_ + kAcceptFeas;
     }
 
     // Locks what must stay for the objective to stay optimal; true when something is left that could move.
-    bool has_ties() {
+    BETTERSAFE_WIDE bool has_ties() {
         price(y_opt_, false);
         bool any = false;
         const auto visit = [&](int var, double reduced, bool fixed) {
@@ -556,9 +733,9 @@ private:
             locked_[var] = std::abs(reduced) > kTieTol;
             any = any || !(locked_[var] || fixed);
         };
-        for (int j = 0; j < n_; ++j) {
-            visit(j, price_[j], false);
-            visit(wide_ + j, price_[wide_ + j], base_[j] == 0.0);
+        for (int j = 0; j < n_; ++j) {  // p and n of one entry may rise together, but that leads nowhere
+            visit(j, price_[j], basic_[wide_ + j]);
+            visit(wide_ + j, price_[wide_ + j], base_[j] == 0.0 || (basic_[j] && !at_upper_[j]));
         }
         for (int i = 1; i < m_; ++i) visit(2 * wide_ + i - 1, y_opt_[i], false);
         return any;
@@ -580,7 +757,7 @@ private:
     }
 
     // Weak duality: how far the written policy can be from the optimum, in units of the objective's half-range.
-    double duality_gap() {
+    BETTERSAFE_WIDE double duality_gap() {
         double rounding = 1.0;
         for (int i = 1; i < m_; ++i) {
             y_opt_[i] = std::max(y_opt_[i], 0.0);
