@@ -241,8 +241,13 @@ def test_shares_put_together_are_the_whole(monkeypatch):
 
     monkeypatch.setattr(drawing, "on_ray", backwards)
     asked = {"draws": 23, "seed": 2, "stream": 1, "first": 4, "objectives": [1]}
-    shared = shared_gains(prior, policies, baseline, **asked, cluster=Cluster())
+    heard = {"shared": [], "here": []}
+    shared = shared_gains(prior, policies, baseline, **asked, cluster=Cluster(), progress=heard["shared"].append)
     assert np.array_equal(shared, drawn_gains(prior, policies, baseline, **asked))
+    assert heard["shared"] == [3, 13, 23]
+    here = drawn_gains(prior, policies, baseline, **asked, threads=1, progress=heard["here"].append)
+    assert np.array_equal(shared, here)
+    assert heard["here"][-1] == 23
     monkeypatch.setattr(drawing, "on_ray", lambda task, shares, *, workers, address: iter_closing([(0, lost)]))
     with pytest.raises(RunError, match="draws 4 to 13 could not be made: it was not lucky"):
         shared_gains(prior, policies, baseline, **asked, cluster=Cluster())

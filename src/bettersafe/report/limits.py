@@ -223,11 +223,13 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ]
         if certificate.seed is not None:
             rows.append(("Seed", str(certificate.seed)))
+    if info["method"] == "b-opt":  # it has no rounds of its own
+        if "candidates" in info:
+            rows.append(("Judged", counted(len(info["candidates"]), "candidate")))
+    else:
+        gap = f"optimality gap {float(info['gap']):.1e}"
+        rows.append(("Solved", f"{counted(int(info['rounds']), 'round')} by {info['engine']}, {gap}"))
     rows += [
-        (
-            "Solved",
-            f"{counted(int(info['rounds']), 'round')} by {info['engine']}, optimality gap {float(info['gap']):.1e}",
-        ),
         ("Created", str(info.get("created", "not saved"))),
         ("Versions", ", ".join(f"{name} {value}" for name, value in dict(info.get("versions", {})).items())),
     ]
