@@ -141,7 +141,6 @@ class BOpt:
         draws: M; 0 by linearisation.
         seed: Of the draws.
         objectives: Names, length d.
-        baseline_v: v^{π_b} in the model, shape [d, X].
         notes: What is worth saying of the candidates.
     """
 
@@ -157,7 +156,6 @@ class BOpt:
     draws: int
     seed: int
     objectives: tuple[str, ...]
-    baseline_v: Floats
     notes: tuple[str, ...] = ()
 
     @property
@@ -486,7 +484,6 @@ def judge(
         draws=draws,
         seed=seed,
         objectives=model.objectives,
-        baseline_v=v,
     )
 
 

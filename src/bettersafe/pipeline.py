@@ -222,6 +222,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
             baseline_known=source != ESTIMATED,
             reward_range=reward_ranges(counts.objectives),
             rewards_fixed=not task.derived,
+            baseline_v=result.baseline_v,
         )
         zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
         gain = result.policy_return - result.baseline_return
@@ -513,7 +514,7 @@ def posterior_certificate(
         baseline,
         model=model,
         known=candidate if candidate.draws == found.draws else None,
-        baseline_v=found.baseline_v,
+        baseline_v=found.improvement.baseline_v,
         progress=progress,
         **asked,
     )

@@ -311,7 +311,7 @@ def test_sensitivity_is_what_judging_anew_says(form, pessimism):
             baseline,
             pessimism=pessimism,
             known=known,
-            baseline_v=None if known is None else used.baseline_v,
+            baseline_v=None if known is None else used.improvement.baseline_v,
             progress=heard[-1].append,
             **asked,
         )

@@ -21,9 +21,9 @@ constexpr double kTiny = 1e-9;          // α that is 0 but for rounding
 constexpr std::int64_t kFloatStates = 60'000;  // from here on directions are floats
 constexpr std::int64_t kFloatProducts = 48;    // by then floats have done it, or rounded directions make it last longer
 
-constexpr std::int64_t kAhead = 12;            // entries whose values are asked for before they are needed
+constexpr std::int64_t kAhead = 16;            // entries whose values are asked for before they are needed
 
-void prefetch(const double* place) {
+void prefetch(const void* place) {
 #if defined(__GNUC__)
     __builtin_prefetch(place);
 #else
@@ -91,9 +91,12 @@ constexpr std::uint64_t kAllMarked = 0x0303030303030303;  // eight entries that 
 
 // Calls both(e) or, where not all of the next eight entries are marked alike, single(e) for the entries of a row: most rows are
 // of new outcomes throughout, and need not be asked one by one.
-template <typename Both, typename Single>
-void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, const Both& both, const Single& single) {
+template <typename Both, typename Single, typename Ahead>
+void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, std::int64_t all, const Both& both, const Single& single,
+             const Ahead& ahead) {
     for (; e + 8 <= end; e += 8) {
+        if (e + kAhead + 8 <= all)
+            for (std::int64_t i = e + kAhead; i < e + kAhead + 8; ++i) ahead(i);
         std::uint64_t marks;
         std::memcpy(&marks, flag + e, sizeof marks);
         if (marks == kAllMarked)
@@ -108,6 +111,7 @@ void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, const B
 template <int M, typename Index, typename Number>
 void product(const MeanMatrix<Index>& a, const Number* x, double* y, int threads) {
     const auto& s = a.steps;
+    const std::int64_t all = s.indptr[s.ptr[s.n_states]];
     parallel(blocks_of(s.n_states, kBlock), threads, [&](std::int64_t block, int) {
         const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
         for (std::int64_t state = block * kBlock; state < end; ++state) {
@@ -116,7 +120,7 @@ void product(const MeanMatrix<Index>& a, const Number* x, double* y, int threads
             for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
                 const double weight = a.weight[p];
                 entries(
-                    s.flag, s.indptr[p], s.indptr[p + 1],
+                    s.flag, s.indptr[p], s.indptr[p + 1], all,
                     [&](std::int64_t e) {
                         const Number* one = x + static_cast<std::int64_t>(s.indices[e]) * M;
                         const Number* two = x + static_cast<std::int64_t>(s.indices[e + 1]) * M;
@@ -129,7 +133,8 @@ void product(const MeanMatrix<Index>& a, const Number* x, double* y, int threads
                         const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
                         const double share = part + ((s.flag[e] & kFirst) ? even : 0.0);
                         for (int k = 0; k < M; ++k) total[k] += share * static_cast<double>(from[k]);
-                    });
+                    },
+                    [&](std::int64_t e) { prefetch(x + static_cast<std::int64_t>(s.indices[e]) * M); });
             }
             for (int k = 0; k < M; ++k) {
                 total[k] += other[k];
@@ -144,7 +149,7 @@ void product(const MeanMatrix<Index>& a, const Number* x, double* y, int threads
 template <typename Index>
 void product_transposed(const MeanMatrix<Index>& a, const double* x, double* y, Doubles& room, int threads) {
     const auto& s = a.steps;
-    const std::int64_t n = s.n_states, size = blocks_of(n, kChunks);
+    const std::int64_t n = s.n_states, size = blocks_of(n, kChunks), all = s.indptr[s.ptr[n]];
     room.resize(static_cast<std::size_t>(n * kChunks));
     parallel(kChunks, threads, [&](std::int64_t chunk, int) {
         double* out = room.data() + chunk * n;
@@ -156,7 +161,7 @@ void product_transposed(const MeanMatrix<Index>& a, const double* x, double* y, 
             for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
                 const double weight = a.weight[p] * x[state];
                 entries(
-                    s.flag, s.indptr[p], s.indptr[p + 1],
+                    s.flag, s.indptr[p], s.indptr[p + 1], all,
                     [&](std::int64_t e) {
                         out[s.indices[e]] += weight * s.data[e] + even;
                         out[s.indices[e + 1]] += weight * s.data[e + 1] + even;
@@ -164,7 +169,8 @@ void product_transposed(const MeanMatrix<Index>& a, const double* x, double* y, 
                     [&](std::int64_t e) {
                         const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
                         out[s.indices[e]] += part + ((s.flag[e] & kFirst) ? even : 0.0);
-                    });
+                    },
+                    [&](std::int64_t e) { prefetch(out + s.indices[e]); });
             }
             if (a.worst[state] >= 0) out[a.worst[state]] += a.extra[state] * x[state];
         }
