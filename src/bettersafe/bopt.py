@@ -25,6 +25,7 @@ handed in. The promise is Bayesian: as good as its set of priors, which the cert
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,15 +36,17 @@ from bettersafe import gopt, improve, lp
 from bettersafe.drawing import shared_gains
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
 from bettersafe.gopt import g_opt_path
+from bettersafe.improve import Round
 from bettersafe.mdp import check_policy, expected_return, frozen, policy_values, solve_policy
 from bettersafe.posterior import Neutral, Outcomes, Posterior, linearised_gains, posterior
 from bettersafe.steps import Prior, Side, Steps, prior_of, side_of, step_gains
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bettersafe.drawing import Cluster
-    from bettersafe.improve import Improvement, Progress
+    from bettersafe.improve import Improvement
+    from bettersafe.mdp import Values
     from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]
@@ -72,6 +75,20 @@ NORMAL_POINTS = 2048
 
 FIRST_LOOK = 50
 """Draws after which a candidate that can't pass any more is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging:
+    """How far the posterior has come with what it is asked; handed to ``progress``."""
+
+    what: str
+    done: int
+    total: int
+    unit: Literal["candidates", "priors", "draws"]
+
+
+Progress = Callable[[Round | Judging], None]
+"""Hears of every round of a candidate's policy iteration, and then how far the posterior is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +243,7 @@ def b_opt(
         form: "draws", "linearised" (no draws; the seed is not used), or "auto": draws, unless they would take too long
             (`MOST_DRAWN`). Linearised, S-OPT's policies are found one from the other, and G-OPT's are left out of large logs.
         cluster: Where to make the draws, if not here; the numbers are the same. Join it once, with `drawing.connected`.
-        progress: Called after every round of a candidate's policy iteration.
+        progress: Called after every round of a candidate's policy iteration, and while candidates are judged.
     """
     base = check_policy(
         baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels
@@ -234,6 +251,7 @@ def b_opt(
     weights = improve.check_preference(preference, outcomes.n_objectives)
     form = resolve_form(form, outcomes, draws=draws)
     small = form == "draws" or n_transitions(outcomes) <= MOST_G_OPT
+    values = solve_policy(model.mdp, base)
     made = make_candidates(
         model,
         base,
@@ -243,13 +261,14 @@ def b_opt(
         policies=policies,
         with_g_opt=with_g_opt and small,
         one_from_the_other=form == "linearised",
+        baseline_values=values,
         progress=progress,
     )
     asked: dict[str, Any] = {
         "model": model, "delta": delta, "zeta": zeta, "draws": draws, "seed": seed, "neutral": neutral, "pessimism": pessimism,
-        "form": form,
-        "cluster": cluster,
+        "form": form, "cluster": cluster, "baseline_v": values.v, "progress": progress,
     }  # fmt: skip
+    del values  # its q is as large as d policies
     names, tables = [name for name, _ in made], [policy for _, policy in made]
     judged = judge(tables, outcomes, base, screen=screen, best_by=weights if screen else None, names=names, **asked)
     while judged.candidates and not any(candidate.passed for candidate in judged.candidates):
@@ -260,7 +279,8 @@ def b_opt(
             and not np.isnan(judged.candidates[nearest].p_pessimistic).any()
         ):
             break
-        closer = judge([tables[nearest]], outcomes, base, names=[names[nearest]], **asked).candidates
+        known = [judged.candidates[nearest]] if judged.candidates[nearest].draws == judged.draws else None
+        closer = judge([tables[nearest]], outcomes, base, names=[names[nearest]], known=known, **asked).candidates
         judged = replace(judged, candidates=(*judged.candidates[:nearest], *closer, *judged.candidates[nearest + 1 :]))
     passing = [i for i, candidate in enumerate(judged.candidates) if candidate.passed]
     chosen = max(passing, key=lambda i: float(weights @ judged.candidates[i].gain), default=None)
@@ -317,16 +337,18 @@ def make_candidates(
     policies: Mapping[str, npt.ArrayLike] | None = None,
     with_g_opt: bool = True,
     one_from_the_other: bool = False,
+    baseline_values: Values | None = None,
     progress: Progress | None = None,
 ) -> list[tuple[str, Floats]]:
     """Candidates by name: those that differ from the baseline and from each other; as in `b_opt`.
 
     With ``one_from_the_other`` every budget's search begins where that of the next smaller one ended (a policy within a budget is
     within a larger one), and Adv-Linearized's after all of them: the same returns in fewer rounds, where discounts are equal.
+    ``baseline_values`` are then those of π_b, where they are known already.
     """
     budgets = [*epsilons, np.inf]
     if one_from_the_other:
-        tables = dict(_along(model, baseline, preference, sorted(budgets), progress))
+        tables = dict(_along(model, baseline, preference, sorted(budgets), baseline_values, progress))
     else:
         tables = {
             e: improve.s_opt(model, baseline, preference=preference, epsilon=e, progress=progress).policy
@@ -336,7 +358,7 @@ def make_candidates(
     bold = tables[np.inf]
     found: list[tuple[str, Floats]] = [(f"S-OPT ε = {epsilon:g}", tables[epsilon]) for epsilon in epsilons]
     if with_g_opt and np.all(model.mdp.discount == model.mdp.discount[0]):  # G-OPT has one occupancy for all objectives
-        path = g_opt_path(model, baseline, preference=preference)
+        path = g_opt_path(model, baseline, preference=preference, progress=progress)
         for result, margin in zip(path, len(gopt.EPSILONS) * gopt.MARGINS, strict=True):
             name = f"G-OPT ε = {result.epsilon:g}" + (f", margin {100 * margin:g} %" if margin else "")
             found.append((name, result.policy))
@@ -357,10 +379,16 @@ def make_candidates(
 
 
 def _along(
-    model: Model, baseline: Floats, preference: Floats, epsilons: Sequence[float], progress: Progress | None
+    model: Model,
+    baseline: Floats,
+    preference: Floats,
+    epsilons: Sequence[float],
+    values: Values | None,
+    progress: Progress | None,
 ) -> Iterator[tuple[float, Floats]]:
     """S-OPT's policies for growing budgets, each begun from the one before; values of the baseline are found once."""
-    values = solve_policy(model.mdp, baseline)
+    if values is None:
+        values = solve_policy(model.mdp, baseline)
     equal = bool(np.all(model.mdp.discount == model.mdp.discount[0]))
     start = None
     for epsilon in epsilons:
@@ -397,185 +425,35 @@ def judge(
     names: Sequence[str] | None = None,
     form: Form = "draws",
     cluster: Cluster | None = None,
+    known: Sequence[Candidate] | None = None,
+    baseline_v: Floats | None = None,
+    progress: Progress | None = None,
 ) -> BOpt:
     """What the posterior says of given policies; `BOpt` with nothing chosen. The arguments are those of `b_opt`.
 
     With ``best_by`` (weights [d] of gains) all that is asked is which policy is the best of those that pass: the pessimistic priors
-    are asked about one policy after the other, the best by posterior mean first, until one passes.
+    are asked about one policy after the other, the best by posterior mean first, until one passes. What ``known`` says of the same
+    policies under the same neutral prior, seed and number of draws is taken from there, and only the pessimistic priors are asked.
+    ``baseline_v`` is v^{π_b} in the model, shape [d, X], where that is known already.
     """
     check_probability("delta", delta)
-    if resolve_form(form, outcomes, draws=draws) == "linearised":
-        return _judge_linearised(
-            policies,
-            outcomes,
-            baseline,
-            model=model,
-            delta=delta,
-            zeta=zeta,
-            seed=seed,
-            neutral=neutral,
-            pessimism=pessimism,
-            scale_concentration=scale_concentration,
-            best_by=best_by,
-            names=names,
-        )
-    assert isinstance(outcomes, Outcomes)
-    if draws < 1 or delta * (draws + 1) < 1.0:
-        raise ParameterError(
-            f"{draws} draws can't show a risk of {delta:g}: at least {int(np.ceil(1.0 / delta - 1.0))} are needed."
-        )
     d = outcomes.n_objectives
     loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
-    v, _ = policy_values(model.mdp, baseline)
+    v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
     slack = loss + ROUNDING * np.max(np.abs(v), axis=1)
     labels = list(names) if names is not None else [f"policy {i}" for i in range(len(policies))]
-    middle, darker = all_priors(
-        outcomes,
-        baseline,
-        model=model,
-        neutral=neutral,
-        pessimism=pessimism,
-        scale_concentration=scale_concentration,
-    )
-    tables = np.array(policies).reshape(len(policies), *baseline.shape)
-    allowed = delta * (draws + 1) - 1.0 + 1e-9
-    rough = (
-        linearised_candidates(labels, policies, linearised_spread(tables, baseline, middle, darker), slack, delta)
-        if screen
-        else []
-    )
-    limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / draws)
-    closely = [
-        i
-        for i in range(len(policies))
-        if not screen or (1.0 - rough[i].p_safe <= limit and float(np.sum(1.0 - rough[i].p_pessimistic)) <= limit)
-    ]
-    # what is not looked at closely does not pass: that is what draws are for
-    candidates = {i: replace(candidate, passed=False) for i, candidate in enumerate(rough) if i not in closely}
-    gains: dict[int, Floats] = {i: np.zeros((0, d)) for i in closely}
-    dark: dict[int, Floats] = {i: np.full(d, np.nan) for i in closely}
-    going = closely
-    for first, n in _looks(draws, screen):
-        if going:
-            drawn = shared_gains(middle, tables[going], baseline, draws=n, seed=seed, first=first, cluster=cluster)
-            for place, i in enumerate(going):
-                gains[i] = np.concatenate([gains[i], drawn[:, place]])
-        if screen:
-            going = [i for i in going if np.count_nonzero(np.any(gains[i] < -slack, axis=1)) <= allowed]
-    ranked = [going]
-    if best_by is not None:
-        ranked = [[i] for i in sorted(going, key=lambda i: -float(best_by @ gains[i].mean(axis=0)))]
-    for group in ranked:
-        going = group
-        for k, prior in enumerate(darker):
-            if going:
-                drawn = shared_gains(
-                    prior,
-                    tables[going],
-                    baseline,
-                    draws=draws,
-                    seed=seed,
-                    stream=k + 1,
-                    objectives=[k],
-                    cluster=cluster,
-                )
-                for place, i in enumerate(going):
-                    dark[i][k] = np.mean(drawn[:, place, 0] >= -slack[k])
-            if screen:
-                going = [i for i in going if draws * np.nansum(1.0 - dark[i]) <= allowed]
-        if any(draws * np.sum(1.0 - dark[i]) <= allowed for i in going):
-            break
-    for i in closely:
-        ok = gains[i] >= -slack  # [draws, d]
-        p_safe = float(np.mean(np.all(ok, axis=1)))
-        candidates[i] = Candidate(
-            name=labels[i],
-            policy=policies[i],
-            gain=gains[i].mean(axis=0),
-            least=np.quantile(gains[i], delta, axis=0, method="lower"),
-            interval=np.quantile(gains[i], [delta / 2.0, 1.0 - delta / 2.0], axis=0),
-            p_safe=p_safe,
-            p_objective=np.mean(ok, axis=0),
-            p_pessimistic=dark[i] if darker else np.ones(d),
-            error=draw_error(p_safe, ok.shape[0]),
-            draws=ok.shape[0],
-            passed=ok.shape[0] == draws and posterior_passes(p_safe, dark[i] if darker else (), draws, delta),
+    asked: dict[str, Any] = {
+        "baseline_v": v, "delta": delta, "slack": slack, "labels": labels, "neutral": neutral, "pessimism": pessimism,
+        "scale_concentration": scale_concentration, "best_by": best_by, "known": known, "progress": progress,
+    }  # fmt: skip
+    if resolve_form(form, outcomes, draws=draws) == "linearised":
+        draws = 0
+        candidates, middle = _judge_linearised(policies, outcomes, baseline, **asked)
+    else:
+        assert isinstance(outcomes, Outcomes)
+        candidates, middle = _judge_drawn(
+            policies, outcomes, baseline, model=model, draws=draws, seed=seed, screen=screen, cluster=cluster, **asked
         )
-    reference = improve.s_opt(model, baseline, preference=np.zeros(d), epsilon=0.0)
-    return BOpt(
-        improvement=reference,
-        chosen=None,
-        candidates=tuple(candidates[i] for i in range(len(policies))),
-        priors=(neutral, *(f"{neutral}, pessimistic for {model.objectives[k]}" for k in range(len(darker)))),
-        concentration=float(middle.weight @ middle.concentration),
-        end_concentration=float(middle.end_weight @ middle.end_concentration) if np.any(outcomes.ends) else None,
-        pessimism=pessimism,
-        delta=delta,
-        zeta=loss,
-        draws=draws,
-        seed=seed,
-        objectives=model.objectives,
-    )
-
-
-def _judge_linearised(
-    policies: Sequence[Floats],
-    outcomes: Outcomes | Steps,
-    baseline: Floats,
-    *,
-    model: Model,
-    delta: float,
-    zeta: npt.ArrayLike | None,
-    seed: int,
-    neutral: Neutral,
-    pessimism: float,
-    scale_concentration: float,
-    best_by: Floats | None,
-    names: Sequence[str] | None,
-) -> BOpt:
-    """`judge` without draws: the neutral prior is asked about all policies, the pessimistic ones about those that pass it.
-
-    With ``best_by`` about one after the other, the best first, until one passes; without, about all policies.
-    """
-    d, n = outcomes.n_objectives, len(policies)
-    loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
-    v, _ = policy_values(model.mdp, baseline)
-    slack = loss + ROUNDING * np.max(np.abs(v), axis=1)
-    labels = list(names) if names is not None else [f"policy {i}" for i in range(n)]
-    known: dict[
-        int | None, tuple[Posterior | Prior, Side | None]
-    ] = {}  # priors, and what the baseline is worth under them
-
-    def gains(k: int | None, asked: Sequence[Floats]) -> tuple[Floats, Floats]:
-        objectives = list(range(d)) if k is None else [k]
-        if k not in known:
-            prior = _linear_prior(
-                outcomes, k, neutral=neutral, pessimism=pessimism, baseline_v=v, scale_concentration=scale_concentration
-            )
-            known[k] = prior, side_of(prior, baseline, objectives) if isinstance(prior, Prior) else None
-        prior, base = known[k]
-        return _linear_gains(prior, asked, baseline, base, objectives)
-
-    mean, covariance = gains(None, policies)
-    dark_gain, dark_sd = np.full((n, d), np.inf if pessimism <= 0.0 else np.nan), np.ones((n, d))
-    darker = range(d) if pessimism > 0.0 else range(0)
-
-    def spread() -> list[Candidate]:
-        found = Spread(gain=mean, covariance=covariance, dark_gain=dark_gain, dark_sd=dark_sd)
-        return linearised_candidates(labels, policies, found, slack, delta)
-
-    rough = spread()
-    going = list(range(n))
-    if best_by is not None:
-        going = [i for i in going if posterior_passes(rough[i].p_safe, (), 0, delta)]
-        going.sort(key=lambda i: -float(best_by @ mean[i]))
-    for i in going:
-        for k in darker:
-            one_mean, one_covariance = gains(k, [policies[i]])
-            dark_gain[i, k], dark_sd[i, k] = one_mean[0, 0], np.sqrt(max(float(one_covariance[0, 0, 0]), 1e-300))
-        if best_by is not None and spread()[i].passed:
-            break
-    prior = known[None][0]
     ends = outcomes.ends if isinstance(outcomes, Steps) else bool(np.any(outcomes.ends))
     return BOpt(
         improvement=improve.improvement(
@@ -593,17 +471,244 @@ def _judge_linearised(
             engine=lp.resolve_engine("auto"),
         ),
         chosen=None,
-        candidates=tuple(spread()),
-        priors=(neutral, *(f"{neutral}, pessimistic for {model.objectives[k]}" for k in darker)),
-        concentration=float(prior.weight @ prior.concentration),
-        end_concentration=float(prior.end_weight @ prior.end_concentration) if ends else None,
+        candidates=tuple(candidates),
+        priors=(
+            neutral,
+            *(f"{neutral}, pessimistic for {model.objectives[k]}" for k in range(d if pessimism > 0.0 else 0)),
+        ),
+        concentration=float(middle.weight @ middle.concentration),
+        end_concentration=float(middle.end_weight @ middle.end_concentration) if ends else None,
         pessimism=pessimism,
         delta=delta,
         zeta=loss,
-        draws=0,
+        draws=draws,
         seed=seed,
         objectives=model.objectives,
     )
+
+
+def _teller(progress: Progress | None, **what: Any) -> Callable[[int], None]:
+    """Tells ``progress`` how much is done, each amount once; the rest is that of `Judging`."""
+    last = -1
+
+    def tell(done: int) -> None:
+        nonlocal last
+        if progress is not None and done > last:
+            last = done
+            progress(Judging(done=done, **what))
+
+    tell(0)
+    return tell
+
+
+def _after(before: int, tell: Callable[[int], None]) -> Callable[[int], None]:
+    """Tells of work that comes after other work."""
+    return lambda done: tell(before + done)
+
+
+def _under_pessimism(candidate: Candidate, p_pessimistic: Floats, draws: int, delta: float) -> Candidate:
+    """A candidate of which the neutral prior was asked, with what the pessimistic ones say."""
+    return replace(
+        candidate,
+        p_pessimistic=p_pessimistic,
+        passed=candidate.draws == draws and posterior_passes(candidate.p_safe, p_pessimistic, draws, delta),
+    )
+
+
+def _judge_drawn(
+    policies: Sequence[Floats],
+    outcomes: Outcomes,
+    baseline: Floats,
+    *,
+    model: Model,
+    baseline_v: Floats,
+    delta: float,
+    slack: Floats,
+    labels: Sequence[str],
+    draws: int,
+    seed: int,
+    neutral: Neutral,
+    pessimism: float,
+    scale_concentration: float,
+    screen: bool,
+    best_by: Floats | None,
+    cluster: Cluster | None,
+    known: Sequence[Candidate] | None,
+    progress: Progress | None,
+) -> tuple[list[Candidate], Posterior]:
+    """`judge` by draws; the candidates, and the posterior under the neutral prior."""
+    if draws < 1 or delta * (draws + 1) < 1.0:
+        raise ParameterError(
+            f"{draws} draws can't show a risk of {delta:g}: at least {int(np.ceil(1.0 / delta - 1.0))} are needed."
+        )
+    d = outcomes.n_objectives
+    middle, darker = all_priors(
+        outcomes,
+        baseline,
+        model=model,
+        neutral=neutral,
+        pessimism=pessimism,
+        scale_concentration=scale_concentration,
+        baseline_v=baseline_v,
+    )
+    tables = np.array(policies).reshape(len(policies), *baseline.shape)
+    allowed = delta * (draws + 1) - 1.0 + 1e-9
+    candidates: dict[int, Candidate] = {}
+    going = list(range(len(policies)))
+    if known is not None:
+        candidates = {i: replace(candidate, name=labels[i]) for i, candidate in enumerate(known)}
+    else:
+        if screen:
+            rough = linearised_candidates(
+                labels, policies, linearised_spread(tables, baseline, middle, darker), slack, delta
+            )
+            limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / draws)
+            # what is not looked at closely does not pass: that is what draws are for
+            candidates = {
+                i: replace(candidate, passed=False)
+                for i, candidate in enumerate(rough)
+                if not (1.0 - candidate.p_safe <= limit and float(np.sum(1.0 - candidate.p_pessimistic)) <= limit)
+            }
+        going = [i for i in going if i not in candidates]
+        gains: dict[int, Floats] = {i: np.zeros((0, d)) for i in going}
+        tell = _teller(progress, what="Judging candidates", total=draws, unit="draws")
+        for first, n in _looks(draws, screen):
+            if going:
+                drawn = shared_gains(
+                    middle,
+                    tables[going],
+                    baseline,
+                    draws=n,
+                    seed=seed,
+                    first=first,
+                    cluster=cluster,
+                    progress=_after(first, tell),
+                )
+                for place, i in enumerate(going):
+                    gains[i] = np.concatenate([gains[i], drawn[:, place]])
+            if screen:
+                going = [i for i in going if np.count_nonzero(np.any(gains[i] < -slack, axis=1)) <= allowed]
+        tell(draws)
+        for i, drawn in gains.items():
+            candidates[i] = _drawn_candidate(labels[i], policies[i], drawn, slack, delta)
+    dark = {i: np.full(d, np.nan) if darker else np.ones(d) for i in candidates if candidates[i].draws}
+    ranked = [going]
+    if best_by is not None:
+        ranked = [[i] for i in sorted(going, key=lambda i: -float(best_by @ candidates[i].gain))]
+    for group in ranked if darker else []:
+        going = group
+        tell = _teller(progress, what="Asking the pessimistic priors", total=draws * d, unit="draws")
+        for k, prior in enumerate(darker):
+            if going:
+                drawn = shared_gains(
+                    prior,
+                    tables[going],
+                    baseline,
+                    draws=draws,
+                    seed=seed,
+                    stream=k + 1,
+                    objectives=[k],
+                    cluster=cluster,
+                    progress=_after(draws * k, tell),
+                )
+                for place, i in enumerate(going):
+                    dark[i][k] = np.mean(drawn[:, place, 0] >= -slack[k])
+            if screen:
+                going = [i for i in going if draws * np.nansum(1.0 - dark[i]) <= allowed]
+        tell(draws * d)
+        if any(draws * np.sum(1.0 - dark[i]) <= allowed for i in going):
+            break
+    for i, p_pessimistic in dark.items():
+        candidates[i] = _under_pessimism(candidates[i], p_pessimistic, draws, delta)
+    return [candidates[i] for i in range(len(policies))], middle
+
+
+def _drawn_candidate(name: str, policy: Floats, gains: Floats, slack: Floats, delta: float) -> Candidate:
+    """What draws [m, d] of gains under the neutral prior say of a policy."""
+    ok = gains >= -slack
+    p_safe = float(np.mean(np.all(ok, axis=1)))
+    return Candidate(
+        name=name,
+        policy=policy,
+        gain=gains.mean(axis=0),
+        least=np.quantile(gains, delta, axis=0, method="lower"),
+        interval=np.quantile(gains, [delta / 2.0, 1.0 - delta / 2.0], axis=0),
+        p_safe=p_safe,
+        p_objective=np.mean(ok, axis=0),
+        p_pessimistic=np.full(slack.size, np.nan),
+        error=draw_error(p_safe, ok.shape[0]),
+        draws=ok.shape[0],
+        passed=False,
+    )
+
+
+def _judge_linearised(
+    policies: Sequence[Floats],
+    outcomes: Outcomes | Steps,
+    baseline: Floats,
+    *,
+    baseline_v: Floats,
+    delta: float,
+    slack: Floats,
+    labels: Sequence[str],
+    neutral: Neutral,
+    pessimism: float,
+    scale_concentration: float,
+    best_by: Floats | None,
+    known: Sequence[Candidate] | None,
+    progress: Progress | None,
+) -> tuple[list[Candidate], Posterior | Prior]:
+    """`judge` without draws: the neutral prior is asked about all policies, the pessimistic ones about those that pass it.
+
+    With ``best_by`` about one after the other, the best first, until one passes; without, about all policies.
+    """
+    from scipy.special import ndtr
+
+    d, n = outcomes.n_objectives, len(policies)
+
+    def prior_for(k: int | None) -> Posterior | Prior:
+        return _linear_prior(
+            outcomes,
+            k,
+            neutral=neutral,
+            pessimism=pessimism,
+            baseline_v=baseline_v,
+            scale_concentration=scale_concentration,
+        )
+
+    middle = prior_for(None)
+    if known is not None:
+        candidates = [replace(candidate, name=labels[i]) for i, candidate in enumerate(known)]
+    else:
+        tell = _teller(progress, what="Judging", total=n, unit="candidates")
+        base = _base_side(middle, baseline, range(d))
+        mean, covariance = _linear_gains(middle, policies, baseline, base, range(d), tell)
+        del base
+        found = Spread(gain=mean, covariance=covariance, dark_gain=np.full((n, d), np.nan), dark_sd=np.ones((n, d)))
+        candidates = linearised_candidates(labels, policies, found, slack, delta)
+    if pessimism <= 0.0:
+        return [_under_pessimism(candidate, np.ones(d), 0, delta) for candidate in candidates], middle
+    going = list(range(n))
+    if best_by is not None:
+        going = [i for i in going if posterior_passes(candidates[i].p_safe, (), 0, delta)]
+        going.sort(key=lambda i: -float(best_by @ candidates[i].gain))
+    darker: dict[int, tuple[Posterior | Prior, Side | None]] = {}  # priors, and what the baseline is worth under them
+    for i in going:
+        p_pessimistic = np.empty(d)
+        tell = _teller(progress, what="Asking the pessimistic priors", total=d, unit="priors")
+        for k in range(d):
+            if k not in darker:
+                prior = prior_for(k)
+                darker[k] = prior, _base_side(prior, baseline, [k])
+            prior, side = darker[k]
+            one_mean, one_covariance = _linear_gains(prior, [policies[i]], baseline, side, [k])
+            sd = np.sqrt(max(float(one_covariance[0, 0, 0]), 1e-300))
+            p_pessimistic[k] = ndtr((one_mean[0, 0] + slack[k]) / sd)
+            tell(k + 1)
+        candidates[i] = _under_pessimism(candidates[i], p_pessimistic, 0, delta)
+        if best_by is not None and candidates[i].passed:
+            break
+    return candidates, middle
 
 
 def _linear_prior(
@@ -627,15 +732,25 @@ def _linear_prior(
     )
 
 
+def _base_side(prior: Posterior | Prior, baseline: Floats, objectives: Sequence[int]) -> Side | None:
+    """The baseline's side where the prior is of `Steps`; of others it is found with the gains."""
+    return side_of(prior, baseline, objectives) if isinstance(prior, Prior) else None
+
+
 def _linear_gains(
-    prior: Posterior | Prior, policies: Sequence[Floats], baseline: Floats, base: Side | None, objectives: Sequence[int]
+    prior: Posterior | Prior,
+    policies: Sequence[Floats],
+    baseline: Floats,
+    base: Side | None,
+    objectives: Sequence[int],
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[Floats, Floats]:
-    """Means [C, n] and covariances [C, n, n] of gains; ``base`` is the baseline's side where the prior is of `Steps`."""
+    """Means [C, n] and covariances [C, n, n] of gains; ``base`` is of `_base_side`, ``progress`` hears of how many policies."""
     if isinstance(prior, Prior):
         assert base is not None
-        return step_gains(prior, policies, base)
+        return step_gains(prior, policies, base, progress=progress)
     tables = np.array(policies).reshape(len(policies), *baseline.shape)
-    return linearised_gains(prior, tables, baseline, objectives=objectives)
+    return linearised_gains(prior, tables, baseline, objectives=objectives, progress=progress)
 
 
 def all_priors(
@@ -646,12 +761,16 @@ def all_priors(
     neutral: Neutral = "hierarchical",
     pessimism: float = 1.0,
     scale_concentration: float = 1.0,
+    baseline_v: Floats | None = None,
 ) -> tuple[Posterior, list[Posterior]]:
-    """The posterior under the neutral prior, and under one that is pessimistic for each objective; as in `b_opt`."""
+    """The posterior under the neutral prior, and under one that is pessimistic for each objective; as in `b_opt`.
+
+    ``baseline_v`` is v^{π_b} in the model, shape [d, X], where that is known already.
+    """
     middle = posterior(outcomes, neutral, scale_concentration=scale_concentration)
     if pessimism <= 0.0:
         return middle, []
-    v, _ = policy_values(model.mdp, baseline)
+    v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
     return middle, [
         posterior(
             outcomes,
@@ -704,12 +823,37 @@ def sensitivity(
     pessimism: float = 1.0,
     form: Form = "draws",
     cluster: Cluster | None = None,
+    known: Candidate | None = None,
+    baseline_v: Floats | None = None,
+    progress: Progress | None = None,
 ) -> list[BOpt]:
-    """What the posterior says of one policy under each of `SENSITIVITY`, to see how much hangs on the priors."""
+    """What the posterior says of one policy under each of `SENSITIVITY`, to see how much hangs on the priors.
+
+    ``known`` is what `judge` says of the policy under the priors as used, and ``baseline_v`` as there: what the neutral prior says
+    is asked again only where its concentration differs.
+    """
+    rows = [
+        (name, pessimism if more is None else more, factor)
+        for name, more, factor in SENSITIVITY
+        if more != pessimism and not (neutral == "support" and factor != 1.0)
+    ]  # not what was used, nor another concentration where there is none
+    linearised = resolve_form(form, outcomes, draws=draws) == "linearised"
+    v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
+    anew = [factor != 1.0 or (known is None and i == 0) for i, (_, _, factor) in enumerate(rows)]
+    total = (1 if linearised else draws) * (sum(anew) + outcomes.n_objectives * sum(more > 0.0 for _, more, _ in rows))
+    before = 0
+
+    def tell(part: Round | Judging) -> None:
+        nonlocal before
+        assert isinstance(part, Judging)
+        if progress is not None:
+            unit: Literal["priors", "draws"] = "priors" if linearised else "draws"
+            progress(Judging(what="Asking other priors", done=before + part.done, total=total, unit=unit))
+        if part.done == part.total:
+            before += part.total
+
     found = []
-    for name, more, factor in SENSITIVITY:
-        if more == pessimism or (neutral == "support" and factor != 1.0):
-            continue  # it is what was used, or there is no concentration to change
+    for (name, more, factor), ask in zip(rows, anew, strict=True):
         result = judge(
             [policy],
             outcomes,
@@ -720,11 +864,16 @@ def sensitivity(
             draws=draws,
             seed=seed,
             neutral=neutral,
-            pessimism=pessimism if more is None else more,
+            pessimism=more,
             scale_concentration=factor,
             form=form,
             cluster=cluster,
+            known=None if ask or known is None else [known],
+            baseline_v=v,
+            progress=tell,
         )
+        if factor == 1.0:
+            known = result.candidates[0]
         found.append(replace(result, priors=(name, *result.priors[1:])))
     return found
 

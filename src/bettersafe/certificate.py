@@ -591,6 +591,7 @@ def prove(
     baseline_known: bool,
     reward_range: tuple[Floats, Floats] | None = None,
     rewards_fixed: bool = True,
+    baseline_v: Floats | None = None,
 ) -> Theory:
     """What the counts alone prove of ``policy`` [X, A]: Proposition 3.1 and the bound after the fact.
 
@@ -604,9 +605,19 @@ def prove(
         baseline_known: Whether the baseline is known, not estimated from the same data.
         reward_range: Rewards lie in [low, high], each [d]; the observed range if left out.
         rewards_fixed: False where an objective was derived from the same counts.
+        baseline_v: v^{π_b} in the model, shape [d, X], where that is known already.
     """
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
-    loss = proven_loss(model, policy, baseline, delta=delta, reward_low=low, reward_high=high, n_rows=counts.n_rows)
+    loss = proven_loss(
+        model,
+        policy,
+        baseline,
+        delta=delta,
+        reward_low=low,
+        reward_high=high,
+        n_rows=counts.n_rows,
+        baseline_v=baseline_v,
+    )
     proposition = proposition_loss(model, epsilon, np.maximum(np.abs(low), np.abs(high)))
     return Theory(
         proofs=tuple(

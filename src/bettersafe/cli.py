@@ -564,7 +564,8 @@ def improve(
             typer.echo(f"{memory_note(needed, what)}.", err=True)
     with printing.working("Reading and counting") as progress:
         run = run_task(job, progress=progress, cluster=cluster)
-    save_run(run, output, force=force)
+        progress("Saving the run")
+        save_run(run, output, force=force)
     page = _report(output, no_report)
     if as_json:
         printing.print_json(printing.run_json(run, output))
@@ -808,7 +809,7 @@ def certify(
             " place. --force asks it all the same; the test stays on record."
         )
     if posterior:
-        with printing.working("Reading and asking the posterior"):
+        with printing.working("Reading") as progress:
             believed = certify_run_posterior(
                 saved,
                 data,
@@ -821,6 +822,7 @@ def certify(
                 pessimism=pessimism,
                 columns=_columns_over_run(saved, options),
                 cluster=cluster,
+                progress=progress,
             )
             save_certificate(run, believed, ())
         _show_certificate(believed, saved, as_json=as_json, every=every, page=_report(run, no_report))
@@ -897,9 +899,13 @@ def _show_certificate(
 
 def _report(run: Path, left_out: bool) -> Path | None:
     """Write a run's page; None where it is not wanted."""
+    from bettersafe import printing
     from bettersafe.report import write_report
 
-    return None if left_out else write_report(run)
+    if left_out:
+        return None
+    with printing.working("Writing the report"):
+        return write_report(run)
 
 
 def _tell(page: Path | None) -> None:
@@ -923,7 +929,8 @@ def report(
     from bettersafe import printing
     from bettersafe.report import write_report
 
-    page = write_report(run, output=output)
+    with printing.working("Writing the report"):
+        page = write_report(run, output=output)
     if as_json:
         printing.print_json({"run": str(run), "report": str(page), "bytes": page.stat().st_size})
     else:

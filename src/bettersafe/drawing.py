@@ -18,7 +18,7 @@ from bettersafe.errors import RunError
 from bettersafe.posterior import Posterior, drawn_gains
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
 Floats = npt.NDArray[np.float64]
@@ -54,7 +54,7 @@ def connected(cluster: Cluster | None) -> AbstractContextManager[None]:
     return nullcontext() if cluster is None else joined(cluster.address)
 
 
-def draw_share(share: Share) -> Floats:
+def draw_share(share: Share, *, progress: Callable[[int], None] | None = None) -> Floats:
     """The gains of a share, wherever it is."""
     return drawn_gains(
         share.posterior,
@@ -65,6 +65,7 @@ def draw_share(share: Share) -> Floats:
         stream=share.stream,
         first=share.first,
         objectives=share.objectives,
+        progress=progress,
     )
 
 
@@ -79,6 +80,7 @@ def shared_gains(
     first: int = 0,
     objectives: Sequence[int] | None = None,
     cluster: Cluster | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Floats:
     """`drawn_gains`, on a cluster if one is given; the arguments are its."""
     whole = Share(
@@ -92,7 +94,7 @@ def shared_gains(
         objectives=None if objectives is None else tuple(objectives),
     )
     if cluster is None:
-        return draw_share(whole)
+        return draw_share(whole, progress=progress)
     shares = [replace(whole, first=first + start, draws=min(SHARE, draws - start)) for start in range(0, draws, SHARE)]
     found: dict[int, Floats] = {}
     with closing(on_ray(draw_share, shares, workers=cluster.workers, address=cluster.address)) as results:
@@ -103,4 +105,6 @@ def shared_gains(
                     f" {result.reason}. Give the same command again, on machines with more memory or without the cluster."
                 )
             found[index] = result
+            if progress is not None:
+                progress(sum(shares[i].draws for i in found))
     return np.concatenate([found[index] for index in range(len(shares))])

@@ -33,6 +33,7 @@ from bettersafe.model import check_logged_baseline, estimate_model, logged_basel
 from bettersafe.pipeline import (
     ESTIMATED,
     LARGE_ROWS,
+    MODELLING,
     PAIR_REWARDS,
     by_objective,
     check_ranges,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from bettersafe.episodes import Episodes
     from bettersafe.evaluate import Estimator
     from bettersafe.model import Model
+    from bettersafe.pipeline import Progress
     from bettersafe.posterior import Neutral, Outcomes
     from bettersafe.safety import Levels
     from bettersafe.steps import Steps
@@ -462,6 +464,7 @@ def certify_run_posterior(
     pessimism: float | None = None,
     columns: Columns | None = None,
     cluster: Cluster | None = None,
+    progress: Progress | None = None,
 ) -> Certificate:
     """Ask the posterior of a log, which may be the one that the policy was made from, whether the policy is safe.
 
@@ -477,15 +480,16 @@ def certify_run_posterior(
         pessimism: Bad visits that the pessimistic priors add to every pair; as in the run if left out.
         columns: Which column is which, if not as in the run's log.
         cluster: Where to make the draws, if not here; the numbers are the same.
+        progress: Called while the log is read and while the posterior is asked.
     """
     if not run.changed:
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
     old = run.info.get("settings", {})
     derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
     if is_counts(data) or rows_about(data) > LARGE_ROWS:
-        found = _counted(run, data, columns, derived, form=form, draws=draws)
+        found = _counted(run, data, columns, derived, form=form, draws=draws, progress=progress)
     else:
-        found = _gathered(run, data, columns, derived)
+        found = _gathered(run, data, columns, derived, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **(zeta or {})}
     risk = old.get("delta", 0.1) if delta is None else delta
@@ -500,9 +504,24 @@ def certify_run_posterior(
         "cluster": cluster,
     }
     with connected(cluster):
-        judged = judge([evidence.policy], outcomes, evidence.baseline, model=model, names=["the run's policy"], **asked)
+        judged = judge(
+            [evidence.policy],
+            outcomes,
+            evidence.baseline,
+            model=model,
+            names=["the run's policy"],
+            progress=progress,
+            **asked,
+        )
         certificate = posterior_certificate(
-            judged, judged.candidates[0], outcomes, evidence.baseline, model, evidence.baseline_known, asked
+            judged,
+            judged.candidates[0],
+            outcomes,
+            evidence.baseline,
+            model,
+            evidence.baseline_known,
+            asked,
+            progress=progress,
         )
     earlier = certificates_before(run)
     tests = [each for each in earlier if each["evidence"] in TESTS]
@@ -560,10 +579,12 @@ class _CountedEvidence:
     notes: tuple[str, ...]
 
 
-def _gathered(run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...]) -> _Asked:
+def _gathered(
+    run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...], *, progress: Progress | None
+) -> _Asked:
     """A log read whole."""
     objectives, reading = _read_like(run, columns)
-    evidence = _evidence(run, read_dataset(data, objectives=objectives, columns=reading), data)
+    evidence = _evidence(run, read_dataset(data, objectives=objectives, columns=reading, progress=progress), data)
     dataset = evidence.log
     assert isinstance(dataset, Dataset)
     names = [objective.name for objective in dataset.objectives]
@@ -579,14 +600,23 @@ def _gathered(run: Run, data: str, columns: Columns | None, derived: tuple[Rare,
 
 
 def _counted(
-    run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...], *, form: Form, draws: int
+    run: Run,
+    data: str,
+    columns: Columns | None,
+    derived: tuple[Rare, ...],
+    *,
+    form: Form,
+    draws: int,
+    progress: Progress | None,
 ) -> _Asked:
     """Counts, of a file of them or of a log that is too large to be held."""
     objectives, reading = _read_like(run, columns)
     if is_counts(data):
         counts = with_objectives(load_counts(data), objectives, title=data)
     else:
-        counts = count_files(data, objectives=objectives, columns=reading)
+        counts = count_files(data, objectives=objectives, columns=reading, progress=progress)
+    if progress is not None:
+        progress(MODELLING)
     counts = with_derived(counts, derived)
     given = run.info["baseline_source"].startswith("given")
     if given:

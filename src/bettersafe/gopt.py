@@ -123,6 +123,7 @@ def g_opt_path(
     margins: Sequence[float] = MARGINS,
     engine: Engine = "auto",
     max_rounds: int = 1000,
+    progress: Progress | None = None,
 ) -> list[Improvement]:
     """`g_opt` for every budget and, within each, every margin: candidates for a method that chooses among policies.
 
@@ -136,6 +137,7 @@ def g_opt_path(
         margins: Shares c ≥ 0: objective k must gain c |J_k(π_b)|.
         engine: "lp", "multipliers", or "auto".
         max_rounds: Cap on the policies looked at for each.
+        progress: Called after every one of them.
     """
     weights, base = _checked(model, baseline, preference, engine, max_rounds)
     for epsilon in epsilons:
@@ -153,7 +155,7 @@ def g_opt_path(
         if every_action not in settings:
             settings[every_action] = _setting(model, base, values, every_action=every_action)
         found[epsilon] = _solve(
-            settings[every_action], model, weights, epsilon, list(floors), engine, met, max_rounds, None
+            settings[every_action], model, weights, epsilon, list(floors), engine, met, max_rounds, progress
         )
     return [result for epsilon in epsilons for result in found[epsilon]]
 

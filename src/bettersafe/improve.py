@@ -69,6 +69,7 @@ class Improvement:
         epsilon: ε; ``inf`` where the method has no budget.
         baseline_return: J_k(π_b), shape [d].
         policy_return: J_k(π), shape [d].
+        baseline_v: v_k^{π_b}, shape [d, X].
         rounds: Rounds of policy iteration (G-OPT: whole policies looked at).
         converged: False when the cap on rounds came first.
         gap: Largest proven optimality gap of a solved state's program in the last round, in units of Q_λ (G-OPT: of its one
@@ -88,6 +89,7 @@ class Improvement:
     epsilon: float
     baseline_return: Floats
     policy_return: Floats
+    baseline_v: Floats
     rounds: int
     converged: bool
     gap: float
@@ -98,7 +100,17 @@ class Improvement:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("policy", "baseline", "preference", "baseline_return", "policy_return", "distance", "budget_used"):
+        floats = (
+            "policy",
+            "baseline",
+            "preference",
+            "baseline_return",
+            "policy_return",
+            "baseline_v",
+            "distance",
+            "budget_used",
+        )
+        for name in floats:
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
         object.__setattr__(self, "kept", frozen(self.kept, np.int64))
 
@@ -250,6 +262,7 @@ def _improve(
         gap=search.gap,
         kept=search.kept,
         engine=search.engine,
+        scalar_v=search.scalar_v,
     )
 
 
@@ -268,8 +281,12 @@ def improvement(
     kept: Ints,
     engine: str,
     reason: str = "",
+    scalar_v: Floats | None = None,
 ) -> Improvement:
-    """What was found, with the returns of ``policy`` and what it spends; ``baseline_v`` is v^{π_b}, shape [d, X]."""
+    """What was found, with the returns of ``policy`` and what it spends; ``baseline_v`` is v^{π_b}, shape [d, X].
+
+    ``scalar_v`` [X] is where v_λ of the policy may be expected.
+    """
     mdp = model.mdp
     deviation = policy - baseline
     np.abs(deviation, out=deviation)
@@ -278,7 +295,12 @@ def improvement(
     del deviation  # a table of all pairs is as large as all that the solve takes
     spent = np.zeros(mdp.n_pairs)
     np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # never 0 times infinity
-    policy_v = state_values(mdp, policy, guess=baseline_v) if np.any(distance) else baseline_v
+    guess = baseline_v
+    preferred = np.flatnonzero(preference)
+    if scalar_v is not None and preferred.size == 1:  # of one objective v_λ is its own value but for the weight
+        guess = baseline_v.copy()
+        guess[preferred[0]] = scalar_v / preference[preferred[0]]
+    policy_v = state_values(mdp, policy, guess=guess) if np.any(distance) else baseline_v
     return Improvement(
         method=method,
         policy=policy,
@@ -287,6 +309,7 @@ def improvement(
         epsilon=epsilon,
         baseline_return=baseline_v @ mdp.initial,
         policy_return=policy_v @ mdp.initial,
+        baseline_v=baseline_v,
         rounds=rounds,
         converged=converged,
         gap=gap,
@@ -319,6 +342,7 @@ class Search:
     gap: float
     kept: Ints
     engine: str
+    scalar_v: Floats | None  # v_λ of the last policy that was looked at, shape [X]; None where discounts differ
 
 
 def iterate(
@@ -453,6 +477,7 @@ def iterate(
         gap=float(np.max(solution.gap[solution.solved], initial=0.0)),
         kept=np.flatnonzero(~solution.solved),
         engine=engine_name,
+        scalar_v=values.v[0] if equal_discounts else None,
     )
 
 

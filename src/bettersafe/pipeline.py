@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe import gopt, improve, lp
-from bettersafe.bopt import b_opt, form_for, posterior_passes, sensitivity
+from bettersafe.bopt import Judging, b_opt, form_for, posterior_passes, sensitivity
 from bettersafe.certificate import (
     Certificate,
     certify,
@@ -68,11 +68,18 @@ BY_COUNTS: tuple[improve.Method, ...] = ("b-opt", "s-opt", "g-opt", "soft-spibb"
 LARGE_ROWS = 10_000_000
 """Rows beyond which B-OPT counts a log where it lies, and does not hold it."""
 
+READING = "Reading and counting"
+MODELLING = "Making the model"
+
 PAIR_REWARDS = "rewards are taken from counts: known by decision, not by where a step led"
 
 
-Progress = Callable[[improve.Round | Reading], None]
-"""Hears how far the reading of the log is, and then of every round."""
+Progress = Callable[[improve.Round | Reading | Judging | str], None]
+"""Hears how far the reading of the log is, then of every round and of what the posterior is asked, and between them in words what is done."""
+
+
+def _silent(_: improve.Round | Reading | Judging | str) -> None:
+    """Nobody wants to know."""
 
 
 def task_counts(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Counts:
@@ -180,7 +187,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
 
     Args:
         task: What is wanted.
-        progress: Called while the log is read, and after every round.
+        progress: Called while the log is read, after every round and while the posterior is asked, and told of what lies between.
         cluster: Where B-OPT makes its draws, if not here; the numbers are the same.
     """
     if is_counts(task.data):
@@ -190,16 +197,21 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
         return _run_held_out(task, progress)
     if task.resolved_method == "b-opt":
         return _run_posterior(task, progress, cluster)
+    say = progress or _silent
+    say(READING)
     counts = task_counts(task, progress=progress)
+    say(MODELLING)
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     counts = _without_outcomes(counts)
+    say("Improving: the baseline's values")
     result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
     if result.changed.size:
+        say("Proving what the counts prove")
         theory = prove(
             model,
             result.policy,
@@ -210,6 +222,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
             baseline_known=source != ESTIMATED,
             reward_range=reward_ranges(counts.objectives),
             rewards_fixed=not task.derived,
+            baseline_v=result.baseline_v,
         )
         zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
         gain = result.policy_return - result.baseline_return
@@ -262,7 +275,9 @@ def _run_held_out(task: Task, progress: Progress | None) -> Run:
 
 
 def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) -> Run:
+    say = progress or _silent
     everything = count_blocks(blocks_of(log))
+    say(MODELLING)
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
     baseline, source = task_baseline(task, everything)
@@ -307,6 +322,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     else:
         result = task_improve(task, model, baseline, counts.objectives, progress)
         if result.changed.size:
+            say("Testing")
             certificate = certify(
                 result.policy,
                 baseline,
@@ -320,6 +336,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
             )
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
+        say("Evaluating what was held out")
         evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
         rows = [
             *logged_rows(held_out, baseline, delta=task.delta),
@@ -351,7 +368,9 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | Non
     """Make candidates from all the data, and ask the posterior which of them to trust."""
     if is_counts(task.data) or rows_about(task.data) > LARGE_ROWS:
         return _run_counted_posterior(task, progress, cluster)
+    say = progress or _silent
     dataset = task_dataset(task, progress=progress)
+    say(MODELLING)
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
@@ -363,7 +382,10 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | Non
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:
     """The same from counts, whatever the number of rows."""
+    say = progress or _silent
+    say(READING)
     counts = task_counts(task, progress=progress)
+    say(MODELLING)
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
@@ -408,11 +430,14 @@ def _believed_run(
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
+    (progress or _silent)("Making candidates")
     with connected(cluster):
         found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
         asked["form"] = "linearised" if found.linearised else "draws"
         if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
-            certificate = posterior_certificate(found, found.deciding, outcomes, baseline, model, known, asked)
+            certificate = posterior_certificate(
+                found, found.deciding, outcomes, baseline, model, known, asked, progress=progress
+            )
     status = {"status": found.reason, "candidates": _believed(found)}
     task = dataclasses.replace(task, form=asked["form"])
     counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
@@ -480,9 +505,19 @@ def posterior_certificate(
     model: Model,
     known: bool,
     asked: dict[str, Any],
+    progress: Progress | None = None,
 ) -> Certificate:
     """The certificate of a candidate, with what other priors say of it."""
-    others = sensitivity(candidate.policy, outcomes, baseline, model=model, **asked)
+    others = sensitivity(
+        candidate.policy,
+        outcomes,
+        baseline,
+        model=model,
+        known=candidate if candidate.draws == found.draws else None,
+        baseline_v=found.improvement.baseline_v,
+        progress=progress,
+        **asked,
+    )
     return certify_posterior(found, candidate, baseline_known=known, others=others)
 
 

@@ -80,6 +80,9 @@ PESSIMISTIC_CONCENTRATION = 5.0
 """Visits that what the other actions did counts for at most in a pessimistic prior. Beside a neutral prior that counts for hundreds
 one bad visit would say nothing, and what the log tells wrongly of the others it would tell both."""
 
+HEARD = 8
+"""Draws of every core after which it is said how far they are: enough that cores seldom wait for each other."""
+
 VALUE_TOL = 1e-9
 """Backward error of values in a draw and at the mean: far below the spread of draws."""
 
@@ -835,6 +838,7 @@ def drawn_gains(
     first: int = 0,
     objectives: Sequence[int] | None = None,
     threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Floats:
     """J_k(π) − J_k(π_b) of every policy in every drawn process, shape [draws, C, d].
 
@@ -851,6 +855,7 @@ def drawn_gains(
         first: Number of the first draw.
         objectives: Which objectives to look at; all if left out.
         threads: Cores to use; all of them if left out.
+        progress: Hears how many draws are made.
     """
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
@@ -861,26 +866,34 @@ def drawn_gains(
             draw = draw_process(posterior, np.random.default_rng([seed, stream, first + m]))
             returns, _ = returns_in(draw, posterior.outcomes, everyone)
             gains[m] = (returns[1:] - returns[0])[:, asked]
+            if progress is not None:
+                progress(m + 1)
         return gains
     posterior = only_played(posterior, np.any(everyone > 0.0, axis=0))
     o = posterior.outcomes
     weight = np.ascontiguousarray(everyone.reshape(everyone.shape[0], -1)[:, o.pair_index])
     mixed = [_mean_mix(posterior, row) for row in weight]
     start = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
-    for gamma in np.unique(o.discount[asked]):
+    n_threads = linear.cores() if threads is None else threads
+    at_once = draws if progress is None else HEARD * n_threads
+    gammas = np.unique(o.discount[asked])
+    for nth, gamma in enumerate(gammas):
         places = [i for i, k in enumerate(asked) if o.discount[k] == gamma]
         same = np.array([asked[i] for i in places], dtype=np.int64)
         found = np.empty((draws, policies.shape[0], same.size))
-        kernel.drawn_gains(
+        process = (
             o.state_ptr, o.pair_index, same, o.outcome_ptr, o.outcome_next,
             np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
             posterior.share, posterior.going, posterior.others, posterior.end_others, posterior.extra, posterior.concentration, _cumulative(posterior.weight),
             posterior.end_concentration, _cumulative(posterior.end_weight),
             np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
             weight, o.starts, _mean_values(posterior, mixed[0], weight[0], same),
-            np.array([_mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start, first,
-            linear.cores() if threads is None else threads, found,
+            np.array([_mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start,
         )  # fmt: skip
+        for done in range(0, draws, at_once):
+            kernel.drawn_gains(*process, first + done, n_threads, found[done : done + at_once])
+            if progress is not None:
+                progress((nth * draws + min(done + at_once, draws)) // gammas.size)
         gains[:, :, places] = found
     return gains
 
@@ -968,7 +981,12 @@ def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) ->
 
 
 def linearised_gains(
-    posterior: Posterior, policies: Floats, baseline: Floats, *, objectives: Sequence[int] | None = None
+    posterior: Posterior,
+    policies: Floats,
+    baseline: Floats,
+    *,
+    objectives: Sequence[int] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[Floats, Floats]:
     """Means [C, d] and covariances [C, d, d] of J(π) − J(π_b), to first order around the posterior mean: no draws.
 
@@ -984,6 +1002,7 @@ def linearised_gains(
         policies: Shape [C, X, A].
         baseline: π_b, shape [X, A].
         objectives: Which objectives to look at; all if left out.
+        progress: Hears how many policies are done.
     """
     asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
     posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
@@ -1004,6 +1023,8 @@ def linearised_gains(
         covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
         noise = o.pair_noise[asked] * (played - played_b)
         covariance[c] += np.diag(np.sum(noise**2, axis=1))
+        if progress is not None:
+            progress(c + 1)
     return mean, covariance
 
 

@@ -20,6 +20,7 @@ from rich.progress import Progress as Bar
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from bettersafe.bopt import Judging
 from bettersafe.certificate import certificate_json
 from bettersafe.data import Reading, user_sign
 from bettersafe.runs import deciding, largest_changes
@@ -70,24 +71,28 @@ def _amount(reading: Reading) -> str:
 
 
 @contextmanager
-def working(text: str) -> Iterator[Callable[[Round | Reading | str], None]]:
+def working(text: str) -> Iterator[Callable[[Round | Reading | Judging | str], None]]:
     """A spinner with the time on stderr, shown on terminals only; yields a callback that says what or which round it is.
 
-    While a log is read, a bar says how much of it is done.
+    While a log is read, and while the posterior is asked, a bar says how much is done.
     """
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), _BarOfKnownSize(), TimeElapsedColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(text, total=None)
 
-        def progress(done: Round | Reading | str) -> None:
+        def progress(done: Round | Reading | Judging | str) -> None:
             total, completed = None, 0
             if isinstance(done, Reading):
                 total, completed = done.total, done.done
                 done = f"{text}: {_amount(done)}"
+            elif isinstance(done, Judging):
+                total, completed = done.total, done.done
+                done = f"{done.what}: {done.done:,} of {done.total:,} {done.unit}"
             elif not isinstance(done, str):
                 done = f"Improving: round {done.number}, largest gain {done.gain:.3g}"
-            bar.update(line, description=done, total=total, completed=completed)
+            bar.tasks[line].total = total  # `update` takes None for: as it was
+            bar.update(line, description=done, completed=completed)
 
         yield progress
 
@@ -244,7 +249,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
     budget = f" epsilon {info['epsilon']}," if info["method"] in ("s-opt", "g-opt", "soft-spibb") else ""
     console.print(
         f"{info['method']},{budget} delta {info['delta']}, error function {info['error_kind']}; baseline"
-        f" {info['baseline_source']}; {count_of(info['rounds'], 'round')}, optimality gap {float(info['gap']):.1e}, engine {info['engine']}.",
+        f" {info['baseline_source']}; {_how_found(info)}.",
         style="dim",
         highlight=False,
     )
@@ -292,6 +297,21 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         print_certificate(run.certificate, run.objectives, shown=rows)
     elif run.certificate is not None:
         _print_theory(console, run.certificate, run.objectives, rows)
+
+
+def _how_found(info: Mapping[str, Any]) -> str:
+    """By how much work a policy was found: rounds and their gap, or of B-OPT, which has none of its own, what was judged and how."""
+    if info["method"] == "b-opt" and "candidates" in info:
+        settings = info.get("settings", {})
+        how = (
+            "by linearisation, without draws"
+            if settings.get("form") == "linearised"
+            else f"in {count_of(int(settings['draws']), 'draw')} of every prior"
+            if "draws" in settings
+            else "by the posterior"
+        )
+        return f"{count_of(len(info['candidates']), 'candidate')} judged {how}"
+    return f"{count_of(info['rounds'], 'round')}, optimality gap {float(info['gap']):.1e}, engine {info['engine']}"
 
 
 def _candidates(run: Run) -> Table:

@@ -38,7 +38,7 @@ from bettersafe.posterior import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from bettersafe.counts import Counts
     from bettersafe.model import Model
@@ -513,19 +513,24 @@ def _solved(
     return found
 
 
-def step_gains(prior: Prior, policies: Sequence[Floats], base: Side) -> tuple[Floats, Floats]:
+def step_gains(
+    prior: Prior, policies: Sequence[Floats], base: Side, *, progress: Callable[[int], None] | None = None
+) -> tuple[Floats, Floats]:
     """Means [C, n] and covariances [C, n, n] of J(π) − J(π_b) to first order, as `posterior.linearised_gains`.
 
     Args:
         prior: Around whose mean.
         policies: C tables [X, A].
         base: The baseline's side, which says which objectives.
+        progress: Hears how many policies are done.
     """
     n = len(base.objectives)
     mean, covariance = np.zeros((len(policies), n)), np.zeros((len(policies), n, n))
     for c, policy in enumerate(policies):
         side = side_of(prior, policy, base.objectives, guess=base)
         mean[c], covariance[c] = _gain(prior, side, base)
+        if progress is not None:
+            progress(c + 1)
     return mean, covariance
 
 

@@ -85,6 +85,7 @@ def proven_loss(
     reward_low: Floats,
     reward_high: Floats,
     n_rows: int,
+    baseline_v: Floats | None = None,
 ) -> ProvenLoss:
     """The bound after the fact, for ``policy`` [X, A].
 
@@ -96,6 +97,7 @@ def proven_loss(
         reward_low: Rewards are never below, shape [d].
         reward_high: Rewards are never above, shape [d].
         n_rows: Rows that the model was estimated from.
+        baseline_v: v^{π_b} in the model, shape [d, X], where that is known already.
     """
     check_probability("delta", delta)
     mdp = model.mdp
@@ -105,7 +107,10 @@ def proven_loss(
         for edge, sign in ((reward_low, -1.0), (reward_high, 1.0))
     )
     span = np.asarray(np.maximum(high, 0.0) - np.minimum(low, 0.0), dtype=np.float64)
-    v, q = policy_values(mdp, baseline)
+    if baseline_v is None:
+        v, q = policy_values(mdp, baseline)
+    else:
+        v, q = baseline_v, pair_values(mdp.transition, mdp.discount, mdp.reward, baseline_v)
     log_term = np.log(2.0 * mdp.n_states * mdp.n_actions * mdp.n_objectives * max(n_rows, 1) / delta)
     with np.errstate(divide="ignore"):
         per_visit = np.sqrt(log_term / (2.0 * model.counts))

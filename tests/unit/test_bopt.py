@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe import _native, bopt
-from bettersafe.bopt import b_opt, judge, make_candidates, normal_p_safe, posterior_passes, sensitivity
+from bettersafe import _native, bopt, improve
+from bettersafe.bopt import Judging, b_opt, judge, make_candidates, normal_p_safe, posterior_passes, sensitivity
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
@@ -283,6 +283,72 @@ def test_sensitivity_names_other_priors():
     assert found[0].candidates[0].p_pessimistic.tolist() == [1.0, 1.0]
     less, more = found[2].concentration, found[3].concentration
     assert more == pytest.approx(4.0 * less)
+
+
+def same_candidate(one, other):
+    """Whether all numbers of two candidates are the same, to the bit."""
+    return all(
+        np.array_equal(getattr(one, field.name), getattr(other, field.name), equal_nan=field.name == "p_pessimistic")
+        for field in fields(one)
+        if field.name != "name"
+    )
+
+
+@pytest.mark.parametrize("form", ["draws", "linearised"])
+@pytest.mark.parametrize("pessimism", [0.0, 1.0, 3.0])
+def test_sensitivity_is_what_judging_anew_says(form, pessimism):
+    """What is known of the neutral prior is not asked again, and the numbers are the same to the bit."""
+    o, model, baseline = a_case(12)
+    policy = make_candidates(model, baseline, np.ones(2), epsilons=(0.3,), mixes=())[0][1]
+    asked = {"model": model, "delta": 0.1, "draws": 40, "seed": 3, "form": form}
+    used = judge([policy], o, baseline, pessimism=pessimism, **asked)
+    heard = []
+    for known in (None, used.candidates[0]):
+        heard.append([])
+        found = sensitivity(
+            policy,
+            o,
+            baseline,
+            pessimism=pessimism,
+            known=known,
+            baseline_v=None if known is None else used.improvement.baseline_v,
+            progress=heard[-1].append,
+            **asked,
+        )
+        for result in found:
+            more, factor = next((more, factor) for name, more, factor in bopt.SENSITIVITY if name == result.priors[0])
+            more = pessimism if more is None else more
+            anew = judge([policy], o, baseline, pessimism=more, scale_concentration=factor, **asked)
+            assert same_candidate(result.candidates[0], anew.candidates[0])
+            assert result.concentration == anew.concentration
+            assert result.pessimism == more
+    for told in heard:
+        assert [step.done for step in told] == sorted(step.done for step in told)
+        assert {step.total for step in told} == {told[-1].done}  # it ends when all is done
+    one_prior = 40 if form == "draws" else 1
+    assert heard[0][-1].total - heard[1][-1].total == one_prior
+
+
+@pytest.mark.parametrize("form", ["draws", "linearised"])
+def test_progress_hears_of_rounds_and_then_of_judging(form):
+    case = a_case(3)
+    heard = []
+    found = fast(case, form=form, progress=heard.append)
+    first = next(i for i, step in enumerate(heard) if isinstance(step, Judging))
+    assert all(isinstance(step, improve.Round) for step in heard[:first])
+    assert first > 0
+    stages = {}
+    for step in heard[first:]:
+        stages.setdefault(step.what, []).append(step)
+    assert len(stages) == 2
+    for steps in stages.values():
+        assert steps[0].done == 0
+        assert steps[-1].done == steps[-1].total
+    unit = "draws" if form == "draws" else "candidates"
+    assert heard[first].unit == unit
+    assert heard[first].total == (60 if form == "draws" else len(found.candidates))
+    quiet = fast(case, form=form)
+    assert all(same_candidate(*pair) for pair in zip(found.candidates, quiet.candidates, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------ against slow twins

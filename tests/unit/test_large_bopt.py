@@ -11,14 +11,17 @@ import pytest
 
 import toys
 from bettersafe import _native, bopt, drawing
+from bettersafe import posterior as posterior_module
+from bettersafe import steps as steps_module
 from bettersafe.bopt import b_opt, form_for, judge, posterior_passes
-from bettersafe.counts import count, with_rare, with_rare_rows
+from bettersafe.counts import Counts, count, with_rare, with_rare_rows
+from bettersafe.data import Objective
 from bettersafe.drawing import Cluster, connected, shared_gains
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, RunError
 from bettersafe.mdp import policy_values
-from bettersafe.model import estimate_model
+from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior import drawn_gains, gather_outcomes, linearised_gains, outcomes_of, posterior
 from bettersafe.steps import gather_steps, prior_of, side_of, step_gains
 
@@ -138,6 +141,73 @@ def test_bits_do_not_depend_on_cores(monkeypatch):
         assert np.array_equal(one, many)
 
 
+def many_states(*, n_states=61_000, tried=2, successors=10, d=2):
+    """Counts of more states than the kernel has directions of doubles for, in rows that it reads eight at a time."""
+    rng = np.random.default_rng(3)
+    n_pairs = n_states * tried
+    state = np.repeat(np.arange(n_states), tried)
+    steps = rng.permuted(np.tile(np.arange(30), (n_pairs, 1)), axis=1)[:, :successors]
+    following = np.sort(steps + rng.integers(0, n_states // 30, (n_pairs, 1)) * 30, axis=1)
+    times = rng.integers(1, 5, following.shape)
+    ended = rng.integers(0, 3, n_pairs)
+    visits = times.sum(axis=1) + ended
+    mean = rng.normal(size=(d, n_pairs))
+    return Counts(
+        state_labels=np.arange(n_states),
+        action_labels=np.arange(tried + 1),
+        objectives=tuple(Objective(name=f"r{k}", discount=0.99) for k in range(d)),
+        pair_state=state,
+        pair_action=np.tile(np.arange(tried), n_states),
+        pair_count=visits,
+        outcome_ptr=np.arange(0, following.size + 1, successors),
+        outcome_state=following.ravel(),
+        outcome_count=times.ravel(),
+        terminated_count=ended,
+        reward_sum=mean * visits,
+        reward_square_sum=(mean**2 + 1.0) * visits,
+        reward_min=np.full(d, -6.0),
+        reward_max=np.full(d, 6.0),
+        unseen_reward=np.zeros(d),
+        initial_count=np.ones(n_states, dtype=np.int64),
+        n_rows=int(visits.sum()),
+        n_episodes=n_states,
+        n_truncated=0,
+        n_dropped=0,
+        length_min=1,
+        length_max=500,
+        return_sum=np.zeros(d),
+        return_square_sum=np.ones(d),
+        return_min=np.full(d, -50.0),
+        return_max=np.full(d, 50.0),
+    )
+
+
+@needs_kernel
+def test_many_states_have_the_numbers_of_lists_on_any_number_of_cores(monkeypatch):
+    for module in (steps_module, posterior_module):  # gains are small beside values here: both ways must solve closely
+        monkeypatch.setattr(module, "VALUE_TOL", 1e-12)
+    counts = many_states()
+    baseline = estimate_baseline(counts)
+    model = estimate_model(counts, baseline=baseline)
+    policy = np.random.default_rng(0).dirichlet(np.ones(3), size=counts.n_states)
+    v, _ = policy_values(model.mdp, baseline)
+    listed = outcomes_of(counts)
+    found = {}
+    for cores in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", cores)
+        steps = gather_steps(counts, model)
+        for k, objectives in ((None, [0, 1]), (1, [1])):
+            prior = prior_of(steps, pessimistic_for=k, baseline_v=v)
+            found[cores, k] = step_gains(prior, [policy], side_of(prior, baseline, objectives))
+    for k, objectives in ((None, [0, 1]), (1, [1])):
+        assert all(np.array_equal(*pair) for pair in zip(found["1", k], found["2", k], strict=True))
+        slow = posterior(listed, pessimistic_for=k, baseline_v=v)
+        for quick, known in zip(
+            found["1", k], linearised_gains(slow, policy[None], baseline, objectives=objectives), strict=True
+        ):
+            assert np.allclose(quick, known, rtol=0.0, atol=1e-6 * np.max(np.abs(known)))
+
+
 def test_the_rule_without_draws():
     assert posterior_passes(0.9, [0.95, 0.95], 0, 0.1)
     assert not posterior_passes(0.899, [1.0, 1.0], 0, 0.1)
@@ -241,8 +311,13 @@ def test_shares_put_together_are_the_whole(monkeypatch):
 
     monkeypatch.setattr(drawing, "on_ray", backwards)
     asked = {"draws": 23, "seed": 2, "stream": 1, "first": 4, "objectives": [1]}
-    shared = shared_gains(prior, policies, baseline, **asked, cluster=Cluster())
+    heard = {"shared": [], "here": []}
+    shared = shared_gains(prior, policies, baseline, **asked, cluster=Cluster(), progress=heard["shared"].append)
     assert np.array_equal(shared, drawn_gains(prior, policies, baseline, **asked))
+    assert heard["shared"] == [3, 13, 23]
+    here = drawn_gains(prior, policies, baseline, **asked, threads=1, progress=heard["here"].append)
+    assert np.array_equal(shared, here)
+    assert heard["here"][-1] == 23
     monkeypatch.setattr(drawing, "on_ray", lambda task, shares, *, workers, address: iter_closing([(0, lost)]))
     with pytest.raises(RunError, match="draws 4 to 13 could not be made: it was not lucky"):
         shared_gains(prior, policies, baseline, **asked, cluster=Cluster())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -10,14 +12,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
+from rich.console import Console
 
+from bettersafe import printing
+from bettersafe.bopt import Judging
+from bettersafe.countfile import save_counts
 from bettersafe.counts import count_files
 from bettersafe.data import Objective, Reading, read_dataset
+from bettersafe.improve import Round
 from bettersafe.logs.files import open_files, rows_in, scan
+from bettersafe.pipeline import run_task
+from bettersafe.task import Task
 from logs import GAIN, PAIN, small_log, write
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bettersafe.improve import Method
 
 REWARD = [Objective(name="r")]
 
@@ -65,6 +76,40 @@ def test_text_is_measured_in_bytes(tmp_path: Path) -> None:
     assert (told[0].done, told[-1].done) == (0, path.stat().st_size)
     assert heard(path, read_dataset, objectives=[GAIN, PAIN])[0].done == 0
     assert rows_in([path]) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "last"), [("s-opt", "Improving: the baseline's values"), ("b-opt", "Making candidates")]
+)
+def test_a_task_on_counts_says_what_it_does(tmp_path: Path, method: Method, last: str) -> None:
+    """Where nothing counts rows, the steps are named; then come rounds and, of b-opt, how far the posterior is."""
+    rng = np.random.default_rng(0)
+    rewards = rng.normal(size=4000)
+    parquet.write_table(table(400).append_column("s", pa.array(rewards)), tmp_path / "log.parquet")
+    objectives = (Objective(name="r", weight=0.0), Objective(name="s"))
+    save_counts(count_files(tmp_path / "log.parquet", objectives=objectives), tmp_path / "counts.parquet")
+    task = Task(data=str(tmp_path / "counts.parquet"), objectives=objectives, method=method, form="linearised")
+    told: list[Any] = []
+    run_task(task, progress=told.append)
+    words = [one for one in told if isinstance(one, str)]
+    assert words[:3] == ["Reading and counting", "Making the model", last]
+    assert any(isinstance(one, Round) for one in told)
+    assert any(isinstance(one, Judging) for one in told) == (method == "b-opt")
+
+
+def test_what_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar where it is known how much there is, and none in the step after it."""
+    stream = io.StringIO()
+    monkeypatch.setattr(printing, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100))
+    with printing.working("Reading") as progress:
+        for step in (Judging(what="Asking", done=1, total=2, unit="priors"), "Saving"):
+            progress(step)
+            time.sleep(0.3)  # it is drawn ten times a second
+    text = stream.getvalue()
+    asking, saving = (text[text.index(word) :].split("0:00:0")[0] for word in ("Asking", "Saving"))
+    assert asking.startswith("Asking: 1 of 2 priors")
+    assert "━" in asking
+    assert "━" not in saving
 
 
 @pytest.mark.parametrize(("extension", "n_files", "limit"), [("parquet", 2000, 400), ("arrow", 200, 100)])

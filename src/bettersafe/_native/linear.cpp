@@ -4,19 +4,15 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <type_traits>
 #include <vector>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "pages.hpp"
 
 namespace bettersafe {
 namespace {
@@ -274,34 +270,6 @@ private:
     void diagonal(double* scale) {
         for (std::int64_t x = 0; x < n_; ++x) scale[x] = 1.0 / (1.0 - m_.discount * stay_[x]);
     }
-};
-
-// Memory for what is read at random, on large pages where the system has them: small ones would cost more than the reading.
-template <typename T>
-struct LargePages {
-    using value_type = T;
-    LargePages() = default;
-    template <typename U>
-    LargePages(const LargePages<U>&) {}
-    T* allocate(std::size_t size) {
-        constexpr std::size_t page = std::size_t{1} << 21;
-        const std::size_t bytes = (size * sizeof(T) + page - 1) / page * page;
-        void* memory = nullptr;
-#if defined(__linux__)
-        if (bytes > page && posix_memalign(&memory, page, bytes) == 0) {
-            madvise(memory, bytes, MADV_HUGEPAGE);
-            return static_cast<T*>(memory);
-        }
-#endif
-        memory = std::malloc(bytes);
-        if (memory == nullptr) throw std::bad_alloc();
-        return static_cast<T*>(memory);
-    }
-    void deallocate(T* memory, std::size_t) { std::free(memory); }
-    template <typename U>
-    bool operator==(const LargePages<U>&) const { return true; }
-    template <typename U>
-    bool operator!=(const LargePages<U>&) const { return false; }
 };
 
 // Large matrices: K right-hand sides in step, so that one pass over the rows of p serves all of them. Entry k of state x

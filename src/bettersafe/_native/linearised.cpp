@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <thread>
 #include <vector>
+
+#include "pages.hpp"
 
 namespace bettersafe {
 namespace {
@@ -15,6 +18,20 @@ constexpr std::int64_t kBlock = 2048;   // states per block
 constexpr std::int64_t kChunks = 8;     // sums that a transposed product is made of
 constexpr std::int64_t kTerms = 65536;  // numbers per block of log_rising
 constexpr double kTiny = 1e-9;          // α that is 0 but for rounding
+constexpr std::int64_t kFloatStates = 60'000;  // from here on directions are floats
+constexpr std::int64_t kFloatProducts = 48;    // by then floats have done it, or rounded directions make it last longer
+
+constexpr std::int64_t kAhead = 16;            // entries whose values are asked for before they are needed
+
+void prefetch(const void* place) {
+#if defined(__GNUC__)
+    __builtin_prefetch(place);
+#else
+    (void)place;
+#endif
+}
+
+using Doubles = std::vector<double, LargePages<double>>;
 
 // Runs job(block, worker) on all blocks.
 void parallel(std::int64_t n_blocks, int threads, const std::function<void(std::int64_t, int)>& job) {
@@ -70,30 +87,58 @@ double scale_of(double concentration, double others, bool hierarchical) {
     return (1.0 / (1.0 / (concentration + 1.0) + concentration / ((concentration + 1.0) * (others + 1.0))) - 1.0) / others;
 }
 
+constexpr std::uint64_t kAllMarked = 0x0303030303030303;  // eight entries that count, each the first of its outcome
+
+// Calls both(e) or, where not all of the next eight entries are marked alike, single(e) for the entries of a row: most rows are
+// of new outcomes throughout, and need not be asked one by one.
+template <typename Both, typename Single, typename Ahead>
+void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, std::int64_t all, const Both& both, const Single& single,
+             const Ahead& ahead) {
+    for (; e + 8 <= end; e += 8) {
+        if (e + kAhead + 8 <= all)
+            for (std::int64_t i = e + kAhead; i < e + kAhead + 8; ++i) ahead(i);
+        std::uint64_t marks;
+        std::memcpy(&marks, flag + e, sizeof marks);
+        if (marks == kAllMarked)
+            for (std::int64_t i = e; i < e + 8; i += 2) both(i);
+        else
+            for (std::int64_t i = e; i < e + 8; ++i) single(i);
+    }
+    for (; e < end; ++e) single(e);
+}
+
 // y = P x for M right-hand sides, interleaved [X, M].
-template <int M, typename Index>
-void product(const MeanMatrix<Index>& a, const double* x, double* y, int threads) {
+template <int M, typename Index, typename Number>
+void product(const MeanMatrix<Index>& a, const Number* x, double* y, int threads) {
     const auto& s = a.steps;
+    const std::int64_t all = s.indptr[s.ptr[s.n_states]];
     parallel(blocks_of(s.n_states, kBlock), threads, [&](std::int64_t block, int) {
         const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
         for (std::int64_t state = block * kBlock; state < end; ++state) {
-            double total[M] = {}, even[M] = {};
+            double total[M] = {}, other[M] = {};  // two sums at a time: one would wait for itself
+            const double even = a.even[state];
             for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
-                double row[M] = {};
-                for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e) {
-                    const double* from = x + static_cast<std::int64_t>(s.indices[e]) * M;
-                    const double part = (s.flag[e] & kCounted) ? s.data[e] : 0.0;
-                    const double first = (s.flag[e] & kFirst) ? 1.0 : 0.0;
-                    for (int k = 0; k < M; ++k) {
-                        row[k] += part * from[k];
-                        even[k] += first * from[k];
-                    }
-                }
-                for (int k = 0; k < M; ++k) total[k] += a.weight[p] * row[k];
+                const double weight = a.weight[p];
+                entries(
+                    s.flag, s.indptr[p], s.indptr[p + 1], all,
+                    [&](std::int64_t e) {
+                        const Number* one = x + static_cast<std::int64_t>(s.indices[e]) * M;
+                        const Number* two = x + static_cast<std::int64_t>(s.indices[e + 1]) * M;
+                        const double of_one = weight * s.data[e] + even, of_two = weight * s.data[e + 1] + even;
+                        for (int k = 0; k < M; ++k) total[k] += of_one * static_cast<double>(one[k]);
+                        for (int k = 0; k < M; ++k) other[k] += of_two * static_cast<double>(two[k]);
+                    },
+                    [&](std::int64_t e) {
+                        const Number* from = x + static_cast<std::int64_t>(s.indices[e]) * M;
+                        const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
+                        const double share = part + ((s.flag[e] & kFirst) ? even : 0.0);
+                        for (int k = 0; k < M; ++k) total[k] += share * static_cast<double>(from[k]);
+                    },
+                    [&](std::int64_t e) { prefetch(x + static_cast<std::int64_t>(s.indices[e]) * M); });
             }
             for (int k = 0; k < M; ++k) {
-                total[k] += a.even[state] * even[k];
-                if (a.worst[state] >= 0) total[k] += a.extra[state] * x[a.worst[state] * M + k];
+                total[k] += other[k];
+                if (a.worst[state] >= 0) total[k] += a.extra[state] * static_cast<double>(x[a.worst[state] * M + k]);
                 y[state * M + k] = total[k];
             }
         }
@@ -102,22 +147,30 @@ void product(const MeanMatrix<Index>& a, const double* x, double* y, int threads
 
 // y = Pᵀ x, in a fixed number of sums over ranges of states.
 template <typename Index>
-void product_transposed(const MeanMatrix<Index>& a, const double* x, double* y, std::vector<double>& room, int threads) {
+void product_transposed(const MeanMatrix<Index>& a, const double* x, double* y, Doubles& room, int threads) {
     const auto& s = a.steps;
-    const std::int64_t n = s.n_states, size = blocks_of(n, kChunks);
-    room.assign(static_cast<std::size_t>(n * kChunks), 0.0);
+    const std::int64_t n = s.n_states, size = blocks_of(n, kChunks), all = s.indptr[s.ptr[n]];
+    room.resize(static_cast<std::size_t>(n * kChunks));
     parallel(kChunks, threads, [&](std::int64_t chunk, int) {
         double* out = room.data() + chunk * n;
+        std::fill(out, out + n, 0.0);
         const std::int64_t end = std::min(n, (chunk + 1) * size);
         for (std::int64_t state = chunk * size; state < end; ++state) {
             if (x[state] == 0.0) continue;
             const double even = a.even[state] * x[state];
             for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
                 const double weight = a.weight[p] * x[state];
-                for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e) {
-                    const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
-                    out[s.indices[e]] += part + ((s.flag[e] & kFirst) ? even : 0.0);
-                }
+                entries(
+                    s.flag, s.indptr[p], s.indptr[p + 1], all,
+                    [&](std::int64_t e) {
+                        out[s.indices[e]] += weight * s.data[e] + even;
+                        out[s.indices[e + 1]] += weight * s.data[e + 1] + even;
+                    },
+                    [&](std::int64_t e) {
+                        const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
+                        out[s.indices[e]] += part + ((s.flag[e] & kFirst) ? even : 0.0);
+                    },
+                    [&](std::int64_t e) { prefetch(out + s.indices[e]); });
             }
             if (a.worst[state] >= 0) out[a.worst[state]] += a.extra[state] * x[state];
         }
@@ -134,110 +187,156 @@ void product_transposed(const MeanMatrix<Index>& a, const double* x, double* y, 
 
 // 1 / (1 − γ P_xx): what the iteration is preconditioned with.
 template <typename Index>
-std::vector<double> inverse_diagonal(const MeanMatrix<Index>& a) {
+std::vector<double> inverse_diagonal(const MeanMatrix<Index>& a, int threads) {
     const auto& s = a.steps;
     std::vector<double> found(static_cast<std::size_t>(s.n_states));
-    for (std::int64_t state = 0; state < s.n_states; ++state) {
-        double own = a.worst[state] == state ? a.extra[state] : 0.0;
-        for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p)
-            for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e)
-                if (static_cast<std::int64_t>(s.indices[e]) == state) {
-                    if (s.flag[e] & kCounted) own += a.weight[p] * s.data[e];
-                    if (s.flag[e] & kFirst) own += a.even[state];
-                }
-        found[static_cast<std::size_t>(state)] = 1.0 / std::max(1.0 - a.discount * own, 1e-3);
-    }
+    parallel(blocks_of(s.n_states, kBlock), threads, [&](std::int64_t block, int) {
+        const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
+        for (std::int64_t state = block * kBlock; state < end; ++state) {
+            double own = a.worst[state] == state ? a.extra[state] : 0.0;
+            for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
+                const Index* last = s.indices + s.indptr[p + 1];
+                const Index* at = std::lower_bound(s.indices + s.indptr[p], last, static_cast<Index>(state));
+                if (at == last || *at != static_cast<Index>(state)) continue;
+                const std::int64_t e = at - s.indices;
+                if (s.flag[e] & kCounted) own += a.weight[p] * s.data[e];
+                if (s.flag[e] & kFirst) own += a.even[state];
+            }
+            found[static_cast<std::size_t>(state)] = 1.0 / std::max(1.0 - a.discount * own, 1e-3);
+        }
+    });
     return found;
 }
 
-// BiCGSTAB on M interleaved right-hand sides [X, M] at once; value holds the guess. Returns the largest backward error.
+// What a pass over the states adds up, of M right-hand sides.
 template <int M>
+struct Sums {
+    double a[M] = {}, b[M] = {};
+    double left[M] = {}, value[M] = {};  // largest sizes, NaN once there is one
+};
+
+double larger(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
+
+// BiCGSTAB on M interleaved right-hand sides [X, M] at once; value holds the guess. Directions are Numbers: what is read at random
+// is half as long in floats, and no digit is lost, for value and residual both move by the rounded direction. Returns the largest
+// backward error.
+template <int M, typename Number, typename Times>
 double bicgstab(std::int64_t n, const double* rhs, double* value, const std::vector<double>& precondition, double discount,
-                double tol, std::int64_t max_products, const std::function<void(const double*, double*)>& times) {
+                double tol, std::int64_t max_products, int threads, const Times& times) {
     const std::size_t size = static_cast<std::size_t>(n * M);
-    std::vector<double> r(size), shadow(size), p(size, 0.0), v(size, 0.0), hat(size), t(size);
-    const auto apply = [&](const double* x, double* y) {  // (I − γP) x
-        times(x, y);
-        for (std::size_t i = 0; i < size; ++i) y[i] = x[i] - discount * y[i];
+    std::vector<double> r(size), shadow(size), p(size), v(size), t(size);
+    std::vector<Number, LargePages<Number>> hat(size);
+    const std::int64_t n_blocks = blocks_of(n, kBlock);
+    std::vector<Sums<M>> parts(static_cast<std::size_t>(n_blocks));
+    const auto pass = [&](const auto& job) {  // job(i, k, sums) of all entries; sums of blocks are added in their order
+        parallel(n_blocks, threads, [&](std::int64_t block, int) {
+            Sums<M> sums;
+            const std::int64_t end = std::min(n, (block + 1) * kBlock) * M;
+            for (std::int64_t i = block * kBlock * M; i < end; i += M)
+                for (int k = 0; k < M; ++k) job(static_cast<std::size_t>(i + k), k, sums);
+            parts[static_cast<std::size_t>(block)] = sums;
+        });
+        Sums<M> all;
+        for (const auto& part : parts)
+            for (int k = 0; k < M; ++k) {
+                all.a[k] += part.a[k];
+                all.b[k] += part.b[k];
+                all.left[k] = larger(all.left[k], part.left[k]);
+                all.value[k] = larger(all.value[k], part.value[k]);
+            }
+        return all;
     };
-    const auto dots = [&](const std::vector<double>& a, const std::vector<double>& b, double* out) {
-        std::fill(out, out + M, 0.0);
-        for (std::size_t i = 0; i < size; ++i) out[i % M] += a[i] * b[i];
-    };
-    const auto error = [&] {  // of r, beside rhs and value
+    const Sums<M> given = pass([&](std::size_t i, int k, Sums<M>& s) {
+        s.left[k] = larger(s.left[k], std::abs(rhs[i]));
+        s.value[k] = larger(s.value[k], std::abs(value[i]));
+    });
+    const auto error = [&](const Sums<M>& s) {
         double worst = 0.0;
         for (int k = 0; k < M; ++k) {
-            double left = 0.0, of_rhs = 0.0, of_value = 0.0;
-            for (std::int64_t i = k; i < n * M; i += M) {
-                left = std::max(left, std::abs(r[static_cast<std::size_t>(i)]));
-                of_rhs = std::max(of_rhs, std::abs(rhs[i]));
-                of_value = std::max(of_value, std::abs(value[i]));
-            }
-            const double scale = of_rhs + 2.0 * of_value;
-            worst = std::max(worst, std::isfinite(left) ? (scale > 0.0 ? left / scale : 0.0) : 1.0);
+            const double scale = given.left[k] + 2.0 * s.value[k];
+            worst = std::max(worst, std::isfinite(s.left[k]) ? (scale > 0.0 ? s.left[k] / scale : 0.0) : 1.0);
         }
         return worst;
     };
+    double unit[M];  // powers of two that bring residuals to about 1, so that floats have room
+    const auto measure = [&](const Sums<M>& s) {
+        for (int k = 0; k < M; ++k)
+            unit[k] = s.left[k] > 0.0 && std::isfinite(s.left[k])
+                          ? std::ldexp(1.0, std::clamp(-std::ilogb(s.left[k]), -1000, 1000))
+                          : 1.0;
+    };
+    bool nothing = std::all_of(given.value, given.value + M, [](double most) { return most == 0.0; });
     std::int64_t products = 0;
     double found = 1.0;
     while (true) {  // begun again, from the true residual, whenever it breaks down or thinks that it is done
-        apply(value, r.data());
-        ++products;
-        for (std::size_t i = 0; i < size; ++i) r[i] = rhs[i] - r[i];
-        found = error();
+        if (nothing) {
+            std::fill(t.begin(), t.end(), 0.0);
+            nothing = false;
+        } else {
+            times(static_cast<const double*>(value), t.data());
+            ++products;
+        }
+        const Sums<M> start = pass([&](std::size_t i, int k, Sums<M>& s) {
+            shadow[i] = p[i] = r[i] = rhs[i] - (value[i] - discount * t[i]);
+            s.a[k] += r[i] * r[i];
+            s.left[k] = larger(s.left[k], std::abs(r[i]));
+            s.value[k] = larger(s.value[k], std::abs(value[i]));
+        });
+        found = error(start);
         if (found <= tol || products >= max_products) return found;
-        shadow = r;
-        std::fill(p.begin(), p.end(), 0.0);
-        std::fill(v.begin(), v.end(), 0.0);
-        double rho[M], alpha[M], omega[M];
-        std::fill(rho, rho + M, 1.0);
-        std::fill(alpha, alpha + M, 1.0);
-        std::fill(omega, omega + M, 1.0);
+        measure(start);
+        double rho[M], alpha[M], beta[M], omega[M];
+        std::copy(start.a, start.a + M, rho);
+        pass([&](std::size_t i, int k, Sums<M>&) { hat[i] = static_cast<Number>(precondition[i / M] * p[i] * unit[k]); });
         const std::int64_t first = products;
         while (products < max_products) {
-            double next[M], beta[M], below[M], above[M];
-            dots(shadow, r, next);
+            times(static_cast<const Number*>(hat.data()), v.data());
+            const Sums<M> one = pass([&](std::size_t i, int k, Sums<M>& s) {
+                v[i] = (static_cast<double>(hat[i]) - discount * v[i]) / unit[k];
+                s.a[k] += shadow[i] * v[i];
+            });
             bool broken = false;
             for (int k = 0; k < M; ++k) {
-                beta[k] = next[k] == 0.0 ? 0.0 : (next[k] / rho[k]) * (alpha[k] / omega[k]);
-                if (!std::isfinite(beta[k])) broken = true;
-                rho[k] = next[k];
+                alpha[k] = rho[k] == 0.0 ? 0.0 : rho[k] / one.a[k];
+                broken = broken || !std::isfinite(alpha[k]);
             }
             if (broken) break;
-            for (std::size_t i = 0; i < size; ++i) {
-                const std::size_t k = i % M;
-                p[i] = r[i] + beta[k] * (p[i] - omega[k] * v[i]);
-                hat[i] = precondition[i / M] * p[i];
-            }
-            apply(hat.data(), v.data());
-            dots(shadow, v, below);
-            for (int k = 0; k < M; ++k) {
-                alpha[k] = rho[k] == 0.0 ? 0.0 : rho[k] / below[k];
-                if (!std::isfinite(alpha[k])) broken = true;
-            }
-            if (broken) break;
-            for (std::size_t i = 0; i < size; ++i) {
-                value[i] += alpha[i % M] * hat[i];
-                r[i] -= alpha[i % M] * v[i];
-                hat[i] = precondition[i / M] * r[i];
-            }
-            apply(hat.data(), t.data());
+            pass([&](std::size_t i, int k, Sums<M>&) {
+                value[i] += alpha[k] * (static_cast<double>(hat[i]) / unit[k]);
+                r[i] -= alpha[k] * v[i];
+                hat[i] = static_cast<Number>(precondition[i / M] * r[i] * unit[k]);
+            });
+            times(static_cast<const Number*>(hat.data()), t.data());
             products += 2;
-            dots(t, r, above);
-            dots(t, t, below);
-            for (int k = 0; k < M; ++k) omega[k] = below[k] == 0.0 ? 0.0 : above[k] / below[k];
-            for (std::size_t i = 0; i < size; ++i) {
-                value[i] += omega[i % M] * hat[i];
-                r[i] -= omega[i % M] * t[i];
-            }
-            for (int k = 0; k < M; ++k)
+            const Sums<M> two = pass([&](std::size_t i, int k, Sums<M>& s) {
+                t[i] = (static_cast<double>(hat[i]) - discount * t[i]) / unit[k];
+                s.a[k] += t[i] * r[i];
+                s.b[k] += t[i] * t[i];
+            });
+            for (int k = 0; k < M; ++k) omega[k] = two.b[k] == 0.0 ? 0.0 : two.a[k] / two.b[k];
+            const Sums<M> full = pass([&](std::size_t i, int k, Sums<M>& s) {
+                value[i] += omega[k] * (static_cast<double>(hat[i]) / unit[k]);
+                r[i] -= omega[k] * t[i];
+                s.a[k] += shadow[i] * r[i];
+                s.left[k] = larger(s.left[k], std::abs(r[i]));
+                s.value[k] = larger(s.value[k], std::abs(value[i]));
+            });
+            if (error(full) <= 0.5 * tol) break;
+            for (int k = 0; k < M; ++k) {
                 if (omega[k] == 0.0) omega[k] = 1.0;  // a right-hand side that is solved to the last bit
-            if (error() <= 0.5 * tol) break;
+                beta[k] = full.a[k] == 0.0 ? 0.0 : (full.a[k] / rho[k]) * (alpha[k] / omega[k]);
+                broken = broken || !std::isfinite(beta[k]);
+                rho[k] = full.a[k];
+            }
+            if (broken) break;
+            measure(full);
+            pass([&](std::size_t i, int k, Sums<M>&) {
+                p[i] = r[i] + beta[k] * (p[i] - omega[k] * v[i]);
+                hat[i] = static_cast<Number>(precondition[i / M] * p[i] * unit[k]);
+            });
         }
         if (products == first) {  // it broke down at once: one plain step, which never does
-            apply(value, r.data());
-            ++products;
-            for (std::size_t i = 0; i < size; ++i) value[i] += rhs[i] - r[i];
+            for (std::size_t i = 0; i < size; ++i) value[i] += r[i];
         }
     }
 }
@@ -246,15 +345,20 @@ template <int M, typename Index>
 double solve_group(const MeanMatrix<Index>& a, const std::vector<double>& diagonal, const double* rhs, double* value, double tol,
                    std::int64_t max_products, int threads) {
     const std::int64_t n = a.steps.n_states;
-    std::vector<double> right(static_cast<std::size_t>(n * M)), found(right.size());
+    std::vector<double> right(static_cast<std::size_t>(n * M));
+    Doubles found(right.size());
     for (std::int64_t i = 0; i < n; ++i)
         for (int k = 0; k < M; ++k) {
             right[static_cast<std::size_t>(i * M + k)] = rhs[k * n + i];
             found[static_cast<std::size_t>(i * M + k)] = value[k * n + i];
         }
-    const double error =
-        bicgstab<M>(n, right.data(), found.data(), diagonal, a.discount, tol, max_products,
-                    [&](const double* x, double* y) { product<M>(a, x, y, threads); });
+    const auto times = [&](const auto* x, double* y) { product<M>(a, x, y, threads); };
+    double error = 1.0;
+    if (n > kFloatStates)
+        error = bicgstab<M, float>(n, right.data(), found.data(), diagonal, a.discount, tol,
+                                   std::min(max_products, kFloatProducts), threads, times);
+    if (!(error <= tol))
+        error = bicgstab<M, double>(n, right.data(), found.data(), diagonal, a.discount, tol, max_products, threads, times);
     for (std::int64_t i = 0; i < n; ++i)
         for (int k = 0; k < M; ++k) value[k * n + i] = found[static_cast<std::size_t>(i * M + k)];
     return error;
@@ -324,6 +428,33 @@ private:
 
 std::size_t lower(std::int64_t n) { return static_cast<std::size_t>(n * (n + 1) / 2); }
 
+// Adds Σ weight z [n] and Σ weight z zᵀ [n, n], lower, of rows z [rows, n]; N is n where that is known beforehand, else 0.
+template <int N>
+void add_moments(int size, std::int64_t rows, const double* weight, const double* z, double* first, double* second) {
+    const int n = N ? N : size;
+    for (int k = 0; k < n; ++k, second += k) {
+        if constexpr (N > 0) {  // one row of the result at a time, all of its width: it stays in registers
+            double sums[N] = {}, sum = first[k];
+            for (int l = 0; l <= k; ++l) sums[l] = second[l];
+            for (std::int64_t i = 0; i < rows; ++i) {
+                const double* row = z + i * N;
+                const double weighted = weight[i] * row[k];
+                sum += weighted;
+                for (int l = 0; l < N; ++l) sums[l] += weighted * row[l];
+            }
+            first[k] = sum;
+            for (int l = 0; l <= k; ++l) second[l] = sums[l];
+        } else {
+            for (std::int64_t i = 0; i < rows; ++i) {
+                const double* row = z + i * n;
+                const double weighted = weight[i] * row[k];
+                first[k] += weighted;
+                for (int l = 0; l <= k; ++l) second[l] += weighted * row[l];
+            }
+        }
+    }
+}
+
 // Adds the lower part of the covariance over states first to end; N is n where that is known when compiled, else 0.
 //
 // With a = ν^π (γ v^π(next) − v^π) − b, b = ν^b (γ v^b(next) − v^b) of an outcome, D = π a + (π − π_b) b of a pair.
@@ -332,9 +463,11 @@ void add_states(const Gains<Index>& g, std::int64_t first, std::int64_t last, do
     const auto& s = g.steps;
     const int n = N ? N : static_cast<int>(g.n), both = 2 * n;
     Covariance<Index> covariance(g);
-    std::vector<double> share1(both), share2(lower(both)), worst(both), end(both), z(both), wide(lower(both));
-    std::vector<double> own, d1(n), d2(lower(n)), dw(n), de(n), d(n);
+    std::vector<double> share1(both), share2(lower(both)), worst(both), end(both), wide(lower(both));
+    std::vector<double> own, d1(n), d2(lower(n)), dw(n), de(n);
+    std::vector<double> count, share, z, d;  // of the entries of a pair
     const std::size_t room = static_cast<std::size_t>(n) + lower(n);
+    const std::int64_t all = s.indptr[s.ptr[last]];
     for (std::int64_t x = first; x < last; ++x) {
         const double* v = g.value + x * both;
         const double* nu = g.state_visits + x * both;
@@ -355,24 +488,31 @@ void add_states(const Gains<Index>& g, std::int64_t first, std::int64_t last, do
         own.assign(room * static_cast<std::size_t>(stop - begin), 0.0);
         for (std::int64_t p = begin; p < stop; ++p) {
             double* own1 = own.data() + room * static_cast<std::size_t>(p - begin);
-            double* own2 = own1 + n;
-            for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e) {
-                if (!(s.flag[e] & kCounted)) continue;
-                outcome(g.value + static_cast<std::int64_t>(s.indices[e]) * both, z.data());
-                const double count = s.data[e] * s.visits[p];
-                const double share = g.counted * count + ((s.flag[e] & kFirst) ? g.even[x] : 0.0);
-                for (int k = 0, i = 0; k < both; ++k) {
-                    const double weighted = share * z[k];
-                    share1[k] += weighted;
-                    for (int l = 0; l <= k; ++l, ++i) share2[i] += weighted * z[l];
-                }
-                for (int k = 0; k < n; ++k) d[k] = g.policy[p] * z[k] + g.moved[p] * z[n + k];
-                for (int k = 0, i = 0; k < n; ++k) {
-                    const double weighted = count * d[k];
-                    own1[k] += weighted;
-                    for (int l = 0; l <= k; ++l, ++i) own2[i] += weighted * d[l];
-                }
+            const std::size_t entries = static_cast<std::size_t>(s.indptr[p + 1] - s.indptr[p]);
+            if (count.size() < entries) {
+                count.resize(entries);
+                share.resize(entries);
+                z.resize(entries * static_cast<std::size_t>(both));
+                d.resize(entries * static_cast<std::size_t>(n));
             }
+            std::int64_t rows = 0;
+            for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e) {
+                if (e + kAhead < all) {  // values are read at random, and too much is done with each to have the next ones on the way
+                    const double* next = g.value + static_cast<std::int64_t>(s.indices[e + kAhead]) * both;
+                    prefetch(next);
+                    prefetch(next + both - 1);
+                }
+                if (!(s.flag[e] & kCounted)) continue;
+                double* to = z.data() + rows * both;
+                outcome(g.value + static_cast<std::int64_t>(s.indices[e]) * both, to);
+                count[static_cast<std::size_t>(rows)] = s.data[e] * s.visits[p];
+                share[static_cast<std::size_t>(rows)] =
+                    g.counted * count[static_cast<std::size_t>(rows)] + ((s.flag[e] & kFirst) ? g.even[x] : 0.0);
+                for (int k = 0; k < n; ++k) d[static_cast<std::size_t>(rows * n + k)] = g.policy[p] * to[k] + g.moved[p] * to[n + k];
+                ++rows;
+            }
+            add_moments<2 * N>(both, rows, share.data(), z.data(), share1.data(), share2.data());
+            if (g.policy[p] != 0.0 || g.moved[p] != 0.0) add_moments<N>(n, rows, count.data(), d.data(), own1, own1 + n);
         }
         outcome(nullptr, end.data());
         const double extra_on = g.worst[x] >= 0 ? g.pessimism : 0.0, extra_end = g.worst[x] == -1 ? g.pessimism : 0.0;
@@ -536,14 +676,15 @@ template <typename Index>
 double solve_mean(const MeanMatrix<Index>& a, bool transposed, std::int64_t n_rhs, const double* rhs, double* value, double tol,
                   std::int64_t max_products, int threads) {
     const std::int64_t n = a.steps.n_states;
-    const std::vector<double> diagonal = inverse_diagonal(a);
+    const std::vector<double> diagonal = inverse_diagonal(a, threads);
     double error = 0.0;
-    std::vector<double> room;
+    Doubles room;
     for (std::int64_t k = 0; k < n_rhs;) {
         const std::int64_t left = n_rhs - k;
         if (transposed) {
-            error = std::max(error, bicgstab<1>(n, rhs + k * n, value + k * n, diagonal, a.discount, tol, max_products,
-                                                [&](const double* x, double* y) { product_transposed(a, x, y, room, threads); }));
+            const auto times = [&](const double* x, double* y) { product_transposed(a, x, y, room, threads); };
+            error = std::max(error, bicgstab<1, double>(n, rhs + k * n, value + k * n, diagonal, a.discount, tol, max_products,
+                                                        threads, times));
             k += 1;
         } else if (left >= 4) {
             error = std::max(error, solve_group<4>(a, diagonal, rhs + k * n, value + k * n, tol, max_products, threads));

@@ -130,7 +130,7 @@ def _sections(run: Run) -> dict[str, Any]:
             describe="Share of decisions by how often they were tried in the data, baseline and policy; the table has the numbers.",
         ),
         "percent": percent,
-        "limits": limits.limits(run),
+        "limits": limits.limits(run, coverage),
         "thin_raises": limits.thin_raises(run),
         "estimators": limits.estimators(run),
         "interval_level": risk(run.evaluation[0]["level"]) if run.evaluation else "",

@@ -63,24 +63,26 @@ TOLD_OF = {
 def coverage_bars(run: Run) -> list[tuple[str, float, float]]:
     """Share of decisions, of baseline and policy, by how often the decision was tried in that state of the data."""
     visits = run.counts.sum(axis=1)
-    weight = (visits / max(int(visits.sum()), 1))[:, None]
-    rows = []
-    for low, high, label in BINS:
-        among = (run.counts >= low) & (True if high is None else run.counts <= high)
-        rows.append(
-            (label, *(float((weight * np.where(among, table, 0.0)).sum()) for table in (run.baseline, run.policy)))
-        )
-    return rows  # type: ignore[return-value]
+    weight = visits / max(int(visits.sum()), 1)
+    tried = np.flatnonzero(run.counts)  # of a large table few are, and only those have a bin to look for
+    place = np.searchsorted([low for low, _, _ in BINS], run.counts.take(tried), side="right") - 1
+    of_tried = weight.take(tried // run.counts.shape[1])
+    never = run.counts == 0
+    shares = []
+    for table in (run.baseline, run.policy):
+        share = np.bincount(place, weights=of_tried * table.take(tried), minlength=len(BINS))
+        share[0] = weight @ table.sum(axis=1, where=never)
+        shares.append(share.tolist())
+    return [(label, *both) for (_, _, label), *both in zip(BINS, *shares, strict=True)]
 
 
-def limits(run: Run) -> list[str]:
-    """What the data can't tell, in sentences."""
+def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
+    """What the data can't tell, in sentences; ``bars`` are its `coverage_bars`."""
     tried = run.counts > 0
     pairs, possible = int(tried.sum()), run.counts.size
     few = int(np.sum(tried & (run.counts < FEW)))
     per_state = tried.sum(axis=1)
     single, never = int(np.sum(per_state == 1)), int(np.sum(per_state == 0))
-    bars = coverage_bars(run)
     thin = [sum(bar[column] for bar in bars[:2]) for column in (1, 2)]  # type: ignore[misc]
     texts = [
         f"{pairs:,} of {possible:,} combinations of state and action were ever tried ({percent(pairs / max(possible, 1))}); {few:,} of"
@@ -123,14 +125,14 @@ def limits(run: Run) -> list[str]:
 
 def thin_raises(run: Run, most: int = 10) -> list[dict[str, Any]]:
     """Decisions that the policy takes more often though they were tried fewer than 10 times, the weightiest first."""
-    rise = np.where(run.counts < FEW, run.policy - run.baseline, 0.0)
-    weight = rise * run.counts.sum(axis=1)[:, None]
+    rise = run.policy - run.baseline
+    raised = np.flatnonzero((rise >= 5e-4) & (run.counts < FEW))
+    weight = rise.take(raised) * run.counts.sum(axis=1).take(raised // rise.shape[1])
+    del rise
     rows = []
-    flat_weight = weight.ravel()
-    top = np.argpartition(-flat_weight, min(most, flat_weight.size) - 1)[:most]
-    for flat in top[np.argsort(-flat_weight[top], kind="stable")]:
-        x, a = divmod(int(flat), run.policy.shape[1])
-        if rise[x, a] < 5e-4 or weight[x, a] <= 0.0:
+    for place in np.argsort(-weight, kind="stable")[:most]:
+        x, a = divmod(int(raised[place]), run.policy.shape[1])
+        if weight[place] <= 0.0:
             break
         rows.append(
             {
@@ -223,11 +225,13 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ]
         if certificate.seed is not None:
             rows.append(("Seed", str(certificate.seed)))
+    if info["method"] == "b-opt":  # it has no rounds of its own
+        if "candidates" in info:
+            rows.append(("Judged", counted(len(info["candidates"]), "candidate")))
+    else:
+        gap = f"optimality gap {float(info['gap']):.1e}"
+        rows.append(("Solved", f"{counted(int(info['rounds']), 'round')} by {info['engine']}, {gap}"))
     rows += [
-        (
-            "Solved",
-            f"{counted(int(info['rounds']), 'round')} by {info['engine']}, optimality gap {float(info['gap']):.1e}",
-        ),
         ("Created", str(info.get("created", "not saved"))),
         ("Versions", ", ".join(f"{name} {value}" for name, value in dict(info.get("versions", {})).items())),
     ]
