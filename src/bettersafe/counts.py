@@ -282,6 +282,12 @@ class Tally:
         returns = np.add.reduceat(discount[:, None] ** time * rewards, starts, axis=1)
         self._episodes.append((own, lengths, returns))
 
+    @property
+    def n_groups(self) -> int:
+        """Different transitions, those of each part for themselves."""
+        self._settle()
+        return int(self._keys.size)
+
     def _settle(self) -> None:
         """Add the rows that wait. They wait until they are as many as the keys, so that these are not sorted over and over."""
         if not self._waiting:

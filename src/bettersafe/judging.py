@@ -16,6 +16,7 @@ from bettersafe.counts import Tally
 from bettersafe.episodes import blocks_of
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.mdp import Floats, Ints, policy_values
+from bettersafe.memory import check_memory, crossfit_bytes
 from bettersafe.model import estimate_model
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def crossfit(
     tally = Tally(folds)
     for block, own in _with_folds(data, fold):
         tally.add(block, own)
+    needed = crossfit_bytes(tally.n_groups, data.n_states, data.n_actions, data.n_objectives, folds)
+    check_memory(needed, f"fitting {folds} models to {tally.n_groups:,} different transitions")
     judges = []
     for number in range(folds):
         # what a pair never tried is worth is anybody's guess; the baseline's value is the most neutral one

@@ -51,6 +51,13 @@ def evaluation_bytes(n_episodes: int, n_objectives: int) -> float:
     return LIBRARIES / 2 + n_episodes * (40.0 + 90.0 * n_objectives)
 
 
+def crossfit_bytes(n_groups: int, n_states: int, n_actions: int, n_objectives: int, folds: int) -> float:
+    """Of fitting a model without each fold, when rows have become groups by fold, state, action and successor."""
+    table = n_states * n_actions
+    judge = 4.0 * table + 16.0 * n_objectives * (min(n_groups, table) + n_states)
+    return 260.0 * n_groups + 40.0 * table + folds * judge
+
+
 def tally_bytes(n_groups: int, n_pairs: int, n_objectives: int) -> float:
     """Of turning groups by state, action and successor into counts: what they are, and blocks that are worked on."""
     return LIBRARIES / 4 + 16.0 * n_groups + (80.0 + 20.0 * n_objectives) * n_pairs

@@ -62,6 +62,19 @@ elif step == "evaluation":
     said = memory.evaluation_bytes(episodes.n_episodes, d)
     before = memory._in_use()
     evaluation_rows(evaluate_many(episodes, policy, policy, folds=2), objectives, delta=0.1)
+elif step == "folds":
+    from bettersafe import judging
+
+    block = read_dataset(path, objectives=objectives)
+    policy = numpy.full((block.n_states, block.n_actions), 1.0 / block.n_actions)
+
+    def check(needed, what):
+        global said, before
+        said, before = needed, memory._in_use()
+        open("/proc/self/clear_refs", "w").write("5")
+
+    judging.check_memory = check
+    judging.crossfit(block, policy, policy, 5, numpy.random.default_rng(0))
 elif step == "log":
     said = memory.log_bytes(read_dataset(path, objectives=objectives).n_rows, d)
 else:
@@ -179,6 +192,8 @@ def test_the_linearised_form_takes_what_was_said(tmp_path: Path) -> None:
     [
         ("log", 500_000, 2000, 2),
         ("log", 1_500_000, 2000, 4),
+        ("folds", 1_000_000, 20_000, 2),
+        ("folds", 500_000, 200_000, 1),
         ("tally", 4_000_000, 100_000, 1),
         ("tally", 4_000_000, 200_000, 2),
         ("tally by SQL", 4_000_000, 200_000, 2),
