@@ -133,7 +133,7 @@ def measure(quick):
             for name, other in (("DuckDB", duck), ("pandas", frame)):
                 if other["found"] is not None and other["found"][0] != mine["found"][0]:
                     raise AssertionError(f"{name} counted {other['found'][0]:,} rows; bettersafe {mine['found'][0]:,}")
-            peaks = ["–" if other["peak"] is None else size(other["peak"]) for other in (mine, duck, frame)]
+            peaks = ["–" if "why" in other else size(other["peak"]) for other in (mine, duck, frame)]
             rows.append(
                 [
                     f"{n_rows:,}",

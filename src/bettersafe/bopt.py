@@ -351,10 +351,14 @@ def make_candidates(
         tables = dict(_along(model, baseline, preference, sorted(budgets), baseline_values, progress))
     else:
         tables = {
-            e: improve.s_opt(model, baseline, preference=preference, epsilon=e, progress=progress).policy
+            e: improve.s_opt(
+                model, baseline, preference=preference, epsilon=e, progress=_making(progress, budgets, e)
+            ).policy
             for e in epsilons
         }
-        tables[np.inf] = improve.adv_linearized(model, baseline, preference=preference, progress=progress).policy
+        tables[np.inf] = improve.adv_linearized(
+            model, baseline, preference=preference, progress=_making(progress, budgets, np.inf)
+        ).policy
     bold = tables[np.inf]
     found: list[tuple[str, Floats]] = [(f"S-OPT ε = {epsilon:g}", tables[epsilon]) for epsilon in epsilons]
     if with_g_opt and np.all(model.mdp.discount == model.mdp.discount[0]):  # G-OPT has one occupancy for all objectives
@@ -378,6 +382,15 @@ def make_candidates(
     return different
 
 
+def _making(progress: Progress | None, budgets: Sequence[float], epsilon: float) -> improve.Progress | None:
+    """Tells of rounds with the candidate that they are for."""
+    if progress is None:
+        return None
+    name = "Adv-Linearized" if np.isinf(epsilon) else f"S-OPT ε = {epsilon:g}"
+    what = f"Making candidates: {list(budgets).index(epsilon) + 1} of {len(budgets)}, {name}"
+    return lambda done: progress(replace(done, what=what))
+
+
 def _along(
     model: Model,
     baseline: Floats,
@@ -399,7 +412,7 @@ def _along(
             preference,
             epsilon,
             constrained=True,
-            progress=progress,
+            progress=_making(progress, epsilons, epsilon),
             baseline_values=values,
             start=start,
         )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bettersafe.runs import Run
     from bettersafe.task import Task
 
-MUCH_MEMORY = 1e9  # bytes that are worth a word before they are taken
+MUCH_MEMORY = 0.2e9  # bytes that are worth a word before they are taken
 KEEP_BASELINE = 3
 
 # What the Tab key offers; the library checks what is given, and a test holds that it takes these.
@@ -408,11 +408,13 @@ def count(
     with printing.working("Reading and counting") as progress:
         if engine is None:
             counts = add_files(data, progress=progress, **what)
+            progress("Writing")
             save_counts(counts, output)
         else:
             where: dict[str, Any] = {"engine": engine, "workers": workers, "address": address}
             parts = parts_of(output)
             counts = count_shards(data, parts=parts, progress=progress, **where, **what)
+            progress("Writing")
             save_counts(counts, output)
             remove_parts(parts)
     printing.print_counted(counts, output, as_json=as_json)
@@ -442,6 +444,7 @@ def merge(
     check_output(output, inputs=counts)
     with printing.working("Merging") as progress:
         merged = merge_files(counts, force=force, progress=progress)
+        progress("Writing")
         save_counts(merged, output)
     printing.print_counted(merged, output, as_json=as_json)
 

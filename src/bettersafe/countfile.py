@@ -373,6 +373,8 @@ def _check_counts(file: Path) -> Path:
     if not file.is_file():
         raise DataError(f"there is no file {file}. Check the name and the directory.")
     schema = schema_of(file)
+    if schema is None and file.suffix.lower() == ".parquet" and not _has_footer(file):
+        raise DataError(f"{file.name} is damaged: it has no end, as if it had been cut short. Count the log again.")
     if schema is None or not schema.startswith("counts/"):
         raise DataError(
             f"{file.name} is no file of counts. Make one with: bettersafe count {file.name} -o counts.parquet"
@@ -382,6 +384,12 @@ def _check_counts(file: Path) -> Path:
             f"{file.name} was written as {schema!r}; this version reads {COUNTS_SCHEMA!r}. Update bettersafe."
         )
     return file
+
+
+def _has_footer(file: Path) -> bool:
+    with file.open("rb") as stream:
+        stream.seek(max(file.stat().st_size - 4, 0))
+        return stream.read() == b"PAR1"
 
 
 def _values(array: npt.NDArray[Any]) -> pa.Array:

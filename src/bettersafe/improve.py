@@ -50,6 +50,7 @@ class Round:
     number: int
     gain: float  # largest gain of a state, in units of Q_λ
     scalar_return: float  # J_λ of the policy that the round started from
+    what: str = ""  # which of several policies is being made, in words
 
 
 Progress = Callable[[Round], None]

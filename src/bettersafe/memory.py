@@ -111,8 +111,8 @@ def check_memory(needed: float, what: str) -> None:
     there = available_bytes()
     if needed > there:
         raise MemoryLimitError(
-            f"{memory_note(needed, what)}, and {_shown(there)} are free. Use a larger machine or less data, or try"
-            f" all the same with {VARIABLE}=none."
+            f"{memory_note(needed, what)} besides the {_shown(_in_use())} in use, and {_shown(there)} are free. Use a larger"
+            f" machine or less data, or try all the same with {VARIABLE}=none."
         )
 
 

@@ -2,8 +2,8 @@
 
 Nothing held out: the log is counted where it lies, whatever its size, and the certificate is what the counts prove.
 A share held out (always with H-OPT): the log is read into memory and split by episode; the policy is made from one part and
-tested on the other. B-OPT: the log is read into memory, and all of it is used for both; a log of more than `LARGE_ROWS` is counted
-where it lies instead, and so are counts from a file used, whose rewards are known by pair.
+tested on the other. B-OPT: the log is read into memory, and all of it is used for both; one of more than `LARGE_ROWS`, or too large for the
+memory that is free, is counted where it lies instead, and so are counts from a file used, whose rewards are known by pair.
 """
 
 from __future__ import annotations
@@ -38,7 +38,15 @@ from bettersafe.errors import DataError, ParameterError, did_you_mean
 from bettersafe.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.hcpi import h_opt
 from bettersafe.logs.files import data_digest, rows_about
-from bettersafe.memory import check_memory, counts_bytes, linearised_bytes, model_bytes, outcomes_bytes
+from bettersafe.memory import (
+    available_bytes,
+    check_memory,
+    counts_bytes,
+    linearised_bytes,
+    log_bytes,
+    model_bytes,
+    outcomes_bytes,
+)
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.policies import policy_actions, read_policy
 from bettersafe.posterior import gather_outcomes, outcomes_of
@@ -68,7 +76,6 @@ BY_COUNTS: tuple[improve.Method, ...] = ("b-opt", "s-opt", "g-opt", "soft-spibb"
 LARGE_ROWS = 10_000_000
 """Rows beyond which B-OPT counts a log where it lies, and does not hold it."""
 
-READING = "Reading and counting"
 MODELLING = "Making the model"
 
 PAIR_REWARDS = "rewards are taken from counts: known by decision, not by where a step led"
@@ -198,7 +205,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
     if task.resolved_method == "b-opt":
         return _run_posterior(task, progress, cluster)
     say = progress or _silent
-    say(READING)
+    say("Reading counts" if is_counts(task.data) else "Reading and counting")
     counts = task_counts(task, progress=progress)
     say(MODELLING)
     check_size(task, counts)
@@ -366,7 +373,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:
     """Make candidates from all the data, and ask the posterior which of them to trust."""
-    if is_counts(task.data) or rows_about(task.data) > LARGE_ROWS:
+    if is_counts(task.data) or not _fits(task):
         return _run_counted_posterior(task, progress, cluster)
     say = progress or _silent
     dataset = task_dataset(task, progress=progress)
@@ -380,10 +387,16 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | Non
     return _believed_run(task, outcomes, counts, model, baseline, source, progress, cluster)
 
 
+def _fits(task: Task) -> bool:
+    """Whether a log is small enough to be read whole; if not, B-OPT makes do with its counts."""
+    rows = rows_about(task.data)
+    return rows <= LARGE_ROWS and log_bytes(int(rows), len(task.objectives)) <= available_bytes()
+
+
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:
     """The same from counts, whatever the number of rows."""
     say = progress or _silent
-    say(READING)
+    say("Reading counts" if is_counts(task.data) else "Reading and counting")
     counts = task_counts(task, progress=progress)
     say(MODELLING)
     check_size(task, counts)

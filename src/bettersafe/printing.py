@@ -10,6 +10,7 @@ import json
 import math
 import shlex
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -19,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as Bar
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from bettersafe.bopt import Judging
 from bettersafe.certificate import certificate_json
@@ -55,12 +57,23 @@ def print_error(message: str) -> None:
     Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(message)}", highlight=False)
 
 
+LEAST_GAIN = 1e-9
+"""Gains below this are rounding, and not worth a word."""
+
+
 class _BarOfKnownSize(BarColumn):
     """A bar for work of known size, nothing for other work."""
 
     def render(self, task: BarTask) -> ProgressBar:
         bar = super().render(task)
         return bar if task.total is not None else ProgressBar(total=1, completed=0, width=0)
+
+
+class _Clock(TimeElapsedColumn):
+    """The time since the start, also when a bar is full: there may be another."""
+
+    def render(self, task: BarTask) -> Text:
+        return Text(str(timedelta(seconds=int(task.elapsed or 0.0))), style="progress.elapsed")
 
 
 def _amount(reading: Reading) -> str:
@@ -77,20 +90,25 @@ def working(text: str) -> Iterator[Callable[[Round | Reading | Judging | str], N
     While a log is read, and while the posterior is asked, a bar says how much is done.
     """
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), _BarOfKnownSize(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), _BarOfKnownSize(), _Clock())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(text, total=None)
+        last, passes = 0, 1
 
         def progress(done: Round | Reading | Judging | str) -> None:
+            nonlocal last, passes
             total, completed = None, 0
             if isinstance(done, Reading):
                 total, completed = done.total, done.done
-                done = f"{text}: {_amount(done)}"
+                passes += completed < last  # it is read again
+                last = completed
+                done = f"{text}{f', pass {passes}' if passes > 1 else ''}: {_amount(done)}"
             elif isinstance(done, Judging):
                 total, completed = done.total, done.done
                 done = f"{done.what}: {done.done:,} of {done.total:,} {done.unit}"
             elif not isinstance(done, str):
-                done = f"Improving: round {done.number}, largest gain {done.gain:.3g}"
+                gain = f", largest gain {done.gain:.3g}" if done.gain > LEAST_GAIN else ""
+                done = f"{done.what or 'Improving'}: round {done.number}{gain}"
             bar.tasks[line].total = total  # `update` takes None for: as it was
             bar.update(line, description=done, completed=completed)
 

@@ -5,9 +5,12 @@ And folders for what is only needed on the way, of which a process that was kill
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import secrets
 import shutil
+import socket
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,10 +23,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A name to write to; what was written takes the name ``path`` when all went well, and goes when not."""
+def whole_file(path: str | os.PathLike[str], *, tidy: bool = True) -> Iterator[Path]:
+    """A name to write to; what was written takes the name ``path`` when all went well, and goes when not.
+
+    What was left there by others that were killed goes as well, unless ``tidy`` is False: in folders of thousands of files
+    it is better asked for once.
+    """
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
+    if tidy:
+        remove_leftovers(target.parent, target.name)
+    partial = _partial(target)
     try:
         yield partial
         os.replace(partial, target)
@@ -31,6 +40,41 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise RunError(f"{target} can't be written: {error.strerror or error}. Choose another place.") from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _partial(target: Path) -> Path:
+    """A name beside ``target`` that says whose it is."""
+    return target.with_name(f".{target.name}.{os.getpid()}@{socket.gethostname()}.{secrets.token_hex(4)}.partial")
+
+
+def remove_leftovers(place: Path, name: str = "*") -> None:
+    """Remove what processes on this machine were writing under ``name`` when they were killed.
+
+    A folder that one had put aside to replace it comes back, if that did not come to pass.
+    """
+    if os.name != "posix":  # elsewhere there is no harmless way to ask whether a process lives
+        return
+    for left in place.glob(f".{name if name == '*' else glob.escape(name)}.*.partial"):
+        owner = re.search(r"^\.(.+)\.(\d+)@(.+)\.([0-9a-f]{8}|old)\.partial$", left.name)
+        if owner is None or owner[3] != socket.gethostname() or _alive(int(owner[2])):
+            continue
+        with suppress(OSError):  # another one may be at it
+            if owner[4] == "old" and not (place / owner[1]).exists():
+                left.rename(place / owner[1])
+            elif left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 SCRATCH = "bettersafe-"
@@ -85,17 +129,18 @@ def whole_folder(path: str | os.PathLike[str], *, mark: str, force: bool = False
         force: Replace one.
     """
     target = Path(path)
+    remove_leftovers(target.parent, target.name)
     check_free(target, mark=mark, force=force)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        work = _partial(target)
+        work.mkdir()
     except OSError as error:
         raise RunError(f"{target} can't be written: {error.strerror}. Choose another place.") from None
     try:
         yield work
-        work.chmod(0o755)  # mkdtemp makes it private
         if (target / mark).exists():
-            aside = target.with_name(f".{target.name}.old-{os.getpid()}")
+            aside = target.with_name(f".{target.name}.{os.getpid()}@{socket.gethostname()}.old.partial")
             target.rename(aside)
             work.rename(target)
             shutil.rmtree(aside)

@@ -361,7 +361,7 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bettersafe.studies.sweep.os.replace", full)
+    monkeypatch.setattr("bettersafe.saving.os.replace", full)
     with pytest.raises(RunError, match=r"No space left on device\. What is finished is kept"):
         run_sweep(study(), tmp_path / "s", workers=1)
     assert not leftovers(tmp_path)

@@ -92,8 +92,9 @@ def test_a_task_on_counts_says_what_it_does(tmp_path: Path, method: Method, last
     told: list[Any] = []
     run_task(task, progress=told.append)
     words = [one for one in told if isinstance(one, str)]
-    assert words[:3] == ["Reading and counting", "Making the model", last]
-    assert any(isinstance(one, Round) for one in told)
+    assert words[:3] == ["Reading counts", "Making the model", last]
+    rounds = [one for one in told if isinstance(one, Round)]
+    assert rounds[0].what == ("Making candidates: 1 of 7, S-OPT ε = 0.03" if method == "b-opt" else "")
     assert any(isinstance(one, Judging) for one in told) == (method == "b-opt")
 
 
@@ -110,6 +111,17 @@ def test_what_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asking.startswith("Asking: 1 of 2 priors")
     assert "━" in asking
     assert "━" not in saving
+
+
+def test_the_clock_goes_on_when_a_bar_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(printing, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100))
+    with printing.working("Reading") as progress:
+        for done in (0, 9, 0):
+            progress(Reading(done=done, total=9, unit="rows"))
+        time.sleep(1.3)
+    assert "Reading, pass 2: 0 of 9 rows" in stream.getvalue()
+    assert "0:00:01" in stream.getvalue()
 
 
 @pytest.mark.parametrize(("extension", "n_files", "limit"), [("parquet", 2000, 400), ("arrow", 200, 100)])

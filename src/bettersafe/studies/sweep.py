@@ -19,10 +19,7 @@ import hashlib
 import importlib
 import json
 import math
-import os
 import re
-import secrets
-import socket
 import time
 import traceback
 from contextlib import closing
@@ -34,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from bettersafe.engines import Lost, here, in_pool, last_line, on_ray
 from bettersafe.errors import ParameterError, RunError, check_choice
+from bettersafe.saving import remove_leftovers, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,7 +167,8 @@ def run_sweep(
         (place / "parts").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{place} can't be written: {error.strerror}. Choose another place.") from None
-    _remove_leftovers(place)
+    for own in (place, place / "parts"):
+        remove_leftovers(own)
     todo = [
         _Experiment(key=key, study=study.id, version=study.version, work=study.work, settings=job)
         for key, job in zip(study.keys, study.jobs, strict=True)
@@ -463,38 +462,13 @@ def _describe(study: Study, place: Path, *, working: bool = False) -> None:
 
 
 def _write(target: Path, content: bytes) -> None:
-    """Write under a name that says whose it is, then rename."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}@{socket.gethostname()}.{secrets.token_hex(4)}.partial")
     try:
-        partial.write_bytes(content)
-        os.replace(partial, target)
-    except OSError as error:
+        with whole_file(target, tidy=False) as partial:
+            partial.write_bytes(content)
+    except RunError as error:
         raise RunError(
-            f"can't write {target}: {error.strerror}. What is finished is kept; run the sweep again."
+            f"{str(error).removesuffix(' Choose another place.')} What is finished is kept; run the sweep again."
         ) from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _remove_leftovers(place: Path) -> None:
-    """Remove what runs on this machine were writing when they were killed."""
-    if os.name != "posix":  # elsewhere there is no harmless way to ask whether a process lives
-        return
-    for folder in (place, place / "parts"):
-        for file in folder.glob(".*.partial"):
-            owner = re.search(r"\.(\d+)@(.+)\.[0-9a-f]{8}\.partial$", file.name)
-            if owner and owner[2] == socket.gethostname() and not _alive(int(owner[1])):
-                file.unlink(missing_ok=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
 
 
 def _failed(study: Study, place: Path, failures: Sequence[tuple[_Experiment, _Failure | Lost]]) -> RunError:
