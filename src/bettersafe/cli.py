@@ -74,11 +74,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+LOG = "The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision."
+LogArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=LOG)]
 DataArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="DATA",
-        help="The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision. For describe, and for improve by methods that need no episodes, also what 'bettersafe count' wrote.",
+        help=f"{LOG} Also what 'bettersafe count' wrote, but for methods and tests that need episodes.",
     ),
 ]
 COLUMNS_PANEL, GOAL_PANEL, DETAILS_PANEL = "Which column is which", "What is wanted", "Details"
@@ -671,7 +673,7 @@ def explore(
 @app.command()
 def evaluate(
     policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A run directory, or a policy file.")],
-    data: DataArgument = None,
+    data: LogArgument = None,
     objective: ObjectiveOption = None,
     lower_is_better: LowerOption = None,
     discount: DiscountOption = None,

@@ -27,18 +27,18 @@ from bettersafe.drawing import connected
 from bettersafe.episodes import blocks_of, count_blocks, open_episodes, row_visits, split_log, with_blocks
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
-from bettersafe.logs.files import data_digest, expand, file_digest, rows_about
+from bettersafe.logs.files import data_digest, expand, file_digest
 from bettersafe.mdp import check_policy
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.pipeline import (
     ESTIMATED,
-    LARGE_ROWS,
     MODELLING,
     PAIR_REWARDS,
     by_objective,
     check_ranges,
     counted_outcomes,
     diagnostics,
+    fits,
     posterior_certificate,
     safety_rule,
     task_baseline,
@@ -486,7 +486,7 @@ def certify_run_posterior(
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
     old = run.info.get("settings", {})
     derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
-    if is_counts(data) or rows_about(data) > LARGE_ROWS:
+    if not fits(data, len(run.objectives)):
         found = _counted(run, data, columns, derived, form=form, draws=draws, progress=progress)
     else:
         found = _gathered(run, data, columns, derived, progress=progress)

@@ -82,7 +82,7 @@ def model_bytes(sizes: Sizes) -> float:
     table = sizes.n_states * sizes.n_actions
     making = 12.0 * sizes.n_outcomes + 60.0 * sizes.n_pairs + 8.0 * table
     improving = -4.0 * sizes.n_outcomes + (200.0 + 40.0 * d) * sizes.n_pairs + 24.0 * table
-    return LIBRARIES / 2 + max(making, improving)
+    return LIBRARIES + max(making, improving)
 
 
 def linearised_bytes(sizes: Sizes) -> float:

@@ -373,7 +373,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:
     """Make candidates from all the data, and ask the posterior which of them to trust."""
-    if is_counts(task.data) or not _fits(task):
+    if not fits(task.data, len(task.objectives)):
         return _run_counted_posterior(task, progress, cluster)
     say = progress or _silent
     dataset = task_dataset(task, progress=progress)
@@ -387,10 +387,12 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | Non
     return _believed_run(task, outcomes, counts, model, baseline, source, progress, cluster)
 
 
-def _fits(task: Task) -> bool:
-    """Whether a log is small enough to be read whole; if not, B-OPT makes do with its counts."""
-    rows = rows_about(task.data)
-    return rows <= LARGE_ROWS and log_bytes(int(rows), len(task.objectives)) <= available_bytes()
+def fits(data: str, n_objectives: int) -> bool:
+    """Whether ``data`` is a log, and small enough to be read whole; if not, B-OPT makes do with its counts."""
+    if is_counts(data):
+        return False
+    rows = rows_about(data)
+    return rows <= LARGE_ROWS and log_bytes(int(rows), n_objectives) <= available_bytes()
 
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:

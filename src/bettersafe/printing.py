@@ -275,7 +275,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         console.print(f"Note: {escape(note)}", style="dim", highlight=False)
     if run.changed:
         console.print(
-            f"{info['states_changed']} of {info['n_states']} states change; {100 * info['mean_moved']:.3g} % of a state's decisions"
+            f"{info['states_changed']:,} of {info['n_states']:,} states change; {100 * info['mean_moved']:.3g} % of a state's decisions"
             f" move on average, {100 * info['largest_moved']:.3g} % at most.",
             highlight=False,
         )

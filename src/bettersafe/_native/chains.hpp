@@ -53,7 +53,12 @@ private:
     };
     std::uint64_t place(std::uint64_t key) const { return ((key ^ (key >> 29)) * 0x9e3779b97f4a7c15ULL) >> shift_; }
     std::uint64_t& insert(std::uint64_t i, std::uint64_t key, std::uint64_t fresh);
-    bool is_full(std::int64_t size) const { return 4 * static_cast<std::uint64_t>(size) > 3 * slots_.size(); }
+    // Half empty is quickest; of large tables, of which every look is a wait for the memory anyway, a quarter is enough.
+    bool is_full(std::int64_t size) const {
+        const auto keys = static_cast<std::uint64_t>(size);
+        return slots_.size() <= kSmallTable ? 2 * keys > slots_.size() : 4 * keys > 3 * slots_.size();
+    }
+    static constexpr std::uint64_t kSmallTable = 1 << 21;
 
     std::vector<Slot> slots_;
     std::uint64_t mask_;
