@@ -213,7 +213,7 @@ def test_what_needs_too_much_is_refused_with_the_number(tmp_path: Path, monkeypa
     assert (sizes.n_states, sizes.n_actions, sizes.n_pairs, sizes.n_outcomes, sizes.n_objectives) == (2, 2, 2, 1, 2)
     monkeypatch.setenv(VARIABLE, "1MB")  # less than is in use: nothing is left
     with pytest.raises(
-        MemoryLimitError, match=r"s-opt on 2 states × 2 actions with 2 pairs.* needs about 100 MB .* 0 MB are"
+        MemoryLimitError, match=r"s-opt on 2 states × 2 actions with 2 pairs.* needs about 150 MB .* 0 MB are"
     ):
         run_task(task)
     with pytest.raises(MemoryLimitError, match=r"reading the 3 rows of .*log.parquet whole.* needs about 100 MB"):
