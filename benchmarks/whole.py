@@ -28,7 +28,7 @@ METHODS = {
 SIZES = (
     (100_000, 2, ("s-opt", "adv-linearized", "b-opt")),
     (100_000, 4, ("s-opt", "adv-linearized", "b-opt")),
-    (1_000_000, 2, ("s-opt", "adv-linearized")),  # b-opt takes 10 minutes here: docs/scale.md
+    (1_000_000, 2, ("s-opt", "adv-linearized")),  # b-opt takes 878 CPU seconds here: docs/scale.md
     (1_000_000, 4, ("s-opt", "adv-linearized")),
 )
 QUICK_SIZES = ((20_000, 2, ("s-opt", "adv-linearized", "b-opt")),)
