@@ -123,8 +123,10 @@ def optimal_policy(mdp: MDP, preference: Floats, *, start: Floats | None = None)
 
 def _argmax(values: Floats, mdp: MDP, acting: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Position of the first largest pair value of every acting state."""
-    order = np.lexsort((np.arange(values.size), -values, mdp.pair_state))
-    return np.asarray(order[mdp.state_ptr[acting]])
+    first = mdp.state_ptr[acting]
+    largest = np.maximum.reduceat(values, first)
+    hits = np.flatnonzero(values == np.repeat(largest, np.diff(mdp.state_ptr)[acting]))
+    return np.asarray(hits[np.searchsorted(hits, first)])
 
 
 def _by_lp(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
