@@ -1,6 +1,6 @@
 """Values of a policy: solve (I − γ P_π) v = r_π, where P_π mixes the stored rows of p with the policy's weights.
 
-Two ways, the same answer: BiCGSTAB in the C++ kernel straight on the rows of p (never forming P_π), or SciPy
+Two ways, the same answer: BiCGSTAB in the C++ kernel, on the rows of p as they are where P_π would be large, or SciPy
 (dense LU when small, sparse LU otherwise), which is also the fallback when the iteration stalls. Either way the
 true residual is checked.
 """
@@ -102,7 +102,7 @@ def solve_values(
 def pair_values(
     transition: sparse.csr_array, discount: Floats, reward: Floats, v: Floats, *, threads: int | None = None
 ) -> Floats:
-    """q_k = r_k + γ_k p v_k, in as few passes over p as can be.
+    """q_k = r_k + γ_k p v_k, in as few passes over p as are quick.
 
     Args:
         transition: p(x'|x,a), CSR [P, X].

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -17,10 +19,12 @@
 namespace bettersafe {
 namespace {
 
-constexpr std::int64_t kMergeNonzeros = 2'000'000;  // up to here the rows of P_π are formed once: fewer, longer rows
-constexpr std::int64_t kBlock = 2048;  // states per block; fixed, so that sums are the same on any number of threads
-constexpr std::int64_t kWideStates = 250'000;  // up to here four directions of doubles stay in a cache; above it, one of floats
-constexpr std::int64_t kFloatProducts = 48;    // by then floats have done it, or rounded directions make it last longer
+constexpr std::int64_t kSmallNonzeros = 300'000;     // up to here a product is over before a thread has woken: each takes a right-hand side
+constexpr std::int64_t kFormedNonzeros = 2'000'000;  // up to here the rows of P_π are formed once: fewer, longer rows
+constexpr std::int64_t kBlock = 2048;                // rows per block, at most
+constexpr std::int64_t kSerial = 20'000;             // numbers up to which one thread adds vectors sooner than two
+constexpr std::int64_t kWideStates = 250'000;        // up to here four directions of doubles stay in a cache; above it, two of floats
+constexpr std::int64_t kFloatProducts = 48;          // by then floats have done it, or rounded directions make it last longer
 
 // Two doubles in one register: compilers do not find this in a gather by themselves, and it saves a seventh of a product.
 #if defined(__GNUC__)
@@ -34,20 +38,63 @@ struct Two {
 };
 #endif
 
-// Σ data_i in[index_i], in four lanes that are added in a fixed order
+template <typename V>
+inline Two two(V first, V second) {
+    return Two{static_cast<double>(first), static_cast<double>(second)};
+}
+
+// Ask for what a row of a few pairs on will read. Reading at random beside it keeps the processor from seeing that the matrix
+// itself is read in order: without this a product of a large one takes half as long again.
 template <typename Index>
-inline double gather(const double* data, const Index* index, std::int64_t size, const double* in) {
+inline void prefetch_ahead(const double* data, const Index* index, std::int64_t size) {
+#if defined(__GNUC__)
+    constexpr std::int64_t ahead = 160, line = 64;
+    for (std::int64_t i = 0; i < size; i += line / static_cast<std::int64_t>(sizeof(double))) __builtin_prefetch(data + i + ahead);
+    for (std::int64_t i = 0; i < size; i += line / static_cast<std::int64_t>(sizeof(Index))) __builtin_prefetch(index + i + ahead);
+#endif
+}
+
+// Σ data_i in[index_i], in four lanes that are added in a fixed order
+template <typename Index, typename V>
+inline double gather(const double* data, const Index* index, std::int64_t size, const V* in) {
     Two low = {0.0, 0.0}, high = {0.0, 0.0}, a, b;
     std::int64_t i = 0;
     for (; i + 4 <= size; i += 4) {
         std::memcpy(&a, data + i, sizeof a);
         std::memcpy(&b, data + i + 2, sizeof b);
-        low += a * Two{in[index[i]], in[index[i + 1]]};
-        high += b * Two{in[index[i + 2]], in[index[i + 3]]};
+        low += a * two(in[index[i]], in[index[i + 1]]);
+        high += b * two(in[index[i + 2]], in[index[i + 3]]);
     }
     double first = low[0];
     for (; i < size; ++i) first += data[i] * in[index[i]];
     return (first + low[1]) + (high[0] + high[1]);
+}
+
+// The same of K vectors that stand side by side, entry k of state x at x K + k: e_k += weight Σ data_i in[index_i K + k]
+template <int K, typename Index, typename V>
+inline void gather_in_step(const double* data, const Index* index, std::int64_t size, const V* in, double weight, double* e) {
+    if constexpr (K == 1) {
+        e[0] += weight * gather(data, index, size, in);
+    } else {
+        constexpr int lanes = K == 2 ? 4 : 2;
+        Two sum[lanes][K / 2] = {};
+        const auto add = [&](std::int64_t i, int lane) {
+            const V* from = in + static_cast<std::int64_t>(index[i]) * K;
+            const Two share = {data[i], data[i]};
+            for (int h = 0; h < K / 2; ++h) sum[lane][h] += share * two(from[2 * h], from[2 * h + 1]);
+        };
+        std::int64_t i = 0;
+        for (; i + lanes <= size; i += lanes) {
+            for (int lane = 0; lane < lanes; ++lane) add(i + lane, lane);
+        }
+        for (; i < size; ++i) add(i, 0);
+        for (int h = 0; h < K / 2; ++h) {
+            Two all = sum[0][h];
+            for (int lane = 1; lane < lanes; ++lane) all += sum[lane][h];
+            e[2 * h] += weight * all[0];
+            e[2 * h + 1] += weight * all[1];
+        }
+    }
 }
 
 // A few threads that run the same job on every block; with one thread, a plain loop.
@@ -122,82 +169,93 @@ std::int64_t played_nonzeros(const PolicyMatrix<Index>& matrix) {
     return found;
 }
 
-// Small matrices: P_π is formed, and one right-hand side solved at a time.
+// The rows of P_π as they are stored: those of the pairs, with their weights.
 template <typename Index>
-class Solver {
+class Stored {
 public:
-    explicit Solver(const PolicyMatrix<Index>& matrix)
-        : m_(matrix), n_(matrix.n_states), blocks_((n_ + kBlock - 1) / kBlock) {
-        merge();
-    }
+    explicit Stored(const PolicyMatrix<Index>& matrix) : m_(matrix) {}
 
-    SolveReport solve(const double* rhs, double* v, double tol, std::int64_t max_products) {
-        std::vector<double> r(n_), shadow(n_), p(n_), s(n_), t(n_), ap(n_), hat(n_), scale(n_);
-        diagonal(scale.data());
-        const double rhs_size = largest(rhs);
-        std::int64_t products = 0;
-        double residual = 0.0, previous = std::numeric_limits<double>::infinity();
-        // Each pass ends with the true residual; a pass that does not help ends the search.
-        for (;;) {
-            multiply(v, t.data());
-            ++products;
-            each([&](std::int64_t x) { r[x] = rhs[x] - t[x]; });
-            const double size = rhs_size + 2.0 * largest(v);
-            residual = size == 0.0 ? 0.0 : largest(r.data()) / size;  // NaN stays NaN
-            if (residual <= tol || products >= max_products || !(residual < 0.5 * previous)) break;
-            previous = residual;
-            shadow = r;
-            p = r;
-            double rho = dot(r.data(), r.data());
-            const double goal = 0.5 * tol * size;
-            while (products < max_products) {
-                each([&](std::int64_t x) { hat[x] = scale[x] * p[x]; });
-                multiply(hat.data(), ap.data());
-                ++products;
-                const double denominator = dot(shadow.data(), ap.data());
-                if (denominator == 0.0) break;
-                const double alpha = rho / denominator;
-                each([&](std::int64_t x) {
-                    v[x] += alpha * hat[x];
-                    s[x] = r[x] - alpha * ap[x];
-                });
-                if (largest(s.data()) <= goal) break;
-                each([&](std::int64_t x) { hat[x] = scale[x] * s[x]; });
-                multiply(hat.data(), t.data());
-                ++products;
-                const double tt = dot(t.data(), t.data());
-                if (tt == 0.0) break;
-                const double omega = dot(t.data(), s.data()) / tt;
-                each([&](std::int64_t x) {
-                    v[x] += omega * hat[x];
-                    r[x] = s[x] - omega * t[x];
-                });
-                const double size_r = largest(r.data());
-                if (size_r <= goal || !std::isfinite(size_r)) break;
-                const double next = dot(shadow.data(), r.data());
-                if (next == 0.0 || omega == 0.0) break;
-                const double beta = (next / rho) * (alpha / omega);
-                rho = next;
-                each([&](std::int64_t x) { p[x] = r[x] + beta * (p[x] - omega * ap[x]); });
-            }
+    // e_k = row x of P_π times vector k of in
+    template <int K, typename V>
+    void expected(std::int64_t x, const V* in, double* e) const {
+        std::fill(e, e + K, 0.0);
+        for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
+            if (m_.weight[s] == 0.0) continue;
+            const std::int64_t first = m_.indptr[s], size = m_.indptr[s + 1] - first;
+            prefetch_ahead(m_.data + first, m_.indices + first, size);
+            gather_in_step<K>(m_.data + first, m_.indices + first, size, in, m_.weight[s], e);
         }
-        if (!std::isfinite(residual)) residual = std::numeric_limits<double>::infinity();
-        return {residual, products};
     }
 
 private:
     const PolicyMatrix<Index>& m_;
-    std::int64_t n_, blocks_;
-    std::vector<std::int64_t> row_;      // P_π as CSR
-    std::vector<Index> column_;
-    std::vector<double> probability_, stay_;
+};
 
-    void merge() {
-        const auto most = static_cast<std::size_t>(played_nonzeros(m_));
-        row_.resize(n_ + 1);
-        stay_.assign(n_, 0.0);
-        column_.resize(most);
-        probability_.resize(most);
+// P_π itself: fewer, longer rows, and no weights.
+template <typename Index>
+class Formed {
+public:
+    Formed(const PolicyMatrix<Index>& matrix, std::int64_t nonzeros)
+        : m_(matrix), n_(matrix.n_states), row_(n_ + 1), column_(new Index[nonzeros]), probability_(new double[nonzeros]) {
+        row_[n_] = rows_overlap() ? merge() : append();
+    }
+
+    template <int K, typename V>
+    void expected(std::int64_t x, const V* in, double* e) const {
+        const std::int64_t first = row_[x];
+        std::fill(e, e + K, 0.0);
+        gather_in_step<K>(probability_.get() + first, column_.get() + first, row_[x + 1] - first, in, 1.0, e);
+    }
+
+private:
+    const PolicyMatrix<Index>& m_;
+    std::int64_t n_;
+    std::vector<std::int64_t> row_;
+    std::unique_ptr<Index[]> column_;  // not vectors: they would first be filled with zeros
+    std::unique_ptr<double[]> probability_;
+
+    // Whether the pairs of a state lead to the same states so often that it pays to find out which; asked of a few states.
+    bool rows_overlap() const {
+        constexpr std::int64_t asked = 32;
+        std::vector<Index> columns;
+        std::size_t all = 0, different = 0;
+        for (std::int64_t x = 0; x < n_; x += std::max<std::int64_t>(n_ / asked, 1)) {
+            columns.clear();
+            for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
+                if (m_.weight[s] != 0.0) columns.insert(columns.end(), m_.indices + m_.indptr[s], m_.indices + m_.indptr[s + 1]);
+            }
+            all += columns.size();
+            std::sort(columns.begin(), columns.end());
+            different += static_cast<std::size_t>(std::unique(columns.begin(), columns.end()) - columns.begin());
+        }
+        return 4 * different < 3 * all;
+    }
+
+    // The rows of a state's pairs, one after the other; a column may stand in a row more than once. Returns the nonzeros.
+    std::int64_t append() {
+        std::int64_t size = 0;
+        for (std::int64_t x = 0; x < n_; ++x) {
+            row_[x] = size;
+            for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
+                const double w = m_.weight[s];
+                if (w == 0.0) continue;
+                const std::int64_t first = m_.indptr[s], length = m_.indptr[s + 1] - first;
+                const Index* from = m_.indices + first;
+                const double* share = m_.data + first;
+                Index* column = column_.get() + size;
+                double* probability = probability_.get() + size;
+                for (std::int64_t i = 0; i < length; ++i) {
+                    column[i] = from[i];
+                    probability[i] = w * share[i];
+                }
+                size += length;
+            }
+        }
+        return size;
+    }
+
+    // The same with every column once in a row.
+    std::int64_t merge() {
         std::vector<std::int64_t> slot(n_, -1);  // where a column was last put: in this row, if not before its beginning
         std::int64_t size = 0;
         for (std::int64_t x = 0; x < n_; ++x) {
@@ -216,73 +274,49 @@ private:
                     size += fresh;
                 }
             }
-            if (slot[x] >= first) stay_[x] = probability_[slot[x]];
         }
-        row_[n_] = size;
-    }
-
-    template <typename F>
-    void each(F&& f) {
-        for (std::int64_t x = 0; x < n_; ++x) f(x);
-    }
-    double dot(const double* a, const double* b) {
-        double sum = 0.0;
-        for (std::int64_t block = 0; block < blocks_; ++block) {
-            // four lanes, added in a fixed order: quick without asking the compiler to reorder
-            double lane[4] = {0.0, 0.0, 0.0, 0.0};
-            std::int64_t x = block * kBlock;
-            const std::int64_t end = std::min(n_, x + kBlock);
-            for (; x + 4 <= end; x += 4) {
-                for (int l = 0; l < 4; ++l) lane[l] += a[x + l] * b[x + l];
-            }
-            for (; x < end; ++x) lane[0] += a[x] * b[x];
-            sum += (lane[0] + lane[1]) + (lane[2] + lane[3]);
-        }
-        return sum;
-    }
-    double largest(const double* a) {
-        double most[4] = {}, sum[4] = {};  // in four lanes: the additions of one would wait for each other
-        std::int64_t x = 0;
-        for (; x + 4 <= n_; x += 4) {
-            for (int l = 0; l < 4; ++l) {
-                const double size = std::abs(a[x + l]);
-                most[l] = size > most[l] ? size : most[l];
-                sum[l] += size;
-            }
-        }
-        for (; x < n_; ++x) {
-            most[0] = std::max(most[0], std::abs(a[x]));
-            sum[0] += std::abs(a[x]);
-        }
-        const double all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-        // max() passes over a NaN, the sum does not
-        return std::isnan(all) ? all : std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
-    }
-    // out = (I − γ P_π) in
-    void multiply(const double* in, double* out) {
-        for (std::int64_t x = 0; x < n_; ++x) {
-            const std::int64_t first = row_[x];
-            out[x] = in[x] - m_.discount *
-                                 gather(probability_.data() + first, column_.data() + first, row_[x + 1] - first, in);
-        }
-    }
-    // 1 / (1 − γ P_π(x, x))
-    void diagonal(double* scale) {
-        for (std::int64_t x = 0; x < n_; ++x) scale[x] = 1.0 / (1.0 - m_.discount * stay_[x]);
+        return size;
     }
 };
 
-// Large matrices: K right-hand sides in step, so that one pass over the rows of p serves all of them. Entry k of state x
+// States per block: it follows from their number alone, so that sums are the same on any number of threads.
+std::int64_t block_of(std::int64_t n_states) { return std::clamp<std::int64_t>(n_states / 1024 * 64, 256, kBlock); }
+
+// 1 / (1 − γ P_π(x, x)) of every state
+template <typename Index>
+std::vector<double> inverse_diagonal(const PolicyMatrix<Index>& m, Team& team) {
+    std::vector<double> scale(m.n_states);
+    team.run((m.n_states + kBlock - 1) / kBlock, [&](std::int64_t b) {
+        const std::int64_t end = std::min(m.n_states, (b + 1) * kBlock);
+        for (std::int64_t x = b * kBlock; x < end; ++x) {
+            double stays = 0.0;
+            for (std::int64_t s = m.ptr[x]; s < m.ptr[x + 1]; ++s) {
+                const Index* first = m.indices + m.indptr[s];
+                const Index* last = m.indices + m.indptr[s + 1];
+                const auto self = static_cast<Index>(x);
+                // of a short row all are looked at: nothing could predict the branches of a search
+                const Index* found = last - first <= 64 ? first + std::count_if(first, last, [&](Index y) { return y < self; })
+                                                        : std::lower_bound(first, last, self);
+                if (found != last && *found == self) stays += m.weight[s] * m.data[found - m.indices];
+            }
+            scale[x] = 1.0 / (1.0 - m.discount * stays);
+        }
+    });
+    return scale;
+}
+
+// K right-hand sides in step, so that one pass over the rows of p serves all of them. Entry k of state x
 // stands at x K + k. Every right-hand side has its own search.
 //
 // What a product of the search reads at random is a vector of directions. As floats, half as much of it misses the cache, for
 // a few products more. No digit is lost: v and the residual both move by the rounded direction, and all sums are double.
 // Where hundreds of products are needed, as with jumps to near states only, rounding makes it a third more: then doubles.
-template <typename Index, int K, typename Direction>
-class WideSolver {
+template <typename Rows, int K, typename Direction>
+class Solver {
 public:
-    WideSolver(const PolicyMatrix<Index>& matrix, Team& team)
-        : m_(matrix), n_(matrix.n_states), blocks_((n_ + kBlock - 1) / kBlock), team_(team), parts_(blocks_) {}
+    Solver(const Rows& rows, double discount, const std::vector<double>& scale, Team& team)
+        : rows_(rows), discount_(discount), scale_(scale), n_(static_cast<std::int64_t>(scale.size())), block_(block_of(n_)),
+          blocks_((n_ + block_ - 1) / block_), team_(team), parts_(blocks_) {}
 
     // rhs and value are K rows [X]; one report each.
     void solve(const double* rhs, double* value, double tol, std::int64_t max_products, SolveReport* reports) {
@@ -290,22 +324,25 @@ public:
         v_.resize(size);
         hat_.resize(size);
         for (auto* vector : {&r_, &shadow_, &p_, &ap_, &t_}) vector->resize(size);
-        scale_.resize(n_);
-        by_block([&](std::int64_t begin, std::int64_t end, Part&) {
+        const Part start = by_block([&](std::int64_t begin, std::int64_t end, Part& part) {
             for (std::int64_t x = begin; x < end; ++x) {
-                scale_[x] = 1.0 / (1.0 - m_.discount * stays(x));
-                for (int k = 0; k < K; ++k) v_[x * K + k] = value[k * n_ + x];
+                for (int k = 0; k < K; ++k) {
+                    v_[x * K + k] = value[k * n_ + x];
+                    part.v[k] = larger(part.v[k], std::abs(v_[x * K + k]));
+                }
             }
         });
+        bool from_zero = std::all_of(start.v, start.v + K, [](double size) { return size == 0.0; });
         std::int64_t products = 0;
         bool done[K] = {};
         double previous[K];
         std::fill(previous, previous + K, std::numeric_limits<double>::infinity());
         // Each pass ends with the true residual; a pass that does not help ends the search.
         for (;;) {
-            const Part found = residual(rhs);
-            ++products;
-            double goal[K];
+            const Part found = residual(rhs, from_zero);
+            products += from_zero ? 0 : 1;
+            from_zero = false;
+            double goal[K] = {};
             bool any = false;
             for (int k = 0; k < K; ++k) {
                 if (done[k]) continue;
@@ -332,20 +369,29 @@ private:
     struct Part {
         double a[K] = {}, b[K] = {}, most[K] = {}, v[K] = {}, rhs[K] = {};
     };
-    const PolicyMatrix<Index>& m_;
-    std::int64_t n_, blocks_;
+    const Rows& rows_;
+    double discount_;
+    const std::vector<double>& scale_;  // preconditioner: 1 / (1 − γ P_π(x, x))
+    std::int64_t n_, block_, blocks_;
     Team& team_;
     std::vector<Part> parts_;
     std::vector<double, LargePages<double>> v_;
     std::vector<Direction, LargePages<Direction>> hat_;
-    std::vector<double> r_, shadow_, p_, ap_, t_, scale_;
+    std::vector<double> r_, shadow_, p_, ap_, t_;
 
+    // f of every block of states; on one thread where it does little with few of them
     template <typename F>
-    Part by_block(F&& f) {
-        team_.run(blocks_, [&](std::int64_t b) {
-            parts_[b] = Part();
-            f(b * kBlock, std::min(n_, (b + 1) * kBlock), parts_[b]);
-        });
+    Part by_block(F&& f, bool little = true) {
+        const auto one = [&](std::int64_t b) {
+            Part part;  // its own, not parts_[b]: it can stay in registers
+            f(b * block_, std::min(n_, (b + 1) * block_), part);
+            parts_[b] = part;
+        };
+        if (little && n_ * K <= kSerial) {
+            for (std::int64_t b = 0; b < blocks_; ++b) one(b);
+        } else {
+            team_.run(blocks_, one);
+        }
         Part all;
         for (const Part& part : parts_) {
             for (int k = 0; k < K; ++k) {
@@ -361,39 +407,15 @@ private:
     // the larger one; NaN once there is one
     static double larger(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
 
-    // e[K] = row x of P_π times in
-    template <typename V>
-    void expected(std::int64_t x, const V* in, double* e) const {
-        for (int k = 0; k < K; ++k) e[k] = 0.0;
-        for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
-            const double weight = m_.weight[s];
-            if (weight == 0.0) continue;
-            double even[K] = {}, odd[K] = {};
-            std::int64_t i = m_.indptr[s];
-            const std::int64_t end = m_.indptr[s + 1];
-            for (; i + 2 <= end; i += 2) {
-                const V* first = in + static_cast<std::int64_t>(m_.indices[i]) * K;
-                const V* second = in + static_cast<std::int64_t>(m_.indices[i + 1]) * K;
-                for (int k = 0; k < K; ++k) even[k] += m_.data[i] * static_cast<double>(first[k]);
-                for (int k = 0; k < K; ++k) odd[k] += m_.data[i + 1] * static_cast<double>(second[k]);
-            }
-            if (i < end) {
-                const V* last = in + static_cast<std::int64_t>(m_.indices[i]) * K;
-                for (int k = 0; k < K; ++k) even[k] += m_.data[i] * static_cast<double>(last[k]);
-            }
-            for (int k = 0; k < K; ++k) e[k] += weight * (even[k] + odd[k]);
-        }
-    }
-
-    // r = rhs − (I − γ P_π) v, with the largest entries of r, v and rhs
-    Part residual(const double* rhs) {
+    // r = rhs − (I − γ P_π) v, with the largest entries of r, v and rhs; of v = 0 the product is known
+    Part residual(const double* rhs, bool from_zero) {
         return by_block([&](std::int64_t begin, std::int64_t end, Part& part) {
-            double e[K];
+            double e[K] = {};
             for (std::int64_t x = begin; x < end; ++x) {
-                expected(x, v_.data(), e);
+                if (!from_zero) rows_.template expected<K>(x, v_.data(), e);
                 for (int k = 0; k < K; ++k) {
                     const double v = v_[x * K + k], target = rhs[k * n_ + x];
-                    const double r = target - (v - m_.discount * e[k]);
+                    const double r = target - (v - discount_ * e[k]);
                     r_[x * K + k] = r;
                     part.a[k] += r * r;
                     part.most[k] = larger(part.most[k], std::abs(r));
@@ -401,33 +423,35 @@ private:
                     part.rhs[k] = larger(part.rhs[k], std::abs(target));
                 }
             }
-        });
+        }, false);
     }
 
-    // out = (I − γ P_π) hat / unit, with a = Σ left·out and b = Σ out·out. The unit, a power of two, keeps hat in range.
-    Part multiply(const double* unit, const double* left, double* out) {
+    // out = (I − γ P_π) hat / unit, with a = Σ left·out and b = Σ out·out. The unit, a power of two, keeps hat in range;
+    // shrunk is 1 / unit.
+    Part multiply(const double* shrunk, const double* left, double* out) {
         return by_block([&](std::int64_t begin, std::int64_t end, Part& part) {
             double e[K];
             for (std::int64_t x = begin; x < end; ++x) {
-                expected(x, hat_.data(), e);
+                rows_.template expected<K>(x, hat_.data(), e);
                 for (int k = 0; k < K; ++k) {
-                    const double y = (static_cast<double>(hat_[x * K + k]) - m_.discount * e[k]) / unit[k];
+                    const double y = (static_cast<double>(hat_[x * K + k]) - discount_ * e[k]) * shrunk[k];
                     out[x * K + k] = y;
                     part.a[k] += left[x * K + k] * y;
                     part.b[k] += y * y;
                 }
             }
-        });
+        }, false);
     }
 
     // BiCGSTAB from the residual in r until every right-hand side has reached its goal, or can get no further.
     void search(const Part& found, const double* goal, const bool* done, std::int64_t* products, std::int64_t max_products) {
         bool active[K];
-        double rho[K], alpha[K] = {}, omega[K] = {}, beta[K] = {}, unit[K];
+        double rho[K], alpha[K] = {}, omega[K] = {}, beta[K] = {}, unit[K], shrunk[K];
         for (int k = 0; k < K; ++k) {
             active[k] = !done[k] && found.most[k] > 0.0;
             rho[k] = found.a[k];
             unit[k] = active[k] ? unit_of(found.most[k]) : 1.0;
+            shrunk[k] = 1.0 / unit[k];
         }
         by_block([&](std::int64_t begin, std::int64_t end, Part&) {
             for (std::int64_t i = begin * K; i < end * K; ++i) {
@@ -438,7 +462,7 @@ private:
         });
         const auto any = [&] { return std::any_of(active, active + K, [](bool a) { return a; }); };
         while (*products < max_products && any()) {
-            const Part one = multiply(unit, shadow_.data(), ap_.data());
+            const Part one = multiply(shrunk, shadow_.data(), ap_.data());
             ++*products;
             for (int k = 0; k < K; ++k) {
                 active[k] = active[k] && one.a[k] != 0.0;
@@ -449,7 +473,7 @@ private:
                 for (std::int64_t x = begin; x < end; ++x) {
                     for (int k = 0; k < K; ++k) {
                         const std::int64_t i = x * K + k;
-                        v_[i] += alpha[k] * (static_cast<double>(hat_[i]) / unit[k]);
+                        v_[i] += alpha[k] * (static_cast<double>(hat_[i]) * shrunk[k]);
                         const double s = r_[i] - alpha[k] * ap_[i];
                         r_[i] = s;
                         hat_[i] = active[k] ? static_cast<Direction>(scale_[x] * s * unit[k]) : Direction{0};
@@ -459,13 +483,11 @@ private:
             });
             for (int k = 0; k < K; ++k) active[k] = active[k] && half.most[k] > goal[k];
             if (!any()) break;
-            const Part two = multiply(unit, r_.data(), t_.data());
+            const Part two = multiply(shrunk, r_.data(), t_.data());
             ++*products;
-            double shrunk[K];
             for (int k = 0; k < K; ++k) {
                 active[k] = active[k] && two.b[k] != 0.0;
                 omega[k] = active[k] ? two.a[k] / two.b[k] : 0.0;
-                shrunk[k] = 1.0 / unit[k];
             }
             const Part full = by_block([&](std::int64_t begin, std::int64_t end, Part& part) {
                 for (std::int64_t i = begin * K; i < end * K; i += K) {
@@ -483,6 +505,7 @@ private:
                 beta[k] = active[k] ? (full.a[k] / rho[k]) * (alpha[k] / omega[k]) : 0.0;
                 rho[k] = full.a[k];
                 if (active[k]) unit[k] = unit_of(full.most[k]);
+                shrunk[k] = 1.0 / unit[k];
             }
             by_block([&](std::int64_t begin, std::int64_t end, Part&) {
                 for (std::int64_t x = begin; x < end; ++x) {
@@ -498,57 +521,53 @@ private:
 
     // the power of two that brings a size to about 1
     static double unit_of(double size) { return std::ldexp(1.0, std::clamp(-std::ilogb(size), -1000, 1000)); }
-
-    double stays(std::int64_t x) const {
-        double sum = 0.0;
-        for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
-            const Index* first = m_.indices + m_.indptr[s];
-            const Index* last = m_.indices + m_.indptr[s + 1];
-            const Index* found = std::lower_bound(first, last, static_cast<Index>(x));
-            if (found != last && *found == x) sum += m_.weight[s] * m_.data[found - m_.indices];
-        }
-        return sum;
-    }
 };
 
-template <typename Index>
-void solve_small(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value, double tol,
-                 std::int64_t max_products, int threads, SolveReport* reports) {
-    Solver<Index> solver(matrix);
-    std::atomic<std::int64_t> next{0};
-    auto work = [&] {
-        for (std::int64_t k = next++; k < n_rhs; k = next++) {
-            const std::int64_t offset = k * matrix.n_states;
-            reports[k] = solver.solve(rhs + offset, value + offset, tol, max_products);
+// Right-hand sides, where their values go, and how well they are to be solved.
+struct Sides {
+    std::int64_t n;
+    const double* rhs;  // [n, X], like value
+    double* value;
+    double tol;
+    std::int64_t max_products;
+    SolveReport* reports;  // [n]
+};
+
+// K of them in step, from `first` on
+template <int K, typename Direction, typename Rows>
+void solve_in_step(const Rows& rows, double discount, const std::vector<double>& scale, Team& team, const Sides& sides,
+                   std::int64_t first) {
+    const std::size_t n_states = scale.size();
+    const double* rhs = sides.rhs + first * n_states;
+    double* value = sides.value + first * n_states;
+    SolveReport* found = sides.reports + first;
+    std::int64_t spent = 0;
+    if (std::is_same<Direction, float>::value) {
+        Solver<Rows, K, float>(rows, discount, scale, team)
+            .solve(rhs, value, sides.tol, std::min(sides.max_products, kFloatProducts), found);
+        bool solved = true;
+        for (int k = 0; k < K; ++k) {
+            if (!std::isfinite(found[k].residual)) std::fill(value + k * n_states, value + (k + 1) * n_states, 0.0);
+            solved = solved && found[k].residual <= sides.tol;
+            spent = std::max(spent, found[k].products);
         }
-    };
-    std::vector<std::thread> pool;
-    for (std::int64_t i = 1; i < std::min<std::int64_t>(threads, n_rhs); ++i) pool.emplace_back(work);
-    work();
-    for (auto& thread : pool) thread.join();
+        if (solved || spent >= sides.max_products) return;
+    }
+    Solver<Rows, K, double>(rows, discount, scale, team).solve(rhs, value, sides.tol, sides.max_products - spent, found);
+    for (int k = 0; k < K; ++k) found[k].products += spent;
 }
 
-template <int K, typename Direction, typename Index>
-void solve_wide(const PolicyMatrix<Index>& matrix, Team& team, std::int64_t* first, std::int64_t n_rhs, const double* rhs,
-                double* value, double tol, std::int64_t max_products, SolveReport* reports) {
-    for (; *first + K <= n_rhs; *first += K) {
-        const std::int64_t offset = *first * matrix.n_states;
-        SolveReport* found = reports + *first;
-        std::int64_t spent = 0;
-        if (std::is_same<Direction, float>::value) {
-            WideSolver<Index, K, float>(matrix, team)
-                .solve(rhs + offset, value + offset, tol, std::min(max_products, kFloatProducts), found);
-            bool solved = true;
-            for (int k = 0; k < K; ++k) {
-                double* v = value + offset + k * matrix.n_states;
-                if (!std::isfinite(found[k].residual)) std::fill(v, v + matrix.n_states, 0.0);
-                solved = solved && found[k].residual <= tol;
-                spent = std::max(spent, found[k].products);
-            }
-            if (solved || spent >= max_products) continue;
-        }
-        WideSolver<Index, K, double>(matrix, team).solve(rhs + offset, value + offset, tol, max_products - spent, found);
-        for (int k = 0; k < K; ++k) found[k].products += spent;
+template <typename Rows>
+void solve_all(const Rows& rows, double discount, const std::vector<double>& scale, Team& team, const Sides& sides) {
+    const auto n_states = static_cast<std::int64_t>(scale.size());
+    std::int64_t first = 0;
+    if (n_states <= kWideStates) {
+        for (; first + 4 <= sides.n; first += 4) solve_in_step<4, double>(rows, discount, scale, team, sides, first);
+        for (; first + 2 <= sides.n; first += 2) solve_in_step<2, double>(rows, discount, scale, team, sides, first);
+        for (; first < sides.n; ++first) solve_in_step<1, double>(rows, discount, scale, team, sides, first);
+    } else {
+        for (; first + 2 <= sides.n; first += 2) solve_in_step<2, float>(rows, discount, scale, team, sides, first);
+        for (; first < sides.n; ++first) solve_in_step<1, float>(rows, discount, scale, team, sides, first);
     }
 }
 
@@ -558,18 +577,21 @@ template <typename Index>
 SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
                          double tol, std::int64_t max_products, int threads) {
     std::vector<SolveReport> reports(n_rhs);
-    if (played_nonzeros(matrix) <= kMergeNonzeros) {
-        solve_small(matrix, n_rhs, rhs, value, tol, max_products, threads, reports.data());
+    const Sides sides{n_rhs, rhs, value, tol, max_products, reports.data()};
+    const std::int64_t nonzeros = played_nonzeros(matrix);
+    if (nonzeros <= kSmallNonzeros) {
+        Team alone(1);
+        const std::vector<double> scale = inverse_diagonal(matrix, alone);
+        const Formed<Index> rows(matrix, nonzeros);
+        Team each(static_cast<int>(std::min<std::int64_t>(threads, n_rhs)));
+        each.run(n_rhs, [&](std::int64_t k) { solve_in_step<1, double>(rows, matrix.discount, scale, alone, sides, k); });
     } else {
-        Team team(std::max(1, threads));
-        std::int64_t first = 0;
-        const auto with = [&](auto solve) { solve(matrix, team, &first, n_rhs, rhs, value, tol, max_products, reports.data()); };
-        if (matrix.n_states <= kWideStates) {
-            with(solve_wide<4, double, Index>);
-            with(solve_wide<2, double, Index>);
-            with(solve_wide<1, double, Index>);
+        Team team(threads);
+        const std::vector<double> scale = inverse_diagonal(matrix, team);
+        if (nonzeros <= kFormedNonzeros) {
+            solve_all(Formed<Index>(matrix, nonzeros), matrix.discount, scale, team, sides);
         } else {
-            with(solve_wide<1, float, Index>);  // two in step were slower than one after the other
+            solve_all(Stored<Index>(matrix), matrix.discount, scale, team, sides);
         }
     }
     SolveReport worst{0.0, 0};
@@ -595,6 +617,7 @@ void pair_values(const PairRows<Index>& rows, std::int64_t n_values, const doubl
             const std::int64_t end = std::min(rows.n_pairs, (b + 1) * kBlock);
             for (std::int64_t s = b * kBlock; s < end; ++s) {
                 double sum[K] = {};
+                prefetch_ahead(rows.data + rows.indptr[s], rows.indices + rows.indptr[s], rows.indptr[s + 1] - rows.indptr[s]);
                 for (std::int64_t i = rows.indptr[s]; i < rows.indptr[s + 1]; ++i) {
                     const double* next = in.data() + static_cast<std::int64_t>(rows.indices[i]) * K;
                     for (int k = 0; k < K; ++k) sum[k] += rows.data[i] * next[k];
@@ -607,8 +630,10 @@ void pair_values(const PairRows<Index>& rows, std::int64_t n_values, const doubl
         });
     };
     std::int64_t first = 0;
-    for (; first + 2 <= n_values; first += 2) pass(first, std::integral_constant<int, 2>());
-    if (first < n_values) pass(first, std::integral_constant<int, 1>());
+    if (rows.n_states <= kWideStates) {  // above it two of them would leave the cache: a pass for each is quicker
+        for (; first + 2 <= n_values; first += 2) pass(first, std::integral_constant<int, 2>());
+    }
+    for (; first < n_values; ++first) pass(first, std::integral_constant<int, 1>());
 }
 
 template SolveReport solve_values<std::int32_t>(const PolicyMatrix<std::int32_t>&, std::int64_t, const double*, double*,

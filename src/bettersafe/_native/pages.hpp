@@ -17,9 +17,10 @@ struct LargePages {
     LargePages(const LargePages<U>&) {}
     T* allocate(std::size_t size) {
         constexpr std::size_t page = std::size_t{1} << 21;
-        const std::size_t bytes = (size * sizeof(T) + page - 1) / page * page;
+        std::size_t bytes = size * sizeof(T);
         void* memory = nullptr;
 #if defined(__linux__)
+        if (bytes > page) bytes = (bytes + page - 1) / page * page;
         if (bytes > page && posix_memalign(&memory, page, bytes) == 0) {
             madvise(memory, bytes, MADV_HUGEPAGE);
             return static_cast<T*>(memory);
