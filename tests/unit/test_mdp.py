@@ -246,6 +246,34 @@ def test_values_of_many_states_all_rewards_at_once(n, successors, monkeypatch):
     assert again == pytest.approx(v[:1], rel=1e-11, abs=1e-11)
 
 
+@pytest.mark.parametrize("n", [500, 9_000])  # threads share right-hand sides; they share blocks of states
+@pytest.mark.parametrize("reach", [3, 5_000])  # pairs of a state that lead to the same few states, and that do not
+def test_values_of_states_with_several_pairs(n, reach, monkeypatch):
+    """P_π is formed, of rows that overlap in one way, of others in another; some pairs are not played, some states have none."""
+    monkeypatch.setattr(linear, "_solve_direct", None)
+    rng = np.random.default_rng(n + reach)
+    per_state = rng.integers(0, 18, n)
+    ptr = np.append(0, np.cumsum(per_state))
+    n_pairs, successors = int(ptr[-1]), 12
+    columns = (np.repeat(np.arange(n), per_state)[:, None] + rng.integers(-reach, reach + 1, (n_pairs, successors))) % n
+    share = rng.random((n_pairs, successors))
+    share *= 0.98 / share.sum(axis=1, keepdims=True)
+    rows = sparse.csr_array((share.ravel(), columns.ravel(), np.arange(n_pairs + 1) * successors), shape=(n_pairs, n))
+    rows.sum_duplicates()
+    weight = rng.random(n_pairs) * (rng.random(n_pairs) < 0.8)
+    totals = np.bincount(np.repeat(np.arange(n), per_state), weights=weight, minlength=n)
+    weight /= np.repeat(np.where(totals > 0.0, totals, 1.0), per_state)
+    rhs = rng.normal(size=(7, n))
+    rhs[2] = 0.0
+    v, error = linear.solve_values(ptr, weight, rows, 0.99, rhs, threads=1)
+    residual = np.max(np.abs(rhs - v + 0.99 * (linear.policy_matrix(ptr, weight, rows) @ v.T).T), axis=1)
+    assert np.all(residual <= 2e-14 * (np.max(np.abs(rhs), axis=1) + 2.0 * np.max(np.abs(v), axis=1)))
+    assert np.all(residual <= error)
+    assert np.all(v[2] == 0.0)
+    for threads in (2, 3):
+        assert np.array_equal(linear.solve_values(ptr, weight, rows, 0.99, rhs, threads=threads)[0], v)
+
+
 def test_values_where_states_only_lead_to_near_ones(monkeypatch):
     """Slow for every iteration: hundreds of products, which the direct solver must not have to take over."""
     monkeypatch.setattr(linear, "_solve_direct", None)

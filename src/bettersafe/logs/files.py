@@ -89,7 +89,7 @@ def literal(value: object) -> str:
 
 
 def expand(paths: PathsLike) -> tuple[Path, ...]:
-    """The files that a path, a glob or a list of them names; each glob's files in sorted order."""
+    """The files that a path, a glob or a list of them names; each glob's files in sorted order, and a file that is named twice once."""
     wanted = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not wanted:
         raise DataError("no file given. Name a file, or a glob such as 'logs/*.parquet'.")
