@@ -342,7 +342,10 @@ def describe(
 def count(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="DATA...", help="Logs: files or quoted globs, all of one format; a file that is named twice is counted once."),
+        typer.Argument(
+            metavar="DATA...",
+            help="Logs: files or quoted globs, all of one format; a file that is named twice is counted once.",
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The .parquet file to write the counts to.")

@@ -287,7 +287,7 @@ def _format(path: Path) -> Format:
 
 def _layout(connection: DuckDBPyConnection, path: Path, name: str, form: Format, number: int) -> File:
     if form == "CSV":
-        return _csv_layout(path, name)
+        return csv_layout(path, name)
     if form == "JSON lines":
         return File(path=path, name=name, format=form, columns=_json_columns(connection, path, name))
     table = _arrow(connection, [path], "layout") if form == "Arrow" else _parquet([path])
@@ -296,7 +296,8 @@ def _layout(connection: DuckDBPyConnection, path: Path, name: str, form: Format,
     return File(path=path, name=name, format=form, columns=columns, number=number)
 
 
-def _csv_layout(path: Path, name: str) -> File:
+def csv_layout(path: Path, name: str) -> File:
+    """Layout of a CSV file, from its first line."""
     with _text(path) as stream:
         first = stream.readline()
         while first and first.isspace():

@@ -1,4 +1,4 @@
-"""Counting in one pass: Parquet files that are sorted by episode and step, and in which nothing is out of the ordinary.
+"""Counting in one pass: Parquet or CSV files that are sorted by episode and step, and in which nothing is out of the ordinary.
 
 The native kernel (`chains.hpp`) checks every row as it passes. At the first that is not as usual `count_sorted` gives None, and
 the log is counted by SQL (`source.py`, `counting.py`), which can do everything and has the words for what is wrong. What
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 import numpy as np
@@ -18,11 +18,13 @@ import numpy as np
 from bettersafe import _native
 from bettersafe.counts import Counts, Rests, layered
 from bettersafe.data import Reading, label_array
+from bettersafe.errors import DataError
 from bettersafe.exact import sum_parts, sum_runs
 from bettersafe.logs import watching
 from bettersafe.logs.checks import LARGEST
 from bettersafe.logs.counting import MARK, origin_of
-from bettersafe.logs.files import SCHEMA, SCHEMA_KEY, expand, rows_in, short_names, title_of
+from bettersafe.logs.files import SCHEMA, SCHEMA_KEY, csv_layout, expand, rows_in, short_names, title_of
+from bettersafe.logs.plain import plain_batches
 from bettersafe.logs.source import LEAST_MEMORY, SHARE, names_of_roles, notes_on
 from bettersafe.memory import available_bytes, check_memory, size_in_bytes, tally_bytes
 from bettersafe.tally import Pairs, agreed_prob
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bettersafe.data import Columns, Labels, Objective
+    from bettersafe.logs.cells import Kind
     from bettersafe.logs.files import PathsLike
     from bettersafe.mdp import Floats, Ints
 
@@ -44,7 +47,7 @@ BATCH_ROWS = 1 << 15
 """Rows that are decoded at a time."""
 BUFFER = 1 << 18
 """Bytes of a column that are read at a time: a file may be one group of rows, and larger than memory."""
-LABELS = ("episode", "state", "action", "next_state")
+PARQUET, CSV = {".parquet"}, {".csv", ".tsv"}
 LARGEST_FLOAT_LABEL = 9.2e18  # as in cells.py
 NO_INTS: Ints = np.zeros(0, dtype=np.int64)
 NO_BITS: Bits = (np.zeros(0, dtype=np.uint8), 0)
@@ -81,15 +84,15 @@ def count_sorted(
         or limit is None
         or not names
         or len(set(names)) < len(names)
-        or any(place.suffix.lower() != ".parquet" for place in places)
+        or not any({place.suffix.lower() for place in places} <= suffixes for suffixes in (PARQUET, CSV))
     ):
         return None
     try:
         tell = _teller(places, progress)
         log = _Log(objectives=tuple(objectives), columns=columns, with_marks=digests is not None)
         for place in places:
-            for n_rows in log.read(place):
-                tell(n_rows)
+            for done in log.read(place):
+                tell(done)
                 if log.chains.bytes > limit:
                     raise _UnusualError
         if log.chains is None or not log.chains.close():
@@ -100,20 +103,21 @@ def count_sorted(
 
 
 def _teller(places: Sequence[Path], progress: Callable[[Reading], None] | None) -> Callable[[int], None]:
-    """A function that hears how many rows were read, and tells it now and then."""
+    """A function that hears how many rows of Parquet or bytes of CSV were read, and tells it now and then."""
     if progress is None:
-        return lambda n_rows: None
-    total = rows_in(places)
+        return lambda done: None
+    unit: Literal["rows", "bytes"] = "bytes" if places[0].suffix.lower() in CSV else "rows"
+    total = rows_in(places) if unit == "rows" else sum(place.stat().st_size for place in places)
     if total is None:
         raise _UnusualError
-    progress(Reading(done=0, total=total, unit="rows"))
+    progress(Reading(done=0, total=total, unit=unit))
     told = time.monotonic()
 
-    def tell(n_rows: int) -> None:
+    def tell(done: int) -> None:
         nonlocal told
-        if n_rows == total or time.monotonic() - told >= watching.EVERY:
+        if done == total or time.monotonic() - told >= watching.EVERY:
             told = time.monotonic()
-            progress(Reading(done=n_rows, total=total, unit="rows"))
+            progress(Reading(done=done, total=total, unit=unit))
 
     return tell
 
@@ -131,42 +135,73 @@ class _Log:
     vocabularies: dict[str, _Vocabulary] = field(default_factory=dict)  # of roles that are text
     episodes: list[str] = field(default_factory=list)  # text labels of the last episodes
     n_episodes: int = 0  # those before
+    n_bytes: int = 0  # of CSV files that have been read
+    kinds: dict[str, Kind] = field(default_factory=dict)  # vocabulary -> what its labels are, of CSV
     open_ends: list[tuple[list[str] | Ints, Ints]] = field(default_factory=list)  # labels and steps
     late_starts: list[tuple[list[str] | Ints, Ints]] = field(default_factory=list)
 
     def read(self, place: Path) -> Iterator[int]:
-        """Count a file; gives the number of all rows so far, now and then."""
-        from pyarrow import ArrowException, parquet
+        """Count a file; gives the rows (CSV: the bytes) that have been read of all files, now and then."""
+        from pyarrow import ArrowException
 
         try:
-            footer = parquet.read_metadata(place)
-            self._look_at(footer)
-            wanted, coded = list(self.names.values()), [self.names[role] for role in self.vocabularies]
-            with parquet.ParquetFile(place, metadata=footer, read_dictionary=coded, buffer_size=BUFFER) as opened:
-                for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
-                    self._add(batch)
-                    yield self.chains.n_rows
-        except (ArrowException, OSError, ValueError, LookupError) as error:  # pyarrow raises all of these
+            yield from self._read_csv(place) if place.suffix.lower() in CSV else self._read_parquet(place)
+        except (
+            ArrowException,
+            OSError,
+            ValueError,
+            LookupError,
+            DataError,
+        ) as error:  # pyarrow raises all but the last
             raise _UnusualError from error
 
+    def _read_parquet(self, place: Path) -> Iterator[int]:
+        from pyarrow import parquet
+
+        footer = parquet.read_metadata(place)
+        self._look_at(footer)
+        wanted, coded = list(self.names.values()), [self.names[role] for role in self.vocabularies]
+        with parquet.ParquetFile(place, metadata=footer, read_dictionary=coded, buffer_size=BUFFER) as opened:
+            for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
+                self._add({role: batch.column(name) for role, name in self.names.items()})
+                yield self.chains.n_rows
+
+    def _read_csv(self, place: Path) -> Iterator[int]:
+        file = csv_layout(place, place.name)
+        names = self._names_of(list(file.columns))
+        for cells, done in plain_batches(file, names, self.kinds):
+            self._settle(names, {role: column.type for role, column in cells.items()})
+            self._add(cells)
+            yield self.n_bytes + done
+        self.n_bytes += place.stat().st_size
+
     def _look_at(self, footer: Any) -> None:
-        """Learn from the first file what the columns are; the others must have the same."""
+        """Learn from the footer of a Parquet file what the columns are."""
         schema, metadata = footer.schema.to_arrow_schema(), footer.metadata or {}
         if metadata.get(SCHEMA_KEY.encode(), SCHEMA.encode()) != SCHEMA.encode():
             raise _UnusualError
-        names = names_of_roles(self.columns, schema.names)
-        names |= {f"r{k}": objective.name for k, objective in enumerate(self.objectives)}
-        if (
-            len(set(names.values())) < len(names)
-            or not set(names.values()) <= set(schema.names)
-            or len({name.lower() for name in schema.names}) < len(schema.names)  # DuckDB would rename one of them
-        ):
-            raise _UnusualError
+        names = self._names_of(schema.names)
         types = {role: schema.field(name).type for role, name in names.items()}
         leaves = [footer.schema.column(i) for i in range(len(footer.schema))]
         kinds = {leaf.path: leaf.logical_type.type for leaf in leaves}
         if any(_form(types[role]) == "text" and kinds[name] != "STRING" for role, name in names.items()):
             raise _UnusualError  # JSON, perhaps
+        self._settle(names, types)
+
+    def _names_of(self, there: Sequence[str]) -> dict[str, str]:
+        """Role -> column, of a file that has the columns ``there``."""
+        names = names_of_roles(self.columns, there)
+        names |= {f"r{k}": objective.name for k, objective in enumerate(self.objectives)}
+        if (
+            len(set(names.values())) < len(names)
+            or not set(names.values()) <= set(there)
+            or len({name.lower() for name in there}) < len(there)  # DuckDB would rename one of them
+        ):
+            raise _UnusualError
+        return names
+
+    def _settle(self, names: dict[str, str], types: dict[str, pa.DataType]) -> None:
+        """Take the columns of the first file for those of all; the others must have the same."""
         if self.chains is not None:
             if names != self.names or types != self.types:
                 raise _UnusualError
@@ -187,10 +222,10 @@ class _Log:
             with_marks=self.with_marks,
         )
 
-    def _add(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
+    def _add(self, cells: Mapping[str, pa.Array]) -> None:
+        """Count the rows of a batch, given by role."""
+        if not len(cells["state"]):
             return
-        cells = {role: batch.column(name) for role, name in self.names.items()}
         for role, column in cells.items():
             if column.null_count and role != "next_state":
                 raise _UnusualError

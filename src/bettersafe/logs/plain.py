@@ -1,0 +1,158 @@
+"""CSV in which every cell is plain, as typed Arrow columns, block by block: the quick way to read text.
+
+What a cell means is said by ``cells.py``. Here only those are read about which no two readers could differ; at any other (a quote, a
+label '007', a line that is too short) a ValueError is raised, and the log is read by SQL.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING, BinaryIO
+
+from bettersafe.linear import cores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from bettersafe.logs.cells import Kind
+    from bettersafe.logs.files import File
+
+BLOCK = 1 << 20
+"""Bytes that are read at a time."""
+VOCABULARY = {"episode": "episode", "state": "state", "next_state": "state", "action": "action"}
+"""Role of a label -> the vocabulary that it is of."""
+FLAGS = ("terminated", "truncated")
+TRUTH = {
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "1": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+    "0": False,
+}
+NOT_PLAIN = (b'"', b"\0", b"0x", b"0X")  # what readers of text differ about; Arrow takes 0x10 for a number
+NUMERIC = frozenset("0123456789+-. \t")
+
+
+def plain_batches(
+    file: File, names: Mapping[str, str], kinds: dict[str, Kind]
+) -> Iterator[tuple[dict[str, pa.Array], int]]:
+    """The cells of every block of a CSV file, and how many of its bytes have been read.
+
+    Args:
+        file: The file.
+        names: Role -> column.
+        kinds: Vocabulary -> what its labels are; learned from the first block, and kept for files that follow.
+
+    Yields:
+        Role -> labels (integers, or texts in a dictionary), steps (integers), flags or numbers; with nulls where cells are empty.
+
+    Raises:
+        ValueError: Something is not plain. pyarrow's own errors are ValueErrors too.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    places = {role: file.columns[name][0] for role, name in names.items()}
+    texts = pa.dictionary(pa.int32(), pa.string())
+    of_role = dict.fromkeys((*VOCABULARY, *FLAGS), texts) | {"step": pa.int64()}
+    with file.path.open("rb") as stream:
+        watched = _Watched(stream)
+        reader = csv.open_csv(
+            watched,
+            read_options=csv.ReadOptions(
+                column_names=[f"c{i}" for i in range(file.width)],
+                skip_rows=1,
+                block_size=BLOCK,
+                use_threads=cores() > 1,
+            ),
+            parse_options=csv.ParseOptions(delimiter=file.delimiter, quote_char=False, double_quote=False),
+            convert_options=csv.ConvertOptions(
+                column_types={place: of_role.get(role, pa.float64()) for role, place in places.items()},
+                include_columns=list(places.values()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+        known: set[str] = set()  # names that have been looked at
+        for batch in reader:
+            cells = {role: batch.column(place) for role, place in places.items()}
+            for role, column in cells.items():
+                if role in VOCABULARY:
+                    cells[role] = _labels(column, VOCABULARY[role], kinds, known)
+                elif role in FLAGS:
+                    cells[role] = pa.array(
+                        [TRUTH.get(text) for text in column.dictionary.to_pylist()], pa.bool_()
+                    ).take(column.indices)
+            yield cells, watched.done
+
+
+class _Watched:
+    """A file of plain text that is read from its beginning to its end; a ValueError where it is something else."""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.done = 0
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._last = b""
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._stream.read(size)
+        if not self.done and block.removeprefix(codecs.BOM_UTF8)[:1].isspace():
+            raise ValueError("the first line is blank")
+        self.done += len(block)
+        self._decoder.decode(block, final=not block)
+        text = self._last + block
+        self._last = block[-1:]
+        # a line ends in a line feed, before which a carriage return may stand, and nowhere else
+        returns = text.count(b"\r") - (text.endswith(b"\r") and bool(block))
+        if any(mark in text for mark in NOT_PLAIN) or returns != text.count(b"\r\n"):
+            raise ValueError("the text is not plain")
+        return block
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _labels(column: pa.DictionaryArray, vocabulary: str, kinds: dict[str, Kind], known: set[str]) -> pa.Array:
+    """Labels as integers if all are '7' or '7.0', as the texts that they are if none of them could be a number."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    texts = column.dictionary
+    if vocabulary not in kinds and len(texts):
+        kinds[vocabulary] = "integer" if texts[0].as_py()[0] in NUMERIC else "text"
+    if kinds.get(vocabulary) == "text":
+        for name in set(texts.to_pylist()) - known:
+            if not name or name[0] in NUMERIC or _is_number(name):
+                raise ValueError(f"{name!r} may be a number")
+            known.add(name)
+        return column
+    short = compute.if_else(compute.ends_with(texts, ".0"), compute.utf8_slice_codeunits(texts, 0, -2), texts)
+    whole = short.cast(pa.int64())
+    if not whole.cast(pa.string()).equals(short):
+        raise ValueError("not all labels are plain integers")
+    return whole.take(column.indices)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
