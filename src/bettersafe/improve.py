@@ -264,6 +264,7 @@ def _improve(
         kept=search.kept,
         engine=search.engine,
         scalar_v=search.scalar_v,
+        scalar_known=search.scalar_known,
     )
 
 
@@ -283,10 +284,11 @@ def improvement(
     engine: str,
     reason: str = "",
     scalar_v: Floats | None = None,
+    scalar_known: bool = False,
 ) -> Improvement:
     """What was found, with the returns of ``policy`` and what it spends; ``baseline_v`` is v^{π_b}, shape [d, X].
 
-    ``scalar_v`` [X] is where v_λ of the policy may be expected.
+    ``scalar_v`` [X] is where v_λ of the policy may be expected; with ``scalar_known`` it is that.
     """
     mdp = model.mdp
     deviation = policy - baseline
@@ -296,12 +298,9 @@ def improvement(
     del deviation  # a table of all pairs is as large as all that the solve takes
     spent = np.zeros(mdp.n_pairs)
     np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # never 0 times infinity
-    guess = baseline_v
-    preferred = np.flatnonzero(preference)
-    if scalar_v is not None and preferred.size == 1:  # of one objective v_λ is its own value but for the weight
-        guess = baseline_v.copy()
-        guess[preferred[0]] = scalar_v / preference[preferred[0]]
-    policy_v = state_values(mdp, policy, guess=guess) if np.any(distance) else baseline_v
+    policy_return = baseline_v @ mdp.initial
+    if np.any(distance):
+        policy_return = _returns(mdp, policy, preference, baseline_v, scalar_v, known=scalar_known)
     return Improvement(
         method=method,
         policy=policy,
@@ -309,7 +308,7 @@ def improvement(
         preference=preference,
         epsilon=epsilon,
         baseline_return=baseline_v @ mdp.initial,
-        policy_return=policy_v @ mdp.initial,
+        policy_return=policy_return,
         baseline_v=baseline_v,
         rounds=rounds,
         converged=converged,
@@ -320,6 +319,30 @@ def improvement(
         engine=engine,
         reason=reason,
     )
+
+
+def _returns(
+    mdp: MDP, policy: Floats, preference: Floats, guess: Floats, scalar_v: Floats | None, *, known: bool
+) -> Floats:
+    """J_k(π), shape [d], by solving for values near ``guess`` [d, X], and near ``scalar_v`` [X] for v_λ; ``known``: it is v_λ.
+
+    A known v_λ saves one of them: J_k = (J_λ − Σ_{j≠k} λ_j J_j) / λ_k, of the k that weighs most in r_λ, so that nothing cancels.
+    """
+    size = np.maximum(np.max(np.abs(mdp.reward), axis=1), np.max(np.abs(mdp.unseen_value), axis=1))
+    most = int(np.argmax(preference * size))
+    if scalar_v is None or not preference[most] > 0.0:
+        return state_values(mdp, policy, guess=guess) @ mdp.initial
+    if not known:
+        if np.count_nonzero(preference) == 1:  # v_λ is its own value but for the weight
+            guess = guess.copy()
+            guess[most] = scalar_v / preference[most]
+        return state_values(mdp, policy, guess=guess) @ mdp.initial
+    others = np.delete(np.arange(mdp.n_objectives), most)
+    found = np.zeros(mdp.n_objectives)
+    if others.size:
+        found[others] = state_values(mdp, policy, guess=guess[others], objectives=others) @ mdp.initial
+    found[most] = (scalar_v @ mdp.initial - preference @ found) / preference[most]
+    return found
 
 
 def check_preference(preference: npt.ArrayLike, n_objectives: int) -> Floats:
@@ -344,6 +367,7 @@ class Search:
     kept: Ints
     engine: str
     scalar_v: Floats | None  # v_λ of the last policy that was looked at, shape [X]; None where discounts differ
+    scalar_known: bool  # that policy is the one where it ended
 
 
 def iterate(
@@ -459,6 +483,7 @@ def iterate(
             tol = linear.AIM  # the same policy once more, looked at closely
             continue
         best, best_return = current, scalar_return
+        stayed = np.array_equal(answer, current)
         current = answer
         if settled:
             converged = True
@@ -479,6 +504,7 @@ def iterate(
         kept=np.flatnonzero(~solution.solved),
         engine=engine_name,
         scalar_v=values.v[0] if equal_discounts else None,
+        scalar_known=equal_discounts and converged and stayed,
     )
 
 

@@ -340,11 +340,19 @@ def _solve_states(
     return v, error
 
 
-def state_values(mdp: MDP, policy: Floats, *, guess: Floats | None = None) -> Floats:
-    """v_k of ``policy``, shape [d, X]: `policy_values` where q is not asked for, which is one more pass over the model."""
+def state_values(
+    mdp: MDP, policy: Floats, *, guess: Floats | None = None, objectives: Ints | slice = slice(None)
+) -> Floats:
+    """v_k of ``policy``, shape [d, X]: `policy_values` where q is not asked for, which is one more pass over the model.
+
+    ``objectives`` chooses some of the rows; ``guess``, where to start, has as many.
+    """
     weight, unseen_mass = _weights(mdp, policy)
-    rhs = np.array([by_state(mdp, weight * r) for r in mdp.reward]) + unseen_mass * mdp.unseen_value
-    return _solve_states(mdp, weight, mdp.discount, rhs, guess, linear.AIM)[0]
+    rhs = (
+        np.array([by_state(mdp, weight * r) for r in mdp.reward[objectives]])
+        + unseen_mass * mdp.unseen_value[objectives]
+    )
+    return _solve_states(mdp, weight, mdp.discount[objectives], rhs, guess, linear.AIM)[0]
 
 
 def expected_return(mdp: MDP, policy: Floats) -> Floats:

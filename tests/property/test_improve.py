@@ -237,6 +237,23 @@ def test_collinear_objectives(gamma):
         assert np.all(result.policy_return >= result.baseline_return - 1e-7 * size)
 
 
+def test_returns_are_those_of_the_policy():
+    """To rounding of each objective's own size, however different their sizes and weights are."""
+    changed = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        model, baseline, *_ = random_model(seed)
+        mdp = model.mdp
+        preference = rng.choice([0.0, 1e-3, 1.0, 50.0], mdp.n_objectives)
+        improve = [lambda **more: s_opt(**more, epsilon=0.5), adv_linearized, linearized][seed % 3]
+        result = improve(model=model, baseline=baseline, preference=preference)
+        v, _ = policy_values(mdp, result.policy)
+        error = np.abs(result.policy_return - v @ mdp.initial)
+        assert np.all(error <= 1e-12 * np.max(np.abs(mdp.reward), axis=1) / (1.0 - mdp.discount)), seed
+        changed += result.changed.size > 0
+    assert changed > 100
+
+
 def two_actions(rewards, discounts, baseline=(0.5, 0.5)):
     reward = np.asarray(rewards, dtype=float)[:, None, :]
     mdp = dense_mdp(np.ones((1, 2, 1)), reward, discount=discounts, initial=[1.0])
