@@ -43,6 +43,10 @@ FIRST_TOL = 1e-8
 """Backward error that the second round's evaluation aims at."""
 
 
+TELLING = 0.01
+"""Share of v_λ from which on a value may be told from what the others leave of it: two digits of sixteen are lost at most."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Round:
     """What one round of policy iteration did; handed to ``progress``."""
@@ -326,10 +330,10 @@ def _returns(
 ) -> Floats:
     """J_k(π), shape [d], by solving for values near ``guess`` [d, X], and near ``scalar_v`` [X] for v_λ; ``known``: it is v_λ.
 
-    A known v_λ saves one of them: J_k = (J_λ − Σ_{j≠k} λ_j J_j) / λ_k, of the k that weighs most in r_λ, so that nothing cancels.
+    A known v_λ saves one of them: v_k = (v_λ − Σ_{j≠k} λ_j v_j) / λ_k, of the k that seems to weigh most. Where the others
+    turn out to be so much larger that rounding would be left of it, it is solved for after all.
     """
-    size = np.maximum(np.max(np.abs(mdp.reward), axis=1), np.max(np.abs(mdp.unseen_value), axis=1))
-    most = int(np.argmax(preference * size))
+    most = int(np.argmax(preference * np.max(np.abs(guess), axis=1, initial=0.0)))
     if scalar_v is None or not preference[most] > 0.0:
         return state_values(mdp, policy, guess=guess) @ mdp.initial
     if not known:
@@ -337,12 +341,15 @@ def _returns(
             guess = guess.copy()
             guess[most] = scalar_v / preference[most]
         return state_values(mdp, policy, guess=guess) @ mdp.initial
+    v = np.zeros_like(guess)
     others = np.delete(np.arange(mdp.n_objectives), most)
-    found = np.zeros(mdp.n_objectives)
     if others.size:
-        found[others] = state_values(mdp, policy, guess=guess[others], objectives=others) @ mdp.initial
-    found[most] = (scalar_v @ mdp.initial - preference @ found) / preference[most]
-    return found
+        v[others] = state_values(mdp, policy, guess=guess[others], objectives=others)
+    v[most] = (scalar_v - preference @ v) / preference[most]
+    sizes = preference * np.max(np.abs(v), axis=1, initial=0.0)
+    if sizes[most] < TELLING * np.sum(sizes):
+        v[most] = state_values(mdp, policy, guess=v[[most]], objectives=np.array([most]))[0]
+    return v @ mdp.initial
 
 
 def check_preference(preference: npt.ArrayLike, n_objectives: int) -> Floats:

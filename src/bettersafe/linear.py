@@ -134,7 +134,7 @@ def _threads(asked: int | None, work: int, *, least: int = THREADED_NONZEROS) ->
 
 
 def _error(v: Floats, rhs: Floats, discount: float, residual: float) -> Floats:
-    scale = np.max(np.abs(rhs), axis=1) + 2.0 * np.max(np.abs(v), axis=1)
+    scale = np.max(np.abs(rhs), axis=1, initial=0.0) + 2.0 * np.max(np.abs(v), axis=1, initial=0.0)
     return np.asarray((residual + ROUNDING) * scale / (1.0 - discount))
 
 

@@ -150,8 +150,12 @@ def solve(
         threads: Cores; all of them on large problems if left out. The answer does not depend on it.
     """
     objective = np.ascontiguousarray(objective, dtype=np.float64)
-    if objective.shape != programs.baseline.shape or not np.all(np.isfinite(objective)):
-        raise ParameterError(f"objective must be finite with shape {programs.baseline.shape}; got {objective.shape}.")
+    if objective.shape != programs.baseline.shape:
+        raise ParameterError(f"objective must have shape {programs.baseline.shape}; got {objective.shape}.")
+    if not np.all(np.isfinite(objective)):
+        raise ParameterError(
+            "the objective is not finite: rewards, weights or discounts are too large or too small for doubles."
+        )
     if warm is not None:
         fits = (
             warm.basis.shape == (programs.n_states, programs.rows.shape[0] + 2)

@@ -237,21 +237,41 @@ def test_collinear_objectives(gamma):
         assert np.all(result.policy_return >= result.baseline_return - 1e-7 * size)
 
 
+def assert_returns(model, result):
+    """policy_return is what the policy is worth, to rounding of each objective's own values."""
+    mdp = model.mdp
+    v, _ = policy_values(mdp, result.policy)
+    error = np.abs(result.policy_return - v @ mdp.initial)
+    assert np.all(error <= 1e-12 * np.max(np.abs(v), axis=1) / (1.0 - mdp.discount))
+
+
 def test_returns_are_those_of_the_policy():
-    """To rounding of each objective's own size, however different their sizes and weights are."""
+    """However different the sizes and weights of objectives are."""
     changed = 0
     for seed in range(300):
-        rng = np.random.default_rng(seed)
         model, baseline, *_ = random_model(seed)
-        mdp = model.mdp
-        preference = rng.choice([0.0, 1e-3, 1.0, 50.0], mdp.n_objectives)
+        preference = np.random.default_rng(seed).choice([0.0, 1e-3, 1.0, 50.0], model.mdp.n_objectives)
         improve = [lambda **more: s_opt(**more, epsilon=0.5), adv_linearized, linearized][seed % 3]
         result = improve(model=model, baseline=baseline, preference=preference)
-        v, _ = policy_values(mdp, result.policy)
-        error = np.abs(result.policy_return - v @ mdp.initial)
-        assert np.all(error <= 1e-12 * np.max(np.abs(mdp.reward), axis=1) / (1.0 - mdp.discount)), seed
+        assert_returns(model, result)
         changed += result.changed.size > 0
     assert changed > 100
+
+
+@pytest.mark.parametrize("small", [1e-3, 1e-6, 1e-11])
+def test_returns_where_a_large_reward_is_never_met(small):
+    """The first objective is small but for a penalty that nobody risks: it must not be what the second leaves of r_λ."""
+    rng = np.random.default_rng(0)
+    reward = rng.normal(size=(2, 30, 4)) * np.array([small, 1.0])[:, None, None]
+    reward[0, :, 3] = -1e6
+    mdp = dense_mdp(rng.dirichlet(np.full(30, 0.3), size=(30, 4)), reward, discount=0.999, initial=np.full(30, 1 / 30))
+    model = Model(
+        mdp=mdp, counts=np.ones(mdp.n_pairs, dtype=np.int64), error=np.full(mdp.n_pairs, 0.1), error_kind="q", delta=0.1,
+        unseen="end", state_labels=np.arange(30), action_labels=np.arange(4), objectives=("a", "b"),
+    )  # fmt: skip
+    baseline = np.tile([0.4, 0.3, 0.3, 0.0], (30, 1))
+    for preference in ([1.0, 1.0], [1.0, 1e-6], [1e-3, 1.0], [1.0, 0.0], [0.0, 1.0]):
+        assert_returns(model, s_opt(model, baseline, preference=preference, epsilon=0.5))
 
 
 def two_actions(rewards, discounts, baseline=(0.5, 0.5)):

@@ -448,6 +448,7 @@ PLAIN_LINES = {
     "flags of a data frame": LINES.replace("false", "False").replace("true", "True"),
     "flags as numbers": LINES.replace("false", "0").replace("true", "1"),
     "texts": LINES.replace(",5,", ",on the left,").replace("6", "é"),
+    "lines as in Windows": LINES.replace("\n", "\r\n"),
     "a column that is not used": "note," + LINES.replace("\n0", "\nx y,0").replace("\n1", "\n,1"),
 }
 NOT_PLAIN_LINES = {
@@ -474,6 +475,9 @@ NOT_PLAIN_LINES = {
     "a line that is long": LINES.replace("-2", "-2,3"),
     "a carriage return": LINES.replace("\n1,", "\r1,"),
     "a carriage return at the end": LINES + "\r",
+    "lines that end in two ways": LINES.replace("\n1,", "\r\n1,"),
+    "lines that end in two ways, the first as in Windows": LINES.replace("\n0,0", "\r\n0,0"),
+    "a tab after a step": LINES.replace("0,1,6", "0,1\t,6"),
     "a null": LINES.replace("-2", "-2\0"),
     "a first line that is blank": "\n" + LINES,
     "nothing but names": LINES.splitlines()[0] + "\n",
@@ -501,7 +505,7 @@ def test_csv_that_is_not_plain_is_left_to_sql(tmp_path: Path, case: str) -> None
 
 
 LABELS = ["0", "1", "1", "2", "-3", "1.0", "01", " 1", "1 ", "+1", "1e0", "0x1", "a", "b", "é", "nan", "", "9" * 19, '"1"', "1_0", "0.5"]  # fmt: skip
-STEPS = ["0", "1", "2", "00", " 0", "1.0", "-0", "+1", "1e0", "0x1", "", "a"]
+STEPS = ["0", "1", "2", "00", " 0", "0\t", "1.0", "-0", "+1", "1e0", "0x1", "", "a"]
 NUMBERS = [
     "0",
     "-0",

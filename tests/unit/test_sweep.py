@@ -370,7 +370,10 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
 # ---- killing
 
 DRIVER = """
+import signal
 import sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in what they start with &
 sys.path.insert(0, sys.argv[1])
 from bettersafe.studies.sweep import Study, run_sweep
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <numeric>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "pages.hpp"
@@ -129,6 +131,7 @@ public:
         drain();
         std::unique_lock<std::mutex> lock(mutex_);
         done_.wait(lock, [this] { return busy_ == 0; });
+        if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     }
 
 private:
@@ -140,9 +143,16 @@ private:
     std::atomic<std::int64_t> next_{0};
     int busy_ = 0, round_ = 0;
     bool stop_ = false;
+    std::exception_ptr failure_;
 
     void drain() {
-        for (std::int64_t b = next_++; b < n_blocks_; b = next_++) (*job_)(b);
+        try {
+            for (std::int64_t b = next_++; b < n_blocks_; b = next_++) (*job_)(b);
+        } catch (...) {  // for want of memory; said when all have stopped
+            std::lock_guard<std::mutex> lock(mutex_);
+            failure_ = std::current_exception();
+            next_ = n_blocks_;
+        }
     }
     void serve() {
         int seen = 0;
@@ -542,7 +552,7 @@ void solve_in_step(const Rows& rows, double discount, const std::vector<double>&
     double* value = sides.value + first * n_states;
     SolveReport* found = sides.reports + first;
     std::int64_t spent = 0;
-    if (std::is_same<Direction, float>::value) {
+    if constexpr (std::is_same<Direction, float>::value) {
         Solver<Rows, K, float>(rows, discount, scale, team)
             .solve(rhs, value, sides.tol, std::min(sides.max_products, kFloatProducts), found);
         bool solved = true;

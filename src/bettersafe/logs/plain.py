@@ -1,7 +1,7 @@
 """CSV in which every cell is plain, as typed Arrow columns, block by block: the quick way to read text.
 
-What a cell means is said by ``cells.py``. Here only those are read about which no two readers could differ; at any other (a quote, a
-label '007', a line that is too short) a ValueError is raised, and the log is read by SQL.
+What a cell means is said by ``cells.py``. Here only cells are read that mean the same to Arrow; at any other (a quote, a label
+'007', a line that is too short or ends unlike the others) a ValueError is raised, and the log is read by SQL.
 """
 
 from __future__ import annotations
@@ -34,8 +34,16 @@ TRUTH = {
     "FALSE": False,
     "0": False,
 }
-NOT_PLAIN = (b'"', b"\0", b"0x", b"0X")  # what readers of text differ about; Arrow takes 0x10 for a number
-NUMERIC = frozenset("0123456789+-. \t")
+NOT_PLAIN = (
+    b'"',
+    b"\0",
+    b"0x",
+    b"0X",
+    b"\t",
+)  # what readers of text differ about: Arrow takes 0x10 for a number, and drops tabs
+NAME = r"^[\p{L}_]"
+"""How a label begins that can't be a number; but for these:"""
+NUMBERS_IN_WORDS = ("nan", "inf", "infinity")
 
 
 def plain_batches(
@@ -61,7 +69,7 @@ def plain_batches(
     texts = pa.dictionary(pa.int32(), pa.string())
     of_role = dict.fromkeys((*VOCABULARY, *FLAGS), texts) | {"step": pa.int64()}
     with file.path.open("rb") as stream:
-        watched = _Watched(stream)
+        watched = _Watched(stream, file.delimiter.encode())
         reader = csv.open_csv(
             watched,
             read_options=csv.ReadOptions(
@@ -78,12 +86,11 @@ def plain_batches(
                 strings_can_be_null=True,
             ),
         )
-        known: set[str] = set()  # names that have been looked at
         for batch in reader:
             cells = {role: batch.column(place) for role, place in places.items()}
             for role, column in cells.items():
                 if role in VOCABULARY:
-                    cells[role] = _labels(column, VOCABULARY[role], kinds, known)
+                    cells[role] = _labels(column, VOCABULARY[role], kinds)
                 elif role in FLAGS:
                     cells[role] = pa.array(
                         [TRUTH.get(text) for text in column.dictionary.to_pylist()], pa.bool_()
@@ -96,11 +103,13 @@ class _Watched:
 
     closed = False
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, delimiter: bytes) -> None:
         self.done = 0
         self._stream = stream
+        self._marks = [mark for mark in NOT_PLAIN if mark != delimiter]
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._last = b""
+        self._returns: bool | None = None  # whether lines end in a carriage return and a line feed; all must end alike
 
     def read(self, size: int = -1) -> bytes:
         block = self._stream.read(size)
@@ -110,9 +119,15 @@ class _Watched:
         self._decoder.decode(block, final=not block)
         text = self._last + block
         self._last = block[-1:]
-        # a line ends in a line feed, before which a carriage return may stand, and nowhere else
+        lines, pairs = block.count(b"\n"), text.count(b"\r\n")
         returns = text.count(b"\r") - (text.endswith(b"\r") and bool(block))
-        if any(mark in text for mark in NOT_PLAIN) or returns != text.count(b"\r\n"):
+        if lines and self._returns is None:
+            self._returns = pairs > 0
+        if (
+            any(mark in text for mark in self._marks)
+            or returns != pairs
+            or (pairs != lines if self._returns else pairs)
+        ):
             raise ValueError("the text is not plain")
         return block
 
@@ -129,30 +144,25 @@ class _Watched:
         return False
 
 
-def _labels(column: pa.DictionaryArray, vocabulary: str, kinds: dict[str, Kind], known: set[str]) -> pa.Array:
+def _labels(column: pa.DictionaryArray, vocabulary: str, kinds: dict[str, Kind]) -> pa.Array:
     """Labels as integers if all are '7' or '7.0', as the texts that they are if none of them could be a number."""
     import pyarrow as pa
     from pyarrow import compute
 
     texts = column.dictionary
-    if vocabulary not in kinds and len(texts):
-        kinds[vocabulary] = "integer" if texts[0].as_py()[0] in NUMERIC else "text"
+    if len(texts):
+        names = compute.match_substring_regex(texts, NAME)
+        kind: Kind = "text" if names[0].as_py() else "integer"
+        if kinds.setdefault(vocabulary, kind) != kind:
+            raise ValueError("texts and numbers")
+        if kind == "text":
+            words = compute.is_in(compute.utf8_lower(texts), pa.array(NUMBERS_IN_WORDS))
+            if not compute.all(names).as_py() or compute.any(words).as_py():
+                raise ValueError("a label may be a number")
     if kinds.get(vocabulary) == "text":
-        for name in set(texts.to_pylist()) - known:
-            if not name or name[0] in NUMERIC or _is_number(name):
-                raise ValueError(f"{name!r} may be a number")
-            known.add(name)
         return column
     short = compute.if_else(compute.ends_with(texts, ".0"), compute.utf8_slice_codeunits(texts, 0, -2), texts)
     whole = short.cast(pa.int64())
     if not whole.cast(pa.string()).equals(short):
         raise ValueError("not all labels are plain integers")
     return whole.take(column.indices)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
