@@ -270,10 +270,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 def init(
     data: Annotated[
         str,
-        typer.Argument(
-            metavar="DATA",
-            help="The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision.",
-        ),
+        typer.Argument(metavar="DATA", help=LOG),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The task file to write. (default: task.toml)")

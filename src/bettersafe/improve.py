@@ -42,7 +42,6 @@ METHODS: tuple[Method, ...] = ("s-opt", "b-opt", "g-opt", "h-opt", "soft-spibb",
 FIRST_TOL = 1e-8
 """Backward error that the second round's evaluation aims at."""
 
-
 TELLING = 0.01
 """Share of v_λ from which on a value may be told from what the others leave of it: two digits of sixteen are lost at most."""
 

@@ -205,7 +205,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: Cluster |
     if task.resolved_method == "b-opt":
         return _run_posterior(task, progress, cluster)
     say = progress or _silent
-    say("Reading counts" if is_counts(task.data) else "Reading and counting")
+    say(_reading(task))
     counts = task_counts(task, progress=progress)
     say(MODELLING)
     check_size(task, counts)
@@ -387,6 +387,11 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: Cluster | Non
     return _believed_run(task, outcomes, counts, model, baseline, source, progress, cluster)
 
 
+def _reading(task: Task) -> str:
+    """What is done until the counts are there, in words."""
+    return "Reading counts" if is_counts(task.data) else "Reading and counting"
+
+
 def fits(data: str, n_objectives: int) -> bool:
     """Whether ``data`` is a log, and small enough to be read whole; if not, B-OPT makes do with its counts."""
     if is_counts(data):
@@ -398,7 +403,7 @@ def fits(data: str, n_objectives: int) -> bool:
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: Cluster | None) -> Run:
     """The same from counts, whatever the number of rows."""
     say = progress or _silent
-    say("Reading counts" if is_counts(task.data) else "Reading and counting")
+    say(_reading(task))
     counts = task_counts(task, progress=progress)
     say(MODELLING)
     check_size(task, counts)

@@ -45,8 +45,8 @@ inline Two two(V first, V second) {
     return Two{static_cast<double>(first), static_cast<double>(second)};
 }
 
-// Ask for what a row of a few pairs on will read. Reading at random beside it keeps the processor from seeing that the matrix
-// itself is read in order: without this a product of a large one takes half as long again.
+// Ask for what a row of a few pairs on will read: reading at random beside it keeps the processor from seeing that the matrix
+// itself is read in order.
 template <typename Index>
 inline void prefetch_ahead(const double* data, const Index* index, std::int64_t size) {
 #if defined(__GNUC__)

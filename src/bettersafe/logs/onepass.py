@@ -146,13 +146,8 @@ class _Log:
 
         try:
             yield from self._read_csv(place) if place.suffix.lower() in CSV else self._read_parquet(place)
-        except (
-            ArrowException,
-            OSError,
-            ValueError,
-            LookupError,
-            DataError,
-        ) as error:  # pyarrow raises all but the last
+        # pyarrow raises all of these but the last
+        except (ArrowException, OSError, ValueError, LookupError, DataError) as error:
             raise _UnusualError from error
 
     def _read_parquet(self, place: Path) -> Iterator[int]:

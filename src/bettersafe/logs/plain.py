@@ -24,23 +24,9 @@ BLOCK = 1 << 20
 VOCABULARY = {"episode": "episode", "state": "state", "next_state": "state", "action": "action"}
 """Role of a label -> the vocabulary that it is of."""
 FLAGS = ("terminated", "truncated")
-TRUTH = {
-    "true": True,
-    "True": True,
-    "TRUE": True,
-    "1": True,
-    "false": False,
-    "False": False,
-    "FALSE": False,
-    "0": False,
-}
-NOT_PLAIN = (
-    b'"',
-    b"\0",
-    b"0x",
-    b"0X",
-    b"\t",
-)  # what readers of text differ about: Arrow takes 0x10 for a number, and drops tabs
+TRUTH = {"true": True, "1": True, "false": False, "0": False}
+# What readers of text differ about: Arrow takes 0x10 for a number, and drops tabs.
+NOT_PLAIN = (b'"', b"\0", b"0x", b"0X", b"\t")
 NAME = r"^[\p{L}_]"
 """How a label begins that can't be a number; but for these:"""
 NUMBERS_IN_WORDS = ("nan", "inf", "infinity")
@@ -92,9 +78,8 @@ def plain_batches(
                 if role in VOCABULARY:
                     cells[role] = _labels(column, VOCABULARY[role], kinds)
                 elif role in FLAGS:
-                    cells[role] = pa.array(
-                        [TRUTH.get(text) for text in column.dictionary.to_pylist()], pa.bool_()
-                    ).take(column.indices)
+                    truths = [TRUTH.get(text.lower()) for text in column.dictionary.to_pylist()]
+                    cells[role] = pa.array(truths, pa.bool_()).take(column.indices)
             yield cells, watched.done
 
 
