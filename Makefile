@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-NATIVE := CMakeLists.txt $(wildcard src/bettersafe/_native/*.cpp src/bettersafe/_native/*.hpp)
+NATIVE := CMakeLists.txt $(wildcard src/bettersafe/_kernel/*.cpp src/bettersafe/_kernel/*.hpp)
 
 .PHONY: demo docs test test-long browser check format bench clean help
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from measuring import alone, apart, attempt, beside, forget_peak, peak_bytes, say, shown, size, timed, times
 
-from bettersafe import _native, count, estimate_baseline, estimate_model, evaluate_many, s_opt
+from bettersafe import _kernel, count, estimate_baseline, estimate_model, evaluate_many, s_opt
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.terms import trajectory_terms
@@ -31,11 +31,11 @@ def trajectories(n, *, seed=0):
 
 def in_numpy(arguments):
     """The package's own NumPy engine."""
-    kernel, _native.kernel = _native.kernel, None
+    kernel, _kernel.compiled = _kernel.compiled, None
     try:
         return trajectory_terms(*arguments)[0]
     finally:
-        _native.kernel = kernel
+        _kernel.compiled = kernel
 
 
 def in_pandas(arguments):

@@ -8,7 +8,7 @@ import numpy as np
 from measuring import alone, apart, cores, forget_peak, peak_bytes, say, seconds, shown, size, timed
 from models import random_model
 
-from bettersafe import _native, policy_values, s_opt
+from bettersafe import _kernel, policy_values, s_opt
 
 BASE = {"n_states": 752, "n_actions": 25, "visited": 5, "successors": 20, "n_objectives": 2}
 STATES = (752, 10_000, 100_000, 1_000_000)
@@ -53,11 +53,11 @@ def passes(shape):
     bytes_of_product = p.data.nbytes + p.indices.nbytes + p.indptr.nbytes + 8 * mdp.n_pairs + 8 * mdp.n_states
     name = f"{mdp.n_states:,} states, {p.nnz:,} transitions"
     found = []
-    if _native.kernel is not None:
-        watched = Watched(_native.kernel)
-        _native.kernel = watched
+    if _kernel.compiled is not None:
+        watched = Watched(_kernel.compiled)
+        _kernel.compiled = watched
         evaluating, _ = timed(lambda: policy_values(mdp, baseline), repeats=5)
-        _native.kernel = watched.kernel
+        _kernel.compiled = watched.kernel
         within = float(np.median([taken / max(products, 1) for taken, products in watched.calls]))
         products = watched.calls[-1][1]
         found.append(

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe import _native, linear, lp
+from bettersafe import _kernel, linear, lp
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
 from bettersafe.improve import Improvement, Progress, Round, check_preference, cleaned_rows, improvement, iterate
 from bettersafe.mdp import MDP, Values, check_policy, dense_q, frozen, occupancy, solve_policy
@@ -254,7 +254,7 @@ def _solve(
 ) -> list[Improvement]:
     """One improvement for each of the margins, each [d]; policies found on the way are added to those ``met``."""
     if engine == "auto":
-        quick = _native.kernel is not None or setting.mdp.n_pairs > LP_PAIRS
+        quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
         engine = "multipliers" if quick else "lp"
     answers = list(
         _by_lp(setting, preference, epsilon, margins, progress)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe import _native
+from bettersafe import _kernel
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -82,7 +82,7 @@ def solve_values(
         v, shape [m, X], and a bound on its error in every state, from the residual that was reached, shape [m]:
         ‖v − v*‖∞ ≤ ‖r − (I − γP)v‖∞ / (1 − γ).
     """
-    kernel = _native.kernel
+    kernel = _kernel.compiled
     if kernel is not None:
         v = np.zeros_like(rhs) if guess is None else np.array(guess, dtype=np.float64)
         n_threads = _threads(threads, transition.nnz * rhs.shape[0])
@@ -115,7 +115,7 @@ def pair_values(
         q, shape [m, P]; the same bits with and without the kernel.
     """
     q = np.empty(reward.shape)
-    kernel = _native.kernel
+    kernel = _kernel.compiled
     if kernel is None:
         for k, gamma in enumerate(discount):
             q[k] = reward[k] + gamma * (transition @ v[k])

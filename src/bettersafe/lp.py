@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe import _native, linear
+from bettersafe import _kernel, linear
 from bettersafe.errors import ParameterError, check_choice, check_epsilon
 from bettersafe.mdp import frozen
 
@@ -173,7 +173,7 @@ def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
     check_choice("engine", engine, ENGINES)
     if engine == "highs":
         return "highs"
-    if _native.kernel is not None:
+    if _kernel.compiled is not None:
         return "native"
     if engine == "native":
         raise ParameterError(
@@ -189,7 +189,7 @@ def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
 
 
 def _solve_native(programs: Programs, objective: Floats, warm: WarmStart | None, threads: int | None) -> Solution:
-    kernel = _native.kernel
+    kernel = _kernel.compiled
     assert kernel is not None
     n_states, n_entries = programs.n_states, objective.size
     if warm is None:

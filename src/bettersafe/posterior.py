@@ -49,7 +49,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe import _native, linear
+from bettersafe import _kernel, linear
 from bettersafe.counts import Counts
 from bettersafe.data import lowest_rewards
 from bettersafe.errors import ParameterError, check_choice
@@ -860,7 +860,7 @@ def drawn_gains(
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
     gains = np.empty((draws, policies.shape[0], len(asked)))
-    kernel = _native.kernel
+    kernel = _kernel.compiled
     if kernel is None:
         for m in range(draws):
             draw = draw_process(posterior, np.random.default_rng([seed, stream, first + m]))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe import _native, linear
+from bettersafe import _kernel, linear
 from bettersafe.data import lowest_rewards
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.posterior import (
@@ -229,7 +229,7 @@ class Side:
 
 def available() -> bool:
     """Whether the kernel is there: without it, `posterior.linearised_gains` does the same in more memory."""
-    return _native.kernel is not None
+    return _kernel.compiled is not None
 
 
 def gather_steps(counts: Counts, model: Model, *, known: Collection[int] = ()) -> Steps:
@@ -240,7 +240,7 @@ def gather_steps(counts: Counts, model: Model, *, known: Collection[int] = ()) -
         model: Estimated from the same counts; its transitions are shared, not copied.
         known: Objectives whose rewards are a known rule on pairs, as derived ones are.
     """
-    kernel, mdp = _native.kernel, model.mdp
+    kernel, mdp = _kernel.compiled, model.mdp
     assert kernel is not None
     if mdp.n_pairs != counts.n_pairs:
         raise ParameterError(
@@ -288,8 +288,8 @@ def gather_steps(counts: Counts, model: Model, *, known: Collection[int] = ()) -
 
 def _rising(alpha: Floats, count: Floats) -> float:
     """Σ log Γ(α + n)/Γ(α)."""
-    assert _native.kernel is not None
-    found: float = _native.kernel.log_rising(np.ascontiguousarray(alpha), np.ascontiguousarray(count), linear.cores())
+    assert _kernel.compiled is not None
+    found: float = _kernel.compiled.log_rising(np.ascontiguousarray(alpha), np.ascontiguousarray(count), linear.cores())
     return found
 
 
@@ -307,7 +307,7 @@ def _shares(steps: Steps, more_ends: float, more_on: float) -> tuple[Floats, Flo
 
 def _learn(steps: Steps) -> Strength:
     """The likelihoods of `posterior`, of states' ends, of pairs' ends and of where pairs lead."""
-    assert _native.kernel is not None
+    assert _kernel.compiled is not None
     went, ended = steps.goes, steps.ends_in
     total = float((went + ended).sum())
     shares = np.array([ended.sum(), went.sum()]) / max(total, 1.0)
@@ -324,7 +324,7 @@ def _learn(steps: Steps) -> Strength:
         more_ends, more_on = mass * more_ends, mass * more_on
     even, _, share_end, going, others, end_others = _shares(steps, more_ends, more_on)
     where = np.zeros(len(CONCENTRATIONS))
-    _native.kernel.where_to_likelihood(
+    _kernel.compiled.where_to_likelihood(
         *steps.arrays, even, others, np.array(CONCENTRATIONS), where, linear.cores()
     )  # fmt: skip
     to = dict(zip(CONCENTRATIONS, where.tolist(), strict=True))
@@ -381,8 +381,8 @@ def prior_of(
         k = pessimistic_for
         if baseline_v is None:
             raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
-        assert _native.kernel is not None
-        _native.kernel.worst_outcomes(
+        assert _kernel.compiled is not None
+        _kernel.compiled.worst_outcomes(
             *steps.arrays, (steps.ends_in > 0.0).astype(np.uint8), steps.discount[k] * baseline_v[k], worst, linear.cores()
         )  # fmt: skip
         concentration, weight = capped(concentration, weight, PESSIMISTIC_CONCENTRATION)
@@ -500,9 +500,9 @@ def _solved(
     transposed: bool,
 ) -> Floats:
     """(I − γP)⁻¹ rhs, or with Pᵀ, shape [n, X]."""
-    assert _native.kernel is not None
+    assert _kernel.compiled is not None
     found = np.ascontiguousarray(guess)
-    error = _native.kernel.solve_mean(
+    error = _kernel.compiled.solve_mean(
         *prior.steps.arrays, weight, even, extra, prior.worst, gamma, transposed, np.ascontiguousarray(rhs), found,
         VALUE_TOL, MAX_PRODUCTS, linear.cores(),
     )  # fmt: skip
@@ -536,7 +536,7 @@ def step_gains(
 
 def _gain(prior: Prior, side: Side, base: Side) -> tuple[Floats, Floats]:
     """Mean [n] and covariance [n, n] of one policy's gains."""
-    kernel, steps = _native.kernel, prior.steps
+    kernel, steps = _kernel.compiled, prior.steps
     assert kernel is not None
     asked = list(side.objectives)
     gained = side.value - base.value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe import _native
+from bettersafe import _kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -81,9 +81,9 @@ def terms_of_blocks(
         weighted: False leaves wis, cwpdis and wdr unmade, and saves the time.
     """
     gamma = np.ascontiguousarray(discount, dtype=np.float64)
-    if _native.kernel is None:
+    if _kernel.compiled is None:
         return _numpy_terms(blocks, gamma, has_model=has_model)
-    estimates = _native.kernel.Estimates(gamma, has_model)
+    estimates = _kernel.compiled.Estimates(gamma, has_model)
     log_weights = []
     for block in blocks():
         own = np.empty(block.n)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bettersafe import _native, terms
+from bettersafe import _kernel, terms
 from bettersafe.data import Dataset, Objective, split, take_episodes
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
@@ -83,7 +83,7 @@ def test_against_loops(block, monkeypatch):
         monkeypatch.undo()
         native, log_weight = trajectory_terms(*arguments)
         assert np.allclose(native.mean(axis=1), expected, rtol=1e-9, atol=1e-12 * scale)
-        monkeypatch.setattr(_native, "kernel", None)
+        monkeypatch.setattr(_kernel, "compiled", None)
         for cells in (terms.PADDED_CELLS, 1, 25):  # all at once, one episode at a time, a few
             monkeypatch.setattr(terms, "PADDED_CELLS", cells)
             plain, log_weight_2 = trajectory_terms(*arguments)

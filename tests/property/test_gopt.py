@@ -354,5 +354,5 @@ def test_bad_input():
 def test_auto_takes_the_kernel_where_there_is_one(monkeypatch):
     model, baseline = two_states()
     assert g_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0).engine == "multipliers"
-    monkeypatch.setattr("bettersafe._native.kernel", None)
+    monkeypatch.setattr("bettersafe._kernel.compiled", None)
     assert g_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0).engine == "lp"

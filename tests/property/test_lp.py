@@ -304,12 +304,12 @@ def test_a_foreign_warm_start_is_refused_or_harmless():
 
 
 def test_without_the_kernel_the_slower_engine_answers_and_says_so_once(monkeypatch):
-    from bettersafe import _native
+    from bettersafe import _kernel
 
     program = random_program(np.random.default_rng(3), "plain")
     packed, objective = pack([program])
     native = lp.solve(packed, objective)
-    monkeypatch.setattr(_native, "kernel", None)
+    monkeypatch.setattr(_kernel, "compiled", None)
     with pytest.warns(RuntimeWarning, match="without its native kernel") as caught:
         slow = lp.solve(packed, objective)
     assert len(caught) == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe import _native, bopt, improve
+from bettersafe import _kernel, bopt, improve
 from bettersafe.bopt import Judging, b_opt, judge, make_candidates, normal_p_safe, posterior_passes, sensitivity
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
@@ -457,7 +457,7 @@ def test_linearised_against_its_slow_twin(kind, dark):
     assert variance[:, 0, 0] == pytest.approx(covariances[:, 1, 1])
 
 
-needs_kernel = pytest.mark.skipif(_native.kernel is None, reason="compares the kernel with NumPy")
+needs_kernel = pytest.mark.skipif(_kernel.compiled is None, reason="compares the kernel with NumPy")
 
 
 @needs_kernel
@@ -471,7 +471,7 @@ def test_the_kernel_draws_from_the_same_distribution_as_numpy(kind, monkeypatch)
     kernel = drawn_gains(prior, policy, baseline, draws=1500, seed=0)[:, 0]
     half = replace(o, count=0.03 * o.count, pair_noise=2.0 * o.pair_noise)
     wrong = drawn_gains(replace(prior, outcomes=half), policy, baseline, draws=1500, seed=1)[:, 0]
-    monkeypatch.setattr(_native, "kernel", None)
+    monkeypatch.setattr(_kernel, "compiled", None)
     numpy = drawn_gains(prior, policy, baseline, draws=500, seed=0)[:, 0]
     for k in range(2):
         assert stats.ks_2samp(kernel[:, k], numpy[:, k]).pvalue > 1e-6
@@ -494,7 +494,7 @@ def test_gains_in_the_kernel_are_differences_of_returns():
 @pytest.mark.parametrize("shape", [0.02, 0.3, 1.0, 1.7, 40.0])
 def test_gamma_variates(shape):
     out = np.empty(20_000)
-    _native.kernel.draw_gammas(np.full(out.size, shape), 7, out)
+    _kernel.compiled.draw_gammas(np.full(out.size, shape), 7, out)
     assert stats.kstest(out, stats.gamma(shape).cdf).pvalue > 1e-6
     assert stats.kstest(out, stats.gamma(1.1 * shape).cdf).pvalue < 1e-6
     assert abs(np.corrcoef(out[1:], out[:-1])[0, 1]) < 5 / np.sqrt(out.size)

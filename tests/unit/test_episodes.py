@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from bettersafe import _native
+from bettersafe import _kernel
 from bettersafe.certificate import certificate_json
 from bettersafe.counts import Tally, count
 from bettersafe.data import Objective, read_dataset, split, take_episodes, write_dataset
@@ -130,7 +130,7 @@ def test_estimates_without_the_kernel_agree_to_rounding(files, world, small_bloc
     _, baseline, _ = world
     target = np.random.default_rng(1).dirichlet(np.full(3, 2.0), size=6)
     whole = evaluate_many(read_dataset(files / "log.parquet", objectives=OBJECTIVES), target, baseline, folds=3)
-    monkeypatch.setattr(_native, "kernel", None)
+    monkeypatch.setattr(_kernel, "compiled", None)
     with open_episodes(files / "log.parquet", objectives=OBJECTIVES) as episodes:
         for estimator, found in evaluate_many(episodes, target, baseline, folds=3).items():
             assert np.allclose(found.per_trajectory, whole[estimator].per_trajectory, rtol=1e-9, atol=1e-9)

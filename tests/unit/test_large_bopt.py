@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import toys
-from bettersafe import _native, bopt, drawing
+from bettersafe import _kernel, bopt, drawing
 from bettersafe import posterior as posterior_module
 from bettersafe import steps as steps_module
 from bettersafe.bopt import b_opt, form_for, judge, posterior_passes
@@ -25,7 +25,7 @@ from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior import drawn_gains, gather_outcomes, linearised_gains, outcomes_of, posterior
 from bettersafe.steps import gather_steps, prior_of, side_of, step_gains
 
-needs_kernel = pytest.mark.skipif(_native.kernel is None, reason="the kernel is not built")
+needs_kernel = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
 

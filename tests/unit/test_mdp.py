@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bettersafe import _native, linear
+from bettersafe import _kernel, linear
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.mdp import (
     MDP,
@@ -66,8 +66,8 @@ def test_a_pair_that_is_not_stored_is_worth_its_unseen_value():
 def test_values_against_a_dense_solve(seed, monkeypatch):
     mdp, policy = random_mdp(seed)
     v, q = dense_values(*tables(mdp), mdp.discount, policy)
-    for kernel in (_native.kernel, None):
-        monkeypatch.setattr(_native, "kernel", kernel)
+    for kernel in (_kernel.compiled, None):
+        monkeypatch.setattr(_kernel, "compiled", kernel)
         ours_v, ours_q = policy_values(mdp, policy)
         assert ours_v == pytest.approx(v, rel=1e-10, abs=1e-10)
         assert ours_q == pytest.approx(q.reshape(2, -1), rel=1e-10, abs=1e-10)
@@ -84,7 +84,7 @@ def test_values_of_a_large_sparse_model_and_the_direct_fallback(monkeypatch):
     v, _ = linear.solve_values(ptr, weight, transition, 0.99, rhs)
     residual = rhs[0] - (v[0] - 0.99 * (transition @ v[0]))
     assert np.max(np.abs(residual)) <= 1e-12 * np.max(np.abs(v))
-    monkeypatch.setattr(_native, "kernel", None)  # sparse LU
+    monkeypatch.setattr(_kernel, "compiled", None)  # sparse LU
     assert linear.solve_values(ptr, weight, transition, 0.99, rhs)[0] == pytest.approx(v, rel=1e-9, abs=1e-9)
     monkeypatch.undo()
     monkeypatch.setattr(linear, "MAX_PRODUCTS", 1)  # the iteration gives up, LU takes over
@@ -291,7 +291,7 @@ def test_values_of_pairs_are_the_same_with_and_without_the_kernel(m, monkeypatch
     rows = sparse.random_array((7000, 900), density=0.02, rng=rng, format="csr")
     discount, reward, v = rng.random(m), rng.normal(size=(m, 7000)), rng.normal(size=(m, 900))
     found = [linear.pair_values(rows, discount, reward, v, threads=threads) for threads in (None, 1, 3)]
-    monkeypatch.setattr(_native, "kernel", None)
+    monkeypatch.setattr(_kernel, "compiled", None)
     slow = linear.pair_values(rows, discount, reward, v)
     assert slow == pytest.approx(reward + discount[:, None] * (rows.toarray() @ v.T).T)
     assert all(np.array_equal(each, slow) for each in found)

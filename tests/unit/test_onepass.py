@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from bettersafe import _native
+from bettersafe import _kernel
 from bettersafe.countfile import save_counts
 from bettersafe.counts import count_files
 from bettersafe.data import Columns, Objective, Reading
@@ -28,7 +28,7 @@ from bettersafe.logs import plain as plain_csv
 if TYPE_CHECKING:
     from bettersafe.counts import Counts
 
-pytestmark = pytest.mark.skipif(_native.kernel is None, reason="without the kernel there is one way only")
+pytestmark = pytest.mark.skipif(_kernel.compiled is None, reason="without the kernel there is one way only")
 REWARDS = [Objective(name="r0", discount=0.9)]
 
 
@@ -377,7 +377,7 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_kernel_sql_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet.write_table(pa.table(plain()), tmp_path / "log.parquet")
-    monkeypatch.setattr(_native, "kernel", None)
+    monkeypatch.setattr(_kernel, "compiled", None)
     assert in_one_pass(tmp_path / "log.parquet") is None
     assert count_files(tmp_path / "log.parquet", objectives=REWARDS).n_rows == 80
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 # Each module may import those before it (and its own folder). Only envs, demo and studies may see a true MDP.
 ORDER = [
-    "errors", "saving", "memory", "engines", "_native", "linear", "mdp", "lp", "data", "exact", "tally", "counts", "merging", "episodes", "logs", "countfile", "sharding", "discretize", "description", "model", "bounds", "terms", "judging", "evaluate", "improve", "safety", "hcpi", "theory", "cmdp", "gopt", "game", "posterior", "steps", "drawing", "bopt",
+    "errors", "saving", "memory", "engines", "_kernel", "linear", "mdp", "lp", "data", "exact", "tally", "counts", "merging", "episodes", "logs", "countfile", "sharding", "discretize", "description", "model", "bounds", "terms", "judging", "evaluate", "improve", "safety", "hcpi", "theory", "cmdp", "gopt", "game", "posterior", "steps", "drawing", "bopt",
     "certificate", "policies", "runs", "report", "envs", "demo", "studies", "task", "starting", "pipeline", "evidence", "explore", "printing", "cli",
 ]  # fmt: skip
 LAZY = {

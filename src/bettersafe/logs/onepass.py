@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import duckdb
 import numpy as np
 
-from bettersafe import _native
+from bettersafe import _kernel
 from bettersafe.counts import Counts, Rests, layered
 from bettersafe.data import Reading, label_array
 from bettersafe.errors import DataError
@@ -80,7 +80,7 @@ def count_sorted(
     limit = max(SHARE * available_bytes(), LEAST_MEMORY) if memory_limit is None else size_in_bytes(memory_limit)
     names = [objective.name for objective in objectives]
     if (
-        _native.kernel is None
+        _kernel.compiled is None
         or limit is None
         or not names
         or len(set(names)) < len(names)
@@ -209,7 +209,7 @@ class _Log:
         for role, vocabulary in (("state", states), ("next_state", states), ("action", actions)):
             if forms.get(role) == "text":
                 self.vocabularies[role] = vocabulary
-        self.chains = _native.kernel.Chains(  # type: ignore[union-attr]
+        self.chains = _kernel.compiled.Chains(  # type: ignore[union-attr]
             np.array([objective.discount for objective in self.objectives]),
             np.array([objective.lower_is_better for objective in self.objectives], dtype=np.uint8),
             *(role in names for role in ("step", "next_state", "terminated", "truncated", "baseline_prob")),

@@ -284,7 +284,7 @@ void gains_covariance_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indic
     gains_covariance(gains, out.data(), threads);
 }
 
-// The functions of linearised.hpp, for one type of index; arguments are positional, as _kernel.pyi has them.
+// The functions of linearised.hpp, for one type of index; arguments are positional, as _compiled.pyi has them.
 template <typename Index>
 void define_linearised(nb::module_& m) {
     m.def("mark_steps", &mark_steps_py<Index>);
@@ -296,7 +296,7 @@ void define_linearised(nb::module_& m) {
 
 }  // namespace
 
-NB_MODULE(_kernel, m) {
+NB_MODULE(_compiled, m) {
     define_linearised<std::int32_t>(m);
     define_linearised<std::int64_t>(m);
     m.def("log_rising", &log_rising_py);
