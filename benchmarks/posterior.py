@@ -8,10 +8,12 @@ import numpy as np
 from measuring import alone, apart, attempt, beside, forget_peak, peak_bytes, say, shown, size, timed, times
 
 from bettersafe import Dataset, Objective, count, estimate_baseline, estimate_model, gather_outcomes
-from bettersafe.bopt import all_priors, make_candidates
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.posterior import draw_process, drawn_gains, linearised_gains, posterior, returns_in
+from bettersafe.methods.b_opt import all_priors, make_candidates
+from bettersafe.posterior.draws import draw_process, drawn_gains, returns_in
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.priors import posterior
 
 DRAWS, CANDIDATES, FEW = 200, 20, 5
 QUICK_DRAWS, QUICK_FEW = 40, 2

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from bettersafe import count, estimate_model, expected_return, g_opt, s_opt
-from bettersafe.bopt import b_opt
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.posterior import gather_outcomes
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.posterior.outcomes import gather_outcomes
 
 
 def main(*, kinds: int = 8, episodes: int = 300, size: int = 6, seed: int = 3) -> dict[str, tuple[float, float]]:

@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.counts import Counts, count
-from bettersafe.data import Dataset, Labels
 from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
-from bettersafe.mdp import MDP, check_policy, frozen, policy_values
+from bettersafe.logs.counts import Counts, count
+from bettersafe.logs.dataset import Dataset
+from bettersafe.mdp.mdp import MDP, check_policy
+from bettersafe.mdp.values import policy_values
+from bettersafe.typing import Labels, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from bettersafe.data import Objective
 from bettersafe.explore import session as explore
-from bettersafe.runs import load_run
-from bettersafe.task import Task
+from bettersafe.logs.dataset import Objective
+from bettersafe.runs.run import load_run
+from bettersafe.tasks.task import Task
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 EXPECTED = ("ERR_CONNECTION_REFUSED", "403 (Forbidden)", "409 (Conflict)", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")

@@ -15,12 +15,12 @@ from test_commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 from typer.testing import CliRunner
 
 import synthetic_mimic
-from bettersafe import cli
-from bettersafe.bounds import Bound
-from bettersafe.cli import app
-from bettersafe.evaluate import Estimator
-from bettersafe.improve import Method
-from bettersafe.task import read_task
+from bettersafe.cli import main
+from bettersafe.cli.main import app
+from bettersafe.evaluation.bounds import Bound
+from bettersafe.evaluation.evaluate import Estimator
+from bettersafe.methods.result import Method
+from bettersafe.tasks.toml import read_task
 
 
 def commands(command=None, path=()):
@@ -139,9 +139,9 @@ def test_completion():
 
 
 def test_what_the_tab_key_offers_is_what_is_taken():
-    assert set(cli.METHODS) == {"auto", *get_args(Method)}
-    assert set(cli.ESTIMATORS) == {*get_args(Estimator)} - {"model"}
-    assert set(cli.BOUNDS) == set(get_args(Bound))
+    assert set(main.METHODS) == {"auto", *get_args(Method)}
+    assert set(main.ESTIMATORS) == {*get_args(Estimator)} - {"model"}
+    assert set(main.BOUNDS) == set(get_args(Bound))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

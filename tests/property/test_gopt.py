@@ -12,9 +12,10 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bettersafe.errors import ParameterError
-from bettersafe.gopt import g_opt, g_opt_path
-from bettersafe.improve import s_opt, soft_spibb
-from bettersafe.mdp import MDP, dense_mdp, expected_return
+from bettersafe.mdp.mdp import MDP, dense_mdp
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.g_opt import g_opt, g_opt_path
+from bettersafe.methods.s_opt import s_opt, soft_spibb
 from bettersafe.model import Model, error_bound_q
 from oracles import TOLERANCES, dense_values
 

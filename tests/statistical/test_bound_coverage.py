@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe import bounds
-from bettersafe.bounds import FINITE_SAMPLE, lower_bound
+from bettersafe.evaluation import bounds
+from bettersafe.evaluation.bounds import FINITE_SAMPLE, lower_bound
 
 DELTA = 0.1
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe.bounds import FINITE_SAMPLE
-from bettersafe.cmdp import optimal_policy
-from bettersafe.data import split
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.hcpi import h_opt
-from bettersafe.improve import adv_linearized
-from bettersafe.mdp import expected_return
+from bettersafe.evaluation.bounds import FINITE_SAMPLE
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.h_opt import h_opt
+from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
 
 DELTA = 0.1

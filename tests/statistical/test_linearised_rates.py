@@ -8,15 +8,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.bopt import b_opt
-from bettersafe.cmdp import optimal_policy
-from bettersafe.counts import count
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.improve import adv_linearized
-from bettersafe.mdp import expected_return
+from bettersafe.logs.counts import count
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
-from bettersafe.posterior import outcomes_of
+from bettersafe.posterior.outcomes import outcomes_of
 
 DELTA = 0.1
 PREFERENCE = np.array([1.0, 0.0])

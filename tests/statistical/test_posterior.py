@@ -9,23 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe.data import Dataset, Objective
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.mdp import MDP, expected_return, policy_values
+from bettersafe.logs.dataset import Dataset, Objective
+from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.values import expected_return, policy_values
 from bettersafe.model import estimate_model
-from bettersafe.posterior import (
-    END_CONCENTRATIONS,
-    _process,
-    draw_process,
-    drawn_gains,
-    gather_outcomes,
-    linearised_gains,
-    mean_process,
-    posterior,
-    returns_in,
-)
+from bettersafe.posterior.draws import _process, draw_process, drawn_gains, mean_process, returns_in
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import END_CONCENTRATIONS, posterior
 
 
 def a_log(rows, n_states=2, n_actions=2, objectives=("a", "b")):

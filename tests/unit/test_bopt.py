@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe import _kernel, bopt, improve
-from bettersafe.bopt import Judging, b_opt, judge, make_candidates, normal_p_safe, posterior_passes, sensitivity
+from bettersafe import _kernel
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.methods.b_opt import SENSITIVITY, Judging, b_opt, judge, make_candidates, normal_p_safe, sensitivity
+from bettersafe.methods.result import Round
 from bettersafe.model import estimate_model
-from bettersafe.posterior import drawn_gains, gather_outcomes, linearised_gains, mean_process, posterior, returns_in
+from bettersafe.posterior.draws import drawn_gains, mean_process, returns_in
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import posterior
+from bettersafe.posterior.rule import posterior_passes
 
 
 def a_case(seed=0, *, n_objectives=2, episodes=150, tied=True, discounts=None, quality=0.5, n_states=6):
@@ -155,8 +160,8 @@ def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
     o, model, baseline = a_case(5, quality=0.95, episodes=400)
     bad = {f"bad {i}": 0.5 * baseline + 0.5 * np.eye(3)[(returns_worst(o) + i) % 3] for i in range(2)}
     found = list(bad.items())
-    monkeypatch.setattr(bopt, "make_candidates", lambda *args, **more: found)
-    monkeypatch.setattr(bopt, "SCREEN", -10.0)  # everything is hopeless
+    monkeypatch.setattr("bettersafe.methods.b_opt.make_candidates", lambda *args, **more: found)
+    monkeypatch.setattr("bettersafe.methods.b_opt.SCREEN", -10.0)  # everything is hopeless
     result = fast((o, model, baseline))
     assert sorted(c.draws for c in result.candidates) == [0, 60]
     assert result.deciding.draws == 60
@@ -185,7 +190,7 @@ def test_screening_never_changes_the_choice(monkeypatch):
         case = a_case(seed, quality=(0.2, 0.9)[seed % 2], episodes=(30, 200)[seed % 3 > 0], tied=seed % 4 > 0)
         _, model, baseline = case
         made = make_candidates(model, baseline, np.ones(2), epsilons=(0.1, 1.0), mixes=(0.0, 0.5), with_g_opt=True)
-        monkeypatch.setattr(bopt, "make_candidates", lambda *args, made=made, **more: made)
+        monkeypatch.setattr("bettersafe.methods.b_opt.make_candidates", lambda *args, made=made, **more: made)
         with_screen, without = fast(case), fast(case, screen=False)
         assert with_screen.chosen == without.chosen, seed
         for quick, full in zip(with_screen.candidates, without.candidates, strict=True):
@@ -316,7 +321,7 @@ def test_sensitivity_is_what_judging_anew_says(form, pessimism):
             **asked,
         )
         for result in found:
-            more, factor = next((more, factor) for name, more, factor in bopt.SENSITIVITY if name == result.priors[0])
+            more, factor = next((more, factor) for name, more, factor in SENSITIVITY if name == result.priors[0])
             more = pessimism if more is None else more
             anew = judge([policy], o, baseline, pessimism=more, scale_concentration=factor, **asked)
             assert same_candidate(result.candidates[0], anew.candidates[0])
@@ -335,7 +340,7 @@ def test_progress_hears_of_rounds_and_then_of_judging(form):
     heard = []
     found = fast(case, form=form, progress=heard.append)
     first = next(i for i, step in enumerate(heard) if isinstance(step, Judging))
-    assert all(isinstance(step, improve.Round) for step in heard[:first])
+    assert all(isinstance(step, Round) for step in heard[:first])
     assert first > 0
     stages = {}
     for step in heard[first:]:

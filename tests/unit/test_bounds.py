@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from bettersafe.bounds import ASSUMPTIONS, BOUNDS, FINITE_SAMPLE, choose_cap, is_finite_sample, lower_bound
 from bettersafe.errors import ParameterError
+from bettersafe.evaluation.bounds import ASSUMPTIONS, BOUNDS, FINITE_SAMPLE, choose_cap, is_finite_sample, lower_bound
 
 
 def bound(values, method, delta=0.1, low=0.0, cap=1.0):

@@ -21,18 +21,20 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from bettersafe import cli
-from bettersafe.counts import count_files
-from bettersafe.data import Objective
+from bettersafe.cli import main
 from bettersafe.errors import ParameterError, RunError
 from bettersafe.explore import session as explore
 from bettersafe.explore.server import LARGEST_REQUEST, Explorer
-from bettersafe.improve import s_opt
-from bettersafe.mdp import policy_values
+from bettersafe.logs.dataset import Objective
+from bettersafe.logs.source import count_files
+from bettersafe.mdp.values import policy_values
+from bettersafe.methods.s_opt import s_opt
 from bettersafe.model import estimate_baseline, estimate_model
-from bettersafe.posterior import linearised_gains, posterior
-from bettersafe.runs import load_run
-from bettersafe.task import Rare, Task, read_task
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.priors import posterior
+from bettersafe.runs.run import load_run
+from bettersafe.tasks.task import Rare, Task
+from bettersafe.tasks.toml import read_task
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 ACTIONS = ("wait & see", "treat", "<b>operate</b>")
@@ -333,7 +335,7 @@ def test_what_is_kept_is_the_run_of_improve(session, tmp_path):
     words = shlex.split(kept["command"])
     assert words[:2] == ["bettersafe", "improve"]
     words[words.index("-o") + 1] = str(tmp_path / "again")
-    result = CliRunner().invoke(cli.app, words[1:])
+    result = CliRunner().invoke(main.app, words[1:])
     assert result.exit_code == 0, result.output
     assert documents(tmp_path / "again") == documents(tmp_path / "runs" / "mine")
     with pytest.raises(RunError, match="already has"):
@@ -350,7 +352,7 @@ def test_what_is_kept_of_a_task_file_is_the_run_of_improve(log, tmp_path):
     kept = explore.keep(session, settings, "mine", tmp_path)
     words = shlex.split(kept["command"])
     words[words.index("-o") + 1] = str(tmp_path / "again")
-    result = CliRunner().invoke(cli.app, words[1:])
+    result = CliRunner().invoke(main.app, words[1:])
     assert result.exit_code == 0, result.output
     assert documents(tmp_path / "again") == documents(tmp_path / "mine")
     assert load_run(tmp_path / "mine").objectives[0].label == "Relief of symptoms"

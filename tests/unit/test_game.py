@@ -7,8 +7,9 @@ import pytest
 from scipy import sparse
 
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.game import lagrangian, mixture_return
-from bettersafe.mdp import MDP, dense_mdp, expected_return
+from bettersafe.mdp.mdp import MDP, dense_mdp
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.lagrangian import lagrangian, mixture_return
 from bettersafe.model import Model
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.bopt import b_opt
-from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.gopt import g_opt
-from bettersafe.hcpi import h_opt
-from bettersafe.mdp import expected_return
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.g_opt import g_opt
+from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
-from bettersafe.posterior import gather_outcomes
+from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies import gridworld
 from bettersafe.studies.catalogue import CATALOGUE, find_study, make_study
 from bettersafe.studies.gridworld import PLANS, VARIANTS, experiment, gridworld_study

@@ -12,17 +12,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bettersafe.certificate import Belief, Certificate, Finding, Floor, Proof, Theory
-from bettersafe.data import Objective, write_dataset
+from bettersafe.certificate.certificate import Belief, Certificate, Finding, Floor, Proof, Theory
+from bettersafe.cli.show import print_run
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError, RunError
-from bettersafe.evidence import certify_run, certify_run_posterior, verify_run
-from bettersafe.pipeline import _left_open, run_task
-from bettersafe.printing import print_run
+from bettersafe.logs.dataset import Objective, write_dataset
 from bettersafe.report import charts, differences, limits, outcomes, report_html, verdict, words, write_report
-from bettersafe.runs import Run, deciding, load_run, save_certificate, save_run
-from bettersafe.task import Task, read_task
+from bettersafe.runs.run import Run, deciding, load_run, save_certificate, save_run
+from bettersafe.tasks.retest import certify_run, certify_run_posterior, verify_run
+from bettersafe.tasks.run import _left_open, run_task
+from bettersafe.tasks.task import Task
+from bettersafe.tasks.toml import read_task
 
 NASTY = (
     "</script><b>bold</b>",
@@ -575,7 +576,7 @@ def test_charts_stay_within_their_frame():
 
 def test_a_policy_that_ends_a_last_bit_above_one_is_read_back(tmp_path):
     """Mixtures of policies do, and a run that was saved must be readable."""
-    from bettersafe.policies import read_saved_policy, write_policy
+    from bettersafe.runs.policy_file import read_saved_policy, write_policy
 
     policy = np.array([[1.0000000000000002, 0.0], [0.5, 0.5]])
     states, actions = np.array(["a", "b"]), np.array(["go", "stop"])

@@ -361,7 +361,7 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bettersafe.saving.os.replace", full)
+    monkeypatch.setattr("bettersafe._system.files.os.replace", full)
     with pytest.raises(RunError, match=r"No space left on device\. What is finished is kept"):
         run_sweep(study(), tmp_path / "s", workers=1)
     assert not leftovers(tmp_path)
@@ -433,7 +433,7 @@ sys.path.insert(0, sys.argv[1])
 
 if __name__ == "__main__":
     import json, os
-    import pyarrow.parquet, bettersafe.runs, toys  # once, so that every sweep starts at once
+    import pyarrow.parquet, bettersafe.runs.run, toys  # once, so that every sweep starts at once
     from bettersafe.studies.sweep import Study, run_sweep
 
     def say(word, number):  # a line is written whole or not at all, whenever one is killed

@@ -14,21 +14,21 @@ import pytest
 from pyarrow import feather, parquet
 from rich.console import Console
 
-from bettersafe import printing
-from bettersafe.bopt import Judging
-from bettersafe.countfile import save_counts
-from bettersafe.counts import count_files
-from bettersafe.data import Objective, Reading, read_dataset
-from bettersafe.improve import Round
-from bettersafe.logs.files import open_files, rows_in, scan
-from bettersafe.pipeline import run_task
-from bettersafe.task import Task
+from bettersafe.cli import show
+from bettersafe.logs._reader.files import open_files, rows_in, scan
+from bettersafe.logs.counts_file import save_counts
+from bettersafe.logs.dataset import Objective, Reading
+from bettersafe.logs.source import count_files, read_dataset
+from bettersafe.methods.b_opt import Judging
+from bettersafe.methods.result import Round
+from bettersafe.tasks.run import run_task
+from bettersafe.tasks.task import Task
 from logs import GAIN, PAIN, small_log, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bettersafe.improve import Method
+    from bettersafe.methods.result import Method
 
 REWARD = [Objective(name="r")]
 
@@ -56,7 +56,7 @@ def heard(path: Any, verb: Any = count_files, **options: Any) -> list[Reading]:
 
 
 def test_progress_rises_to_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bettersafe.logs.watching.EVERY", 0.001)
+    monkeypatch.setattr("bettersafe.logs._reader.progress.EVERY", 0.001)
     halves = [table(50_000).slice(at * 250_000, 250_000) for at in range(2)]
     for at, half in enumerate(halves):
         parquet.write_table(half, tmp_path / f"{at}.parquet", row_group_size=20_000)
@@ -101,8 +101,8 @@ def test_a_task_on_counts_says_what_it_does(tmp_path: Path, method: Method, last
 def test_what_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bar where it is known how much there is, and none in the step after it."""
     stream = io.StringIO()
-    monkeypatch.setattr(printing, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100))
-    with printing.working("Reading") as progress:
+    monkeypatch.setattr(show, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100))
+    with show.working("Reading") as progress:
         for step in (Judging(what="Asking", done=1, total=2, unit="priors"), "Saving"):
             progress(step)
             time.sleep(0.3)  # it is drawn ten times a second
@@ -115,8 +115,8 @@ def test_what_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_clock_goes_on_when_a_bar_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    monkeypatch.setattr(printing, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100))
-    with printing.working("Reading") as progress:
+    monkeypatch.setattr(show, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100))
+    with show.working("Reading") as progress:
         for done in (0, 9, 0):
             progress(Reading(done=done, total=9, unit="rows"))
         time.sleep(1.3)
@@ -138,7 +138,7 @@ def test_thousands_of_files(
     def look(_: Reading) -> None:
         most[0] = max(most[0], len(os.listdir("/proc/self/fd")))
 
-    monkeypatch.setattr("bettersafe.logs.watching.EVERY", 0.002)
+    monkeypatch.setattr("bettersafe.logs._reader.progress.EVERY", 0.002)
     counts = count_files(tmp_path / f"*.{extension}", objectives=REWARD, progress=look)
     assert (counts.n_rows, counts.n_episodes) == (2 * n_files, n_files)
     assert 0 < most[0] < limit

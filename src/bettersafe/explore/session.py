@@ -24,36 +24,35 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from bettersafe.bopt import Spread, all_priors, linearised_candidates, linearised_spread
-from bettersafe.data import Columns, Objective, user_sign
+from bettersafe._system.files import check_free
 from bettersafe.errors import ParameterError, RunError, check_choice, did_you_mean
-from bettersafe.logs.files import data_digest
-from bettersafe.pipeline import (
+from bettersafe.logs._reader.files import data_digest
+from bettersafe.logs.dataset import Columns, Objective, user_sign
+from bettersafe.methods.b_opt import Spread, all_priors, linearised_candidates, linearised_spread
+from bettersafe.posterior.priors import Posterior, only_played
+from bettersafe.report import write_report
+from bettersafe.runs.run import MARK, largest_changes, make_run, save_run
+from bettersafe.tasks.inputs import (
     by_objective,
     check_ranges,
     check_size,
-    run_task,
     task_baseline,
     task_counts,
     task_dataset,
-    task_improve,
     task_model,
     task_outcomes,
     visit_table,
 )
-from bettersafe.posterior import Posterior, only_played
-from bettersafe.report import write_report
-from bettersafe.runs import MARK, largest_changes, make_run, save_run
-from bettersafe.saving import check_free
-from bettersafe.task import Task
+from bettersafe.tasks.run import run_task, task_improve
+from bettersafe.tasks.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from bettersafe.counts import Counts
-    from bettersafe.data import Reading
-    from bettersafe.improve import Improvement
+    from bettersafe.logs.counts import Counts
+    from bettersafe.logs.dataset import Reading
+    from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
 
 Floats = npt.NDArray[np.float64]

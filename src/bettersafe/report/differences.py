@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.report.words import number, percent, shorten
-from bettersafe.runs import largest_changes
+from bettersafe.runs.run import largest_changes
 
 if TYPE_CHECKING:
-    from bettersafe.data import Labels
-    from bettersafe.runs import Run
+    from bettersafe.runs.run import Run
+    from bettersafe.typing import Labels
 
 Floats = npt.NDArray[np.float64]
 

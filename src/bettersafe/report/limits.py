@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.description import FEW
+from bettersafe.logs.describe import FEW
 from bettersafe.report.outcomes import named, with_interval
 from bettersafe.report.words import clean, counted, number, percent, shorten
 
 if TYPE_CHECKING:
-    from bettersafe.runs import Run
+    from bettersafe.runs.run import Run
 
 
 BINS = (

@@ -6,8 +6,8 @@ import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bettersafe._system.files import whole_file
 from bettersafe.errors import RunError
-from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

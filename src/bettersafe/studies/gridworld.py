@@ -23,31 +23,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe import improve
-from bettersafe.bopt import DRAWS, b_opt
-from bettersafe.bounds import lower_bound
-from bettersafe.cmdp import cmdp_optimum
-from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_probability
-from bettersafe.evaluate import evaluate_many
-from bettersafe.game import lagrangian, mixture_return
-from bettersafe.gopt import g_opt
-from bettersafe.hcpi import MIXES, choose_candidate
-from bettersafe.mdp import expected_return
+from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.evaluate import evaluate_many
+from bettersafe.evaluation.held_out import SafetyTest
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.constrained import cmdp_optimum
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods import s_opt
+from bettersafe.methods.b_opt import DRAWS, b_opt
+from bettersafe.methods.g_opt import g_opt
+from bettersafe.methods.h_opt import MIXES, choose_candidate
+from bettersafe.methods.lagrangian import lagrangian, mixture_return
 from bettersafe.model import estimate_model
-from bettersafe.posterior import gather_outcomes
-from bettersafe.safety import SafetyTest
+from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies.sweep import Study
 
 if TYPE_CHECKING:
-    from bettersafe.cmdp import CMDPOptimum
-    from bettersafe.data import Dataset
-    from bettersafe.evaluate import Estimator
-    from bettersafe.mdp import MDP
+    from bettersafe.evaluation.evaluate import Estimator
+    from bettersafe.logs.dataset import Dataset
+    from bettersafe.mdp.constrained import CMDPOptimum
+    from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
-    from bettersafe.posterior import Outcomes
+    from bettersafe.posterior.outcomes import Outcomes
 
 Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
@@ -345,7 +345,7 @@ class Case:
         tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
         if words_of_h_opt:
             proposal = self.settled(
-                improve.adv_linearized(
+                s_opt.adv_linearized(
                     self.train_model, self.baseline, preference=preference, max_rounds=self.max_rounds
                 ).policy,
                 self.train_model,
@@ -378,9 +378,9 @@ class Case:
         """The policy of a method that uses all the data."""
         common: dict[str, Any] = {"preference": preference, "max_rounds": self.max_rounds}
         if name == "linearized":
-            return self.settled(improve.linearized(self.model, self.baseline, **common).policy, self.model)
+            return self.settled(s_opt.linearized(self.model, self.baseline, **common).policy, self.model)
         if name == "adv-linearized":
-            return self.settled(improve.adv_linearized(self.model, self.baseline, **common).policy, self.model)
+            return self.settled(s_opt.adv_linearized(self.model, self.baseline, **common).policy, self.model)
         if name == "g-opt":
             return g_opt(self.model, self.baseline, preference=preference, epsilon=float(words[0])).policy
         if name == "b-opt":
@@ -394,7 +394,7 @@ class Case:
                 seed=self.draws_seed,
                 with_g_opt=True,
             ).improvement.policy
-        within_budget = {"s-opt": improve.s_opt, "soft-spibb": improve.soft_spibb}
+        within_budget = {"s-opt": s_opt.s_opt, "soft-spibb": s_opt.soft_spibb}
         if name not in within_budget:
             raise ParameterError(f"the study knows no method {name!r}.")
         return within_budget[name](self.model, self.baseline, epsilon=float(words[0]), **common).policy

@@ -26,27 +26,28 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, take_episodes, write_dataset
-from bettersafe.discretize import (
+from bettersafe._system.files import check_free, whole_folder
+from bettersafe.envs.icu_sepsis import DISCOUNT, N_ACTIONS, RETURN_OF_DEATH, RETURN_OF_SURVIVAL
+from bettersafe.errors import DataError, ParameterError, RunError, check_choice
+from bettersafe.logs._reader.files import data_digest
+from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, take_episodes, write_dataset
+from bettersafe.logs.discretize import (
     assign_states,
     explained_share,
     fit_discretizer,
     load_discretizer,
     save_discretizer,
 )
-from bettersafe.envs.icu_sepsis import DISCOUNT, N_ACTIONS, RETURN_OF_DEATH, RETURN_OF_SURVIVAL
-from bettersafe.errors import DataError, ParameterError, RunError, check_choice
-from bettersafe.logs.files import data_digest
-from bettersafe.runs import file_digest, versions
-from bettersafe.saving import check_free, whole_folder
+from bettersafe.logs.source import read_dataset
+from bettersafe.runs.run import file_digest, versions
 from bettersafe.studies.mimic_tables import FEATURES, Blocks, Outcome, read_blocks
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from bettersafe.discretize import Discretizer
-    from bettersafe.mdp import Floats, Ints
+    from bettersafe.logs.discretize import Discretizer
+    from bettersafe.typing import Floats, Ints
 
 SCHEMA = "mimic/1"
 PREPARED = "prepare.json"

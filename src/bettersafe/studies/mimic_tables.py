@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bettersafe.discretize import FeatureRule, Transform, check_domain
 from bettersafe.errors import DataError
-from bettersafe.logs.tables import Table, open_table
+from bettersafe.logs._reader.tables import Table, open_table
+from bettersafe.logs.discretize import FeatureRule, Transform, check_domain
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from bettersafe.mdp import Floats, Ints
+    from bettersafe.typing import Floats, Ints
 
 Outcome = Literal["died_in_hosp", "mortality_90d"]
 

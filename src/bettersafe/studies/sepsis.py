@@ -33,22 +33,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe import improve
-from bettersafe.bopt import b_opt
-from bettersafe.bounds import lower_bound
-from bettersafe.counts import Counts, count, with_rare, with_rare_rows
-from bettersafe.data import Dataset, take_episodes
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluate import Evaluation, evaluate_many
-from bettersafe.gopt import g_opt
-from bettersafe.hcpi import MIXES, choose_candidate
-from bettersafe.mdp import MDP, expected_return
+from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
+from bettersafe.evaluation.held_out import SafetyTest
+from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
+from bettersafe.logs.dataset import Dataset, take_episodes
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods import s_opt
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.g_opt import g_opt
+from bettersafe.methods.h_opt import MIXES, choose_candidate
 from bettersafe.model import estimate_baseline, estimate_model
-from bettersafe.posterior import gather_outcomes
-from bettersafe.runs import file_digest
-from bettersafe.safety import SafetyTest
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.runs.run import file_digest
 from bettersafe.studies.mimic import PREPARED, draw_parts, find_splits, load_mimic
 from bettersafe.studies.sweep import Study
 
@@ -56,9 +56,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from bettersafe.evaluate import Estimator
+    from bettersafe.evaluation.evaluate import Estimator
+    from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
-    from bettersafe.posterior import Outcomes
+    from bettersafe.posterior.outcomes import Outcomes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -397,8 +398,8 @@ class _Case:
             return g_opt(self.model, self.baseline, preference=preference, epsilon=epsilon).policy
         common: dict[str, Any] = {"preference": preference, "max_rounds": MAX_ROUNDS}
         if name == "s-opt":
-            return improve.s_opt(self.model, self.baseline, epsilon=epsilon, **common).policy
-        verb = improve.linearized if name == "linearized" else improve.adv_linearized
+            return s_opt.s_opt(self.model, self.baseline, epsilon=epsilon, **common).policy
+        verb = s_opt.linearized if name == "linearized" else s_opt.adv_linearized
         return verb(self.model, self.baseline, **common).policy
 
     def _within_support(self, policy: Floats) -> Floats:

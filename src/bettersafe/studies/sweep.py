@@ -29,9 +29,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bettersafe.engines import Lost, here, in_pool, last_line, on_ray
+from bettersafe._system.files import remove_leftovers, whole_file
+from bettersafe._system.workers import Lost, here, in_pool, last_line, on_ray
 from bettersafe.errors import ParameterError, RunError, check_choice
-from bettersafe.saving import remove_leftovers, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -243,7 +243,7 @@ def _do_all(
 ) -> list[tuple[_Experiment, _Failure | Lost]]:
     """Have the experiments done and write their parts as they come; what failed, in the order of the experiments."""
     if engine == "local" and workers is None:
-        from bettersafe.linear import cores
+        from bettersafe._system.workers import cores
 
         workers = cores()
     if not todo or (engine == "local" and workers == 1):
@@ -439,7 +439,7 @@ def _read_description(place: Path) -> dict[str, Any] | None:
 
 def _describe(study: Study, place: Path, *, working: bool = False) -> None:
     """Write study.json, unless it says the same already."""
-    from bettersafe.runs import versions
+    from bettersafe.runs.run import versions
 
     before = _read_description(place) or {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": []}
     mine = versions()

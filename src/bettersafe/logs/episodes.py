@@ -1,0 +1,170 @@
+"""A log that is too large for memory, read as often as needed in blocks of whole episodes.
+
+Everything that goes over the rows of a log one after the other (counting, weighting, judging) can take it in the place of a
+Dataset, and gives the same bits: the episodes come in the same order, and states and actions have the same numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.logs.counts import Tally
+from bettersafe.logs.dataset import Dataset, random_parts, split, take_episodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from bettersafe.logs.counts import Counts
+    from bettersafe.logs.dataset import Objective
+    from bettersafe.typing import Ints, Labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """A log of n episodes on disk.
+
+    Attributes:
+        blocks: Gives the log from its begin, each time it is called, as Datasets of whole episodes that share one vocabulary;
+            episodes are labelled by their place in the whole.
+        n_rows: N.
+        n_episodes: n.
+        n_truncated: Those that did not terminate.
+        state_labels: The user's names of the states, shape [X].
+        action_labels: The same of the actions, shape [A].
+        objectives: What the columns of ``rewards`` are.
+        notes: What the reader thought worth saying.
+    """
+
+    blocks: Callable[[], Iterable[Dataset]]
+    n_rows: int
+    n_episodes: int
+    n_truncated: int
+    state_labels: Labels
+    action_labels: Labels
+    objectives: tuple[Objective, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_states(self) -> int:
+        """|X|."""
+        return int(self.state_labels.size)
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return int(self.action_labels.size)
+
+    @property
+    def n_objectives(self) -> int:
+        """D."""
+        return len(self.objectives)
+
+
+def blocks_of(data: Dataset | Episodes) -> Iterable[Dataset]:
+    """The log in blocks of whole episodes; one in memory is one block."""
+    return [data] if isinstance(data, Dataset) else data.blocks()
+
+
+def with_blocks(data: Dataset | Episodes, change: Callable[[Dataset], Dataset]) -> Dataset | Episodes:
+    """The log with every block changed in the same way: its rewards, objectives or vocabulary, not its episodes."""
+    if isinstance(data, Dataset):
+        return change(data)
+    like = change(empty_block(data))
+    return replace(
+        data,
+        blocks=lambda: map(change, data.blocks()),
+        state_labels=like.state_labels,
+        action_labels=like.action_labels,
+        objectives=like.objectives,
+    )
+
+
+def split_log(
+    data: Dataset | Episodes, fractions: Sequence[float], rng: np.random.Generator
+) -> tuple[Dataset | Episodes, ...]:
+    """Parts of the log, by episode, drawn at random: those of `split`, in memory or on disk as the log is."""
+    if isinstance(data, Dataset):
+        return split(data, fractions, rng)
+    parts = random_parts(data.n_episodes, fractions, rng)
+    n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)
+    at = 0
+    for block in data.blocks():
+        if block.n_episodes == data.n_episodes:  # a small log: its parts are held as it is
+            return tuple(take_episodes(block, part) for part in parts)
+        lengths, open_end = np.diff(block.episode_ptr), ~block.terminated[block.episode_ptr[1:] - 1]
+        for i, part in enumerate(parts):
+            here = _within(part, at, block.n_episodes)
+            n_rows[i] += int(lengths[here].sum())
+            n_truncated[i] += np.count_nonzero(open_end[here])
+        at += block.n_episodes
+    return tuple(
+        replace(
+            data,
+            blocks=partial(_blocks_of_part, data, part),
+            n_rows=int(n_rows[i]),
+            n_episodes=part.size,
+            n_truncated=int(n_truncated[i]),
+            notes=(),
+        )
+        for i, part in enumerate(parts)
+    )
+
+
+def _blocks_of_part(data: Episodes, part: Ints) -> Iterator[Dataset]:
+    """The blocks of a log, of each only the episodes whose places are in ``part``, in order; none that is empty."""
+    at = 0
+    for block in data.blocks():
+        here = _within(part, at, block.n_episodes)
+        if here.size:
+            yield take_episodes(block, here)
+        at += block.n_episodes
+
+
+def _within(part: Ints, at: int, n: int) -> Ints:
+    """Those of the sorted places ``part`` that are among the n from ``at`` on, counted from there."""
+    first, last = np.searchsorted(part, [at, at + n])
+    return part[first:last] - at
+
+
+def truncated_episodes(data: Dataset | Episodes) -> int:
+    """How many episodes did not terminate."""
+    if isinstance(data, Dataset):
+        return int(np.count_nonzero(~data.terminated[data.episode_ptr[1:] - 1]))
+    return data.n_truncated
+
+
+def row_visits(data: Dataset | Episodes) -> Ints:
+    """How many rows are in every state, shape [X]."""
+    visits = np.zeros(data.n_states, dtype=np.int64)
+    for block in blocks_of(data):
+        visits += np.bincount(block.states, minlength=data.n_states)
+    return visits
+
+
+def empty_block(data: Episodes) -> Dataset:
+    """A Dataset with the log's vocabulary and no rows."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return Dataset(
+        states=nothing,
+        actions=nothing,
+        rewards=np.zeros((0, data.n_objectives)),
+        next_states=nothing,
+        terminated=np.zeros(0, dtype=np.bool_),
+        episode_ptr=np.zeros(1, dtype=np.int64),
+        state_labels=data.state_labels,
+        action_labels=data.action_labels,
+        episode_labels=nothing,
+        objectives=data.objectives,
+    )
+
+
+def count_blocks(blocks: Iterable[Dataset]) -> Counts:
+    """Counts of a log that comes in blocks: those of `count`, bit for bit."""
+    tally = Tally()
+    for block in blocks:
+        tally.add(block)
+    return tally.counts()
