@@ -15,7 +15,7 @@ from test_commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 from typer.testing import CliRunner
 
 import synthetic_mimic
-from bettersafe.cli import main
+from bettersafe.cli import options
 from bettersafe.cli.main import app
 from bettersafe.evaluation.bounds import Bound
 from bettersafe.evaluation.evaluate import Estimator
@@ -139,9 +139,9 @@ def test_completion():
 
 
 def test_what_the_tab_key_offers_is_what_is_taken():
-    assert set(main.METHODS) == {"auto", *get_args(Method)}
-    assert set(main.ESTIMATORS) == {*get_args(Estimator)} - {"model"}
-    assert set(main.BOUNDS) == set(get_args(Bound))
+    assert set(options.METHODS) == {"auto", *get_args(Method)}
+    assert set(options.ESTIMATORS) == {*get_args(Estimator)} - {"model"}
+    assert set(options.BOUNDS) == set(get_args(Bound))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

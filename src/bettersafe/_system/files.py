@@ -78,8 +78,6 @@ def _alive(pid: int) -> bool:
 
 
 SCRATCH = "bettersafe-"
-
-
 LOCK = "in-use"
 
 

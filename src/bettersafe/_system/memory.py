@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 VARIABLE = "BETTERSAFE_MEMORY_LIMIT"
-
-
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-
 
 LIBRARIES = 100e6
 """What libraries take for themselves when a large step first uses them."""

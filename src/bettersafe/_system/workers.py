@@ -30,22 +30,16 @@ if TYPE_CHECKING:
 
 
 Item = TypeVar("Item")
-
-
 Result = TypeVar("Result")
-
 
 RETRIES = 2
 """Times that an item is tried again after its worker died."""
 
-
 AHEAD = 2
 """Items in flight per worker: one under way and one at hand, so that no worker waits while a result is being written."""
 
-
 KNOCK_SECONDS = 10.0
 """How long a cluster may take to answer."""
-
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 

@@ -31,14 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Grade = Literal["exact", "posterior", "finite-sample", "approximate"]
-
-
 Evidence = Literal["held-out", "safety-test", "posterior", "theory"]
-
 
 MOST_NAMED = 8
 """Objectives that a sentence names one by one; of more, only how many, and the worst."""
-
 
 WORST_NAMED = 3
 

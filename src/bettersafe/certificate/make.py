@@ -156,7 +156,6 @@ LINEARISED = (
 )
 """What a certificate without draws rests on besides."""
 
-
 NOT_PESSIMISTIC = (
     "No pessimistic prior was asked. How seldom B-OPT went wrong in the studies was measured with them; without them it is wrong more"
     " often where the baseline is good."

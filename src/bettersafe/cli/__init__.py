@@ -1,1 +1,1 @@
-"""cli."""
+"""The command line: `main` has the list of commands."""

@@ -40,7 +40,6 @@ N_ACTIONS = 25
 TERMINALS = ("death", "survival")
 RETURN_OF_DEATH, RETURN_OF_SURVIVAL = -100.0, 100.0
 DISCOUNT = 0.99
-
 SCHEMA = 1  # of icu_sepsis.npz, as scripts/make_icu_sepsis.py writes it
 
 

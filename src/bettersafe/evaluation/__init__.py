@@ -1,1 +1,1 @@
-"""evaluation."""
+"""Off-policy evaluation: estimators, bounds, the held-out test, and what the counts alone prove."""

@@ -29,21 +29,14 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats
 
 Bound = Literal["t", "bootstrap", "bca", "hoeffding", "bernstein", "anderson", "betting"]
-
-
 BOUNDS: tuple[Bound, ...] = ("t", "bootstrap", "bca", "hoeffding", "bernstein", "anderson", "betting")
-
-
 FINITE_SAMPLE: tuple[Bound, ...] = ("hoeffding", "bernstein", "anderson", "betting")
-
 
 RESAMPLES = 4_000
 """Resamples of the bootstrap; its own error at δ = 0.05 is then about 0.3 % in level."""
 
-
 LARGEST_BET = 0.75
 """Share of the capital that betting risks at most (λ ≤ LARGEST_BET / m)."""
-
 
 ASSUMPTIONS: dict[Bound, tuple[str, ...]] = {
     "t": ("The mean of the terms is normally distributed, which many and not too skewed terms make nearly true.",),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 KERNEL_ORDER = ("is", "pdis", "wis", "cwpdis", "dr", "wdr")
 
-
 PADDED_CELLS = 2_000_000
 """Cells (episodes × longest) that the NumPy engine pads at a time; bounds its memory."""
 

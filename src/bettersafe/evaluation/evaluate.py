@@ -48,19 +48,10 @@ if TYPE_CHECKING:
 
 
 Estimator = Literal["is", "pdis", "wis", "cwpdis", "dr", "wdr", "model"]
-
-
 ESTIMATORS: tuple[Estimator, ...] = ("is", "pdis", "wis", "cwpdis", "dr", "wdr", "model")
-
-
 INDEPENDENT: tuple[Estimator, ...] = ("is", "pdis", "dr")
-
-
 NEEDS_MODEL: tuple[Estimator, ...] = ("dr", "wdr", "model")
-
-
 WEIGHTED: tuple[Estimator, ...] = ("wis", "cwpdis", "wdr")
-
 
 MANY_EPISODES = 50_000
 """From here on it is asked whether there is memory for the terms; to ask takes longer than to evaluate a small log."""

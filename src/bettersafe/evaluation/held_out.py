@@ -39,23 +39,13 @@ if TYPE_CHECKING:
 
 
 Comparison = Literal["paired", "published"]
-
-
 COMPARISONS: tuple[Comparison, ...] = ("paired", "published")
-
-
 Levels = Literal["split", "full"]
-
-
 LEVELS: tuple[Levels, ...] = ("split", "full")
-
-
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
-
 
 UNSUPPORTED_TOL = 1e-9
 """Share of a policy's decisions that may lie where the baseline never goes, for rounding."""
-
 
 UNSEEN_TOL = 0.01
 """Share of a policy's decisions that may be raised where nothing was seen, with an approximate bound."""

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 SPREAD_TOL = 1e-6
 """Change of u, in spans, at which its iteration stops. It comes down from the span, so every stop is a valid bound."""
 
-
 SPREAD_SWEEPS = 1_000
 """Sweeps of that iteration at most."""
 

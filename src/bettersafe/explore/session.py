@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 Priors = tuple[Posterior, list[Posterior]]
-
 BLAS = ThreadpoolController()
 
 METHODS = ("s-opt", "soft-spibb")

@@ -36,34 +36,22 @@ if TYPE_CHECKING:
 
 
 PathLike = str | os.PathLike[str]
-
-
 HEADER_KEY = "bettersafe.logs.counts"
-
 
 ROW = 1 << 20
 """Entries of an array in one row of the file: writing and reading hold few of them at a time."""
 
-
 HELD = 1 << 22
 """Different transitions of files that wait to be merged, before they are."""
-
 
 ARRAYS = (
     "state_labels", "action_labels", "pair_state", "pair_action", "pair_count", "terminated_count", "outcome_ptr",
     "outcome_state", "outcome_count", "initial_count",
 )  # fmt: skip
 
-
 NUMBERS = ("n_rows", "n_episodes", "n_truncated", "n_dropped", "length_min", "length_max")
-
-
 BY_OBJECTIVE = ("reward_min", "reward_max", "unseen_reward", "return_min", "return_max")
-
-
 REWARDS = ("reward_sum", "reward_square_sum")
-
-
 RETURNS = ("return_sum", "return_square_sum")
 
 

@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
 
 PERCENTS = (0, 10, 25, 50, 75, 90, 100)
-
-
 FEW = 10  # a pair seen fewer times says little: its error e(x, a) exceeds 0.4 for any vocabulary
-
-
 FEW_EPISODES = 30  # below this, bounds on a mean return are wider than most improvements
-
-
 MANY = 0.5  # a share that is worth a warning
 
 

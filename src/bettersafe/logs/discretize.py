@@ -41,23 +41,13 @@ if TYPE_CHECKING:
 
 
 Features: TypeAlias = "Mapping[str, npt.ArrayLike] | pa.Table | npt.NDArray[Any]"
-
-
 Wanted: TypeAlias = "Sequence[str | tuple[str, Transform]]"
-
-
 Transform = Literal["zscore", "log-zscore", "binary", "none"]
-
-
 TRANSFORMS: tuple[str, ...] = get_args(Transform)
-
-
 SCHEMA = "discretizer/1"
-
 
 LOG_SHIFT = 0.1
 """Added before the logarithm, so that a dose of 0 has one (Komorowski et al. 2018)."""
-
 
 BLOCK_BYTES = 1 << 26
 """Distances of a block of rows to all centres take about this much memory."""

@@ -37,22 +37,15 @@ if TYPE_CHECKING:
 
 
 Engine = Literal["local", "ray"]
-
-
 ENGINES: tuple[Engine, ...] = ("local", "ray")
-
 
 SHARD_BYTES = 1 << 25
 """Files are put together, as they come, into shards of at most so many bytes; a larger file is a shard of its own."""
 
-
 AT_ONCE = 8
 """Counts that are merged at a time: bounds the memory, and, being exact, does not change the sum."""
 
-
 SHARE = 0.5  # of a machine's free memory, for the workers on it together
-
-
 LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
 
 

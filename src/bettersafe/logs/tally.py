@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
 BASELINE_TOL = 1e-6  # how far logged probabilities of one pair may differ (they are often stored as float32)
 
-
 BLOCK = 1 << 20
 """Groups in a block, about: what it takes to work on them, some 250 bytes each, is little beside the rest."""
-
 
 _NONE = np.zeros(0, dtype=np.int64)
 

@@ -30,22 +30,16 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
 
 Engine = Literal["auto", "lp", "columns"]
-
-
 ENGINES: tuple[Engine, ...] = ("auto", "lp", "columns")
-
 
 LP_PAIRS = 2_000
 """Up to this many pairs "auto" takes HiGHS: it is quick enough there."""
 
-
 NEVER_VISITED = 1e-12
 """Discounted visits below which a state counts as never visited (a vertex solution has exact zeros there)."""
 
-
 OPTIMAL_TOL = 1e-9
 """Column generation ends when no policy improves the Lagrangian by more than this share of its size."""
-
 
 MAX_COLUMNS = 500
 

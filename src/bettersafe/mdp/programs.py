@@ -35,18 +35,13 @@ if TYPE_CHECKING:
 
 
 Engine = Literal["auto", "native", "highs"]
-
-
 ENGINES: tuple[Engine, ...] = ("auto", "native", "highs")
-
 
 ACCEPTED_GAP = 5e-9
 """Gap, as a share of the objective's half-range over the state's free actions, up to which a state counts as solved."""
 
-
 THREADED_ENTRIES = 4_000
 """Below this many entries one core is quicker than two."""
-
 
 HIGHS_BLOCK = 30_000
 """Numbers per block program given to HiGHS: large enough to amortise its set-up, small enough to stay quick."""

@@ -24,26 +24,20 @@ if TYPE_CHECKING:
 AIM = 1e-14
 """Backward error that every solve aims at: ‖r − (I − γP)v‖∞ ≤ AIM · (‖r‖∞ + 2‖v‖∞)."""
 
-
 ACCEPT = 1e-12
 """Backward error above which the direct solver takes over."""
-
 
 RESIDUAL_ROUNDING = 2e-15
 """Backward error that a residual of 0 may hide: it is itself computed with rounding."""
 
-
 DENSE_STATES = 2000
 """Up to here a dense LU is quicker than a sparse one."""
-
 
 MAX_PRODUCTS = 2000
 """Matrix products after which the iteration gives up and the direct solver takes over."""
 
-
 THREADED_NONZEROS = 20_000
 """Times right-hand sides: below this one core is quicker than two."""
-
 
 THREADED_PASS = 400_000
 """The same of a single pass, which is over before a second thread has started."""

@@ -1,1 +1,1 @@
-"""methods."""
+"""Methods that improve a policy; each returns an `Improvement` (`result`)."""

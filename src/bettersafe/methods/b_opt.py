@@ -57,40 +57,26 @@ if TYPE_CHECKING:
 
 
 Form = Literal["auto", "draws", "linearised"]
-
-
 FORMS: tuple[Form, ...] = ("auto", "draws", "linearised")
-
-
 EPSILONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-
-
 MIXES = (0.0, 0.25, 0.5, 0.75)
-
-
 DRAWS = 200
-
 
 MOST_DRAWN = 1e9
 """Distinct transitions × draws × priors beyond which "auto" is the linearised form: about ten minutes of one core."""
 
-
 MOST_G_OPT = 2e5
 """Distinct transitions beyond which the linearised form has no G-OPT candidates: a path of them takes many minutes."""
-
 
 SCREEN = 4.0
 """A candidate is looked at closely unless its linearised chance of failing is this many times δ (and at least this much
 above it in standard errors of the draws)."""
 
-
 ROUNDING = 1e-9
 """Losses below this share of the largest value are rounding: an objective that no action changes is not lost on."""
 
-
 NORMAL_POINTS = 2048
 """Points at which the linearised form asks for P(safe) of several objectives."""
-
 
 FIRST_LOOK = 50
 """Draws after which a candidate that can't pass any more is left."""

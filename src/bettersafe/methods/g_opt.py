@@ -53,41 +53,28 @@ if TYPE_CHECKING:
 
 
 Engine = Literal["auto", "lp", "multipliers"]
-
-
 ENGINES: tuple[Engine, ...] = ("auto", "lp", "multipliers")
-
-
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-
 
 MARGINS = (0.0, 0.05, 0.15)
 """Budgets of the path, and margins as shares of the baseline's returns."""
 
-
 LP_PAIRS = 20_000
 """Where the kernel was not built, "auto" takes "lp" up to this many pairs: one large program beats many small ones."""
-
 
 OPTIMAL_TOL = 1e-9
 """Shares of the largest gains met: column generation ends at this gap, and a gain below it is none."""
 
-
 REPEATED = 1e-12
 """Difference of gains, as a share of the largest, up to which a policy is one that was met before."""
-
 
 RARELY_VISITED = 1e-4
 """Unit of visits of states where π_b is less often; elsewhere its own visits are the unit."""
 
-
 NEVER_VISITED = 1e-9
 """Visits, in those units, up to which a state counts as never visited: HiGHS works to about this."""
 
-
 NOTHING = frozen(np.empty(0), np.int64)
-
-
 UNREACHABLE = "no policy within the budget reaches the margins in the estimated model"
 
 

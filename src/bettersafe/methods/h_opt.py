@@ -49,11 +49,7 @@ if TYPE_CHECKING:
 
 
 Selection = Literal["sequential", "paper", "published"]
-
-
 SELECTIONS: tuple[Selection, ...] = ("sequential", "paper", "published")
-
-
 MIXES = tuple(round(0.1 * i, 1) for i in range(10))
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 Method = Literal["s-opt", "b-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized"]
-
-
 METHODS: tuple[Method, ...] = ("s-opt", "b-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
 
 TELLING = 0.01

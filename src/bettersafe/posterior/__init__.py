@@ -1,1 +1,1 @@
-"""posterior."""
+"""The posterior of the true process given a log: outcomes, priors, draws, and gains to first order."""

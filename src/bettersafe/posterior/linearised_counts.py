@@ -47,10 +47,8 @@ if TYPE_CHECKING:
 
 Flags = npt.NDArray[np.uint8]
 
-
 MAX_PRODUCTS = 20_000
 """Products after which a system is given up; a plain iteration would need fewer at a discount of 0.998."""
-
 
 ACCEPT = 1e-7
 """Backward error above which an answer is none."""

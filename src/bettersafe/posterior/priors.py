@@ -57,24 +57,18 @@ if TYPE_CHECKING:
 
 
 Neutral = Literal["support", "hierarchical"]
-
-
 NEUTRAL: tuple[Neutral, ...] = ("support", "hierarchical")
-
 
 CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 300.0, 15))
 """Grid over which the hierarchical prior's concentration of where to is integrated. It stops where what a state's other actions
 did counts for 300 visits: more would say of an action tried often that it is like the others, whatever was seen of it."""
 
-
 END_CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 3000.0, 19))
 """The same of ends, which may be as likely everywhere."""
-
 
 PESSIMISTIC_CONCENTRATION = 5.0
 """Visits that what the other actions did counts for at most in a pessimistic prior. Beside a neutral prior that counts for hundreds
 one bad visit would say nothing, and what the log tells wrongly of the others it would tell both."""
-
 
 VALUE_TOL = 1e-9
 """Backward error of values in a draw and at the mean: far below the spread of draws."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-
 MOST_STATES = 500
 """States that are listed."""
 

@@ -43,7 +43,6 @@ METHODS = {
     "linearized": "Linearized: the best policy of the estimated model; nothing is protected",
 }
 
-
 TEST_SETTINGS = {
     "estimator": "Estimator of the test",
     "bound": "Bound of the test",

@@ -1,1 +1,1 @@
-"""runs."""
+"""Runs: what an improvement leaves on disk, and policy files."""

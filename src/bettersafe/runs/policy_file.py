@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "policy/1"
 
-
 SUM_TOL = 1e-6
 """How far the probabilities of a state may be from 1 in a file (they are often written with few digits)."""
 

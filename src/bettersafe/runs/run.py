@@ -41,29 +41,19 @@ if TYPE_CHECKING:
 
 SCHEMA = "run/1"
 
-
 MARK = "run.json"
 """The file that tells a run directory."""
 
-
 REPORT = "report.html"
-
-
 EVALUATION_SCHEMA = "evaluation/1"
-
-
 OBJECTIVE_FIELDS = ("name", "label", "unit", "discount", "weight", "lower_is_better", "reward_range")
-
-
 RETURN_FIELDS = ("baseline_return", "policy_return")
-
 
 INFO_FIELDS = (
     "status", "method", "preference", "epsilon", "delta", "error_kind", "unseen", "engine", "rounds", "gap", "n_states",
     "states_changed", "states_kept", "mean_moved", "largest_moved", "baseline_source",
 )  # fmt: skip
 """What `show` prints, so what a run must have."""
-
 
 INFO_TYPES: dict[str, Any] = {
     "status": str, "method": str, "preference": list, "epsilon": int | float | str, "delta": int | float,

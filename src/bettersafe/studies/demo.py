@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 COHORT = 20_954
 """Patients in the paper's cohort."""
 
-
 RARE_BELOW, RARE_REWARD = 10, -10.0
 """The paper's rare-treatment signal: −10 for a treatment given fewer than 10 times in the state."""
 

@@ -35,7 +35,6 @@ LOOK: Any = {  # by Matplotlib's names
     "svg.hashsalt": "bettersafe",  # the same rows, the same file
 }
 
-
 NO_MATPLOTLIB = "figures need Matplotlib, which is not installed. Install it with: pip install 'bettersafe[plots]'."
 
 

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
-
 QUALITIES = (0.1, 0.4, 0.7, 0.9)
 SIZES = (10, 50, 500, 2000)
 PREFERENCES = ("1,0", "0,1", "1,1")

@@ -53,9 +53,7 @@ SCHEMA = "mimic/1"
 PREPARED = "prepare.json"
 SPLIT = "split-"
 PARTS = ("train", "valid", "test")
-
 IvBins = Literal["clinical", "quartile"]
-
 CLINICAL_CUTS = (500.0, 1000.0, 2000.0)
 EXPECTED = {"stays": 20_954, "rows": 278_576, "survived": 18_066, "died": 2_888}
 """The paper's cohort; another is fine, and said."""

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Row = dict[str, Any]
-
 PATIENTS = 20_954
 FEWEST = 100
 SEEDS = 10

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]
 Engine = Literal["local", "ray"]
-
 SCHEMA = "study/1"
 KEY_COLUMN = "job"
 

@@ -1,1 +1,1 @@
-"""tasks."""
+"""Tasks: what is asked for, in TOML or Python, and carrying it out."""

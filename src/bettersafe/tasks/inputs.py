@@ -51,14 +51,11 @@ if TYPE_CHECKING:
 
 ESTIMATED = "estimated from the data"
 
-
 BY_COUNTS: tuple[result.Method, ...] = ("b-opt", "s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized")
 """Methods that need counts and no episodes."""
 
-
 LARGE_ROWS = 10_000_000
 """Rows beyond which B-OPT counts a log where it lies, and does not hold it."""
-
 
 PAIR_REWARDS = "rewards are taken from counts: known by decision, not by where a step led"
 

@@ -78,7 +78,6 @@ if TYPE_CHECKING:
 
 Rows = tuple[dict[str, Any], ...]
 
-
 TUNING_SHARE = 0.2
 """Share of a held-out log on which finite-sample bounds choose where to cut their terms."""
 

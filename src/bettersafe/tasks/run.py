@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 
 MODELLING = "Making the model"
 
-
 Progress = Callable[[result.Round | Reading | Judging | str], None]
 """Hears how far the reading of the log is, then of every round and of what the posterior is asked, and between them in words what is done."""
 

@@ -44,7 +44,6 @@ from bettersafe.posterior.priors import NEUTRAL, Neutral
 BUDGET = 0.1
 """ε, if not said otherwise."""
 
-
 H_OPT_SHARE = 0.3
 """Share of episodes that H-OPT tests on, if not said otherwise: the published one."""
 

@@ -19,9 +19,7 @@ TASK_KEYS = {
     "form": "text", "prior": "text", "pessimism": "number", "candidates": "list of texts",
 }  # fmt: skip
 
-
 COLUMN_KEYS = {field.name: "text" for field in dataclasses.fields(Columns)}
-
 
 OBJECTIVE_KEYS = {
     "discount": "number",
@@ -32,10 +30,8 @@ OBJECTIVE_KEYS = {
     "range": "pair of numbers",
 }
 
-
 PROMISE_KEYS = {"zeta": "number", "threshold": "number"}
 """What may be said of every objective, and belongs to the task."""
-
 
 ARTICLE = {
     "text": "",
@@ -45,7 +41,6 @@ ARTICLE = {
     "pair of numbers": "a ",
     "list of texts": "a ",
 }
-
 
 RARE_KEYS = {"below": "whole number", "reward": "number", "weight": "number", "discount": "number"}
 

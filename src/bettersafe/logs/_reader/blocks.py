@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1 << 18
 """Rows of a block, unless one episode has more: some 100 MB while it is worked on."""
 
-
 BATCH_ROWS = 1 << 16
 """Rows that are decoded at a time."""
 

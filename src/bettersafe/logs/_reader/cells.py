@@ -8,29 +8,13 @@ from __future__ import annotations
 from typing import Literal
 
 Kind = Literal["integer", "text"]  # what the labels of one vocabulary are
-
-
 Shape = Literal["int", "huge", "float", "bool", "text", "cell", "json", "null", "nested"]
-
-
 Family = Literal["integer", "fraction", "huge", "text", "boolean", "nested"]
-
-
 FAMILIES: tuple[Family, ...] = ("integer", "fraction", "huge", "text", "boolean", "nested")
-
-
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
-
-
 _HUGE = {"UBIGINT", "HUGEINT", "UHUGEINT"}
-
-
 _FITS = "< 9.2e18"  # just inside 2^63
-
-
 _TRUE = "('true', 't', 'yes', 'y', '1', '1.0')"
-
-
 _FALSE = "('false', 'f', 'no', 'n', '0', '0.0')"
 
 

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 LARGEST = 1e100  # squares and sums must stay finite; a larger reward is a slip of the pen
-
-
 STEP_LIMIT = 4 * 10**18  # differences of steps must fit in 64 bits
-
-
 ROW_ORDER = "row-order"
 
 

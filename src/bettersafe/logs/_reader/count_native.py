@@ -44,24 +44,15 @@ if TYPE_CHECKING:
 
 Bits: TypeAlias = "tuple[npt.NDArray[np.uint8], int]"
 
-
 BATCH_ROWS = 1 << 15
 """Rows that are decoded at a time."""
-
 
 BUFFER = 1 << 18
 """Bytes of a column that are read at a time: a file may be one group of rows, and larger than memory."""
 
-
 PARQUET, CSV = {".parquet"}, {".csv", ".tsv"}
-
-
 LARGEST_FLOAT_LABEL = 9.2e18  # as in cells.py
-
-
 NO_INTS: Ints = np.zeros(0, dtype=np.int64)
-
-
 NO_BITS: Bits = (np.zeros(0, dtype=np.uint8), 0)
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Parts = list[tuple[str, int]]
 
-
 MARK = "md5_number_lower(CAST(episode AS VARCHAR) || ' ' || (step))"
 """SQL: digest of (episode, step). MD5, so that it is the same in every version of everything."""
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 WIDTH = 24
 """Bits of a digit: 2^29 of them, and their carry, add up within the 53 bits of a double, and 2^38 within an int64."""
 
-
 BLOCK = 1 << 18
 """Runs that are summed at a time: digits take several times the memory of the terms."""
 

@@ -14,14 +14,10 @@ from bettersafe.logs._reader.exact import WIDTH
 FLOOR = -600
 """Exponent of the lowest bit of a reward or return that is counted."""
 
-
 SQUARE_FLOOR = -288
 """The same of a square; from 1e200, the largest one of a reward, all bits down to here fit in a double's range."""
 
-
 EXACT = 53  # bits of a double
-
-
 LEAST_WEIGHT = -64  # γ^t below 2 to this counts as zero, beside the 1 that every return begins with
 
 

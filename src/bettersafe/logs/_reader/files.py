@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 
 PathsLike = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
 Format = Literal["Parquet", "CSV", "JSON lines", "Arrow"]
-
 
 FORMATS: dict[str, Format] = {
     ".parquet": "Parquet",
@@ -48,19 +45,10 @@ FORMATS: dict[str, Format] = {
     ".ipc": "Arrow",
 }
 
-
 GZIPPED: tuple[Format, ...] = ("CSV", "JSON lines")
-
-
 PART = 1 << 40  # more rows than one scan can have
-
-
 SCHEMA = "dataset/1"  # what write_dataset writes into the file's metadata under SCHEMA_KEY
-
-
 COUNTS_SCHEMA = "counts/1"  # what save_counts writes there
-
-
 SCHEMA_KEY = "bettersafe.schema"
 
 

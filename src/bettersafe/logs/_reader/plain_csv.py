@@ -23,24 +23,18 @@ if TYPE_CHECKING:
 BLOCK = 1 << 20
 """Bytes that are read at a time."""
 
-
 VOCABULARY = {"episode": "episode", "state": "state", "next_state": "state", "action": "action"}
 """Role of a label -> the vocabulary that it is of."""
 
-
 FLAGS = ("terminated", "truncated")
-
-
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 # What readers of text differ about: Arrow takes 0x10 for a number, and drops tabs.
 NOT_PLAIN = (b'"', b"\0", b"0x", b"0X", b"\t")
 
-
 NAME = r"^[\p{L}_]"
 """How a label begins that can't be a number; but for these:"""
-
 
 NUMBERS_IN_WORDS = ("nan", "inf", "infinity")
 

@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 
 
 Stage: TypeAlias = "Callable[[str], AbstractContextManager[None]]"
-
-
 EVERY = 0.1  # seconds between two looks
-
 
 TYPED = {"probe": 3.0, "log": 0.5, "episodes": 3.0, "groups": 4.0, "returns": 3.0}
 """CPU time of the passes over Parquet or Arrow, in proportion, as measured."""
-
 
 TEXT = {"probe": 10.0, "log": 10.0, "episodes": 2.0, "groups": 3.0, "returns": 2.0}
 """The same over text, which is parsed twice and then kept on disk."""

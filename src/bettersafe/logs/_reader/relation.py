@@ -54,17 +54,9 @@ if TYPE_CHECKING:
 
 
 REQUIRED = ("episode", "step", "state", "action")
-
-
 OPTIONAL = ("next_state", "terminated", "truncated", "baseline_prob")
-
-
 SHARE = 0.6  # of the free memory that DuckDB may use before it spills to disk; the rest is for the result
-
-
 LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
-
-
 SAMPLE = 1000  # rows looked at to guess which columns could be objectives
 
 

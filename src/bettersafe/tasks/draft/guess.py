@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 SAMPLE = 10_000
 """Rows that are looked at."""
 
-
 MANY = 10
 """With more columns of numbers than this, only those whose names say so are objectives: the others are likely features."""
 
-
 NEARLY = 0.8
 """With this share of numbers, a column is one of numbers with slips in it."""
-
 
 MOST_PAIRS = 400
 """Pairs of columns that are tried as episode and step."""

@@ -6,10 +6,7 @@ import json
 import re
 
 ROLES = ("episode", "step", "state", "action", "next_state", "terminated", "truncated", "baseline_prob")
-
-
 REQUIRED = ("episode", "step", "state", "action")
-
 
 NAMES: dict[str, tuple[str, ...]] = {
     "next_state": (
@@ -53,13 +50,11 @@ NAMES["next_state"] += tuple(f"next_{name}" for name in NAMES["state"])
 ALONE = frozenset({"end", "last", "final", "time", "run", "cell", "move", "status"})
 """Names that mean something else as a part of another: end_date, run_time."""
 
-
 GAINS = frozenset((
     "reward", "rewards", "r", "return", "gain", "gains", "benefit", "utility", "score", "profit", "revenue",
     "sales", "margin", "survival", "survived", "recovery", "recovered", "outcome", "success", "satisfaction",
     "rating", "quality", "health", "click", "clicks", "conversion", "value",
 ))  # fmt: skip
-
 
 COSTS = frozenset((
     "cost", "costs", "price", "prices", "fee", "fees", "fine", "expense", "expenses", "spending", "pain", "harm",

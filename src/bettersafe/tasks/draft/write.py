@@ -23,7 +23,6 @@ _DECIDE = {
     "action": "name the column with the action that was taken",
 }
 
-
 _WITHOUT = {
     "next_state": "no column was found: the state of the next row is taken",
     "terminated": "no column was found: the last row of every episode is taken as its end",

@@ -1,0 +1,584 @@
+"""Commands about runs: improve, explore, evaluate, certify, verify, report, show."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bettersafe.cli.options import (
+    DETAILS_PANEL,
+    METHODS,
+    TEST_PANEL,
+    ActionOption,
+    AddressOption,
+    AllOption,
+    BaselineOption,
+    BaselineProbOption,
+    BoundOption,
+    DataArgument,
+    DiscountOption,
+    EngineOption,
+    EpisodeOption,
+    ErrorKindOption,
+    EstimatorOption,
+    FoldsOption,
+    FormOption,
+    ImproveEngineOption,
+    JsonOption,
+    LevelsOption,
+    LogArgument,
+    LowerOption,
+    NextStateOption,
+    NoReportOption,
+    ObjectiveOption,
+    PessimismOption,
+    PriorOption,
+    RangeOption,
+    RareOption,
+    RareRewardOption,
+    RareWeightOption,
+    StateOption,
+    StepOption,
+    SupportOption,
+    TaskOption,
+    TerminatedOption,
+    ThresholdOption,
+    TruncatedOption,
+    UnseenOption,
+    ZetaOption,
+    by_name,
+    cluster_from,
+    columns_over_run,
+    detail,
+    goal,
+    task_from,
+    test_option,
+)
+from bettersafe.errors import BettersafeError, ParameterError
+
+if TYPE_CHECKING:
+    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.runs.run import Run
+
+
+MUCH_MEMORY = 0.2e9  # bytes that are worth a word before they are taken
+KEEP_BASELINE = 3
+
+
+def improve(
+    data: DataArgument = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="RUN", help="Directory to write the run to.")
+    ] = None,
+    objective: ObjectiveOption = None,
+    lower_is_better: LowerOption = None,
+    discount: DiscountOption = None,
+    rare_below: RareOption = None,
+    rare_reward: RareRewardOption = None,
+    rare_weight: RareWeightOption = None,
+    baseline: BaselineOption = None,
+    method: Annotated[
+        str | None,
+        goal(
+            "METHOD",
+            "b-opt (the best of many candidates that the posterior trusts), s-opt (budget, and protection of every objective in every state), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only), linearized (neither), or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
+            *METHODS,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        goal(
+            "E",
+            "How far s-opt, g-opt and soft-spibb may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None, goal("D", "Risk: in the error function, and of accepting a worse policy. (default: 0.1)")
+    ] = None,
+    reward_range: RangeOption = None,
+    hold_out: Annotated[
+        float | None,
+        test_option(
+            "SHARE", "Share of episodes to keep apart and test the policy on. (default: 0.3 for h-opt, else 0)"
+        ),
+    ] = None,
+    zeta: ZetaOption = None,
+    threshold: ThresholdOption = None,
+    estimator: EstimatorOption = None,
+    bound: BoundOption = None,
+    selection: Annotated[
+        str | None,
+        test_option(
+            "RULE",
+            "For h-opt: sequential (valid), or paper, or published (both fail more often than delta). (default: sequential)",
+            "sequential",
+            "paper",
+            "published",
+        ),
+    ] = None,
+    levels: LevelsOption = None,
+    comparison: Annotated[
+        str | None,
+        test_option(
+            "NAME",
+            "For h-opt: paired, or published (a fixed number, as if it were known). (default: paired)",
+            "paired",
+            "published",
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None, test_option("M", "For b-opt: processes drawn under every prior. (default: 200)")
+    ] = None,
+    form: FormOption = None,
+    prior: PriorOption = None,
+    pessimism: PessimismOption = None,
+    candidate: Annotated[
+        list[str] | None,
+        goal("FILE", "For b-opt: a policy file of your own to have among the candidates; may be repeated."),
+    ] = None,
+    seed: Annotated[int | None, test_option("S", "Draws what is held out, and b-opt's processes. (default: 0)")] = None,
+    error_kind: ErrorKindOption = None,
+    support: SupportOption = None,
+    unseen: UnseenOption = None,
+    engine: ImproveEngineOption = None,
+    address: AddressOption = None,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    task: TaskOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run that is there.")] = False,
+    no_report: NoReportOption = False,
+    every: AllOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Improve on the baseline along your preference, losing on no objective.
+
+    Example: [bold]bettersafe improve visits.csv -o RUN --objective survival --objective pain=0 --lower-is-better pain[/bold]
+
+    Weight 0 protects an objective without pursuing it. Many policies are made from the log, and of those that lose on no
+    objective with probability 1 - delta, given the log, the best is taken. With [bold]--hold-out 0.3[/bold] (or h-opt) the policy is
+    tested on episodes that it was not made from instead. Exit code 3 means: keep the baseline.
+    """
+    from bettersafe._system.files import check_free
+    from bettersafe._system.memory import memory_note
+    from bettersafe.cli import show
+    from bettersafe.logs.counts_file import is_counts
+    from bettersafe.runs.run import MARK, save_run
+    from bettersafe.tasks.inputs import memory_needed
+    from bettersafe.tasks.run import run_task
+
+    cluster = cluster_from(engine, address)
+    job = task_from({**locals(), "engine": None if engine == "ray" else engine})
+    if output is None:
+        raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
+    if cluster is not None and job.resolved_method != "b-opt":
+        raise typer.BadParameter(
+            f"is for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
+        )
+    check_free(output, mark=MARK, force=force)
+    if is_counts(job.data):
+        needed, what = memory_needed(job)
+        if needed >= MUCH_MEMORY:
+            typer.echo(f"{memory_note(needed, what)}.", err=True)
+    with show.working("Reading and counting") as progress:
+        run = run_task(job, progress=progress, cluster=cluster)
+        progress("Saving the run")
+        save_run(run, output, force=force)
+    page = write_page(output, no_report)
+    if as_json:
+        show.print_json(show.run_json(run, output))
+    else:
+        show.print_run(run, changes=5, every=every)
+        typer.echo(f"Saved to {output}. See more of it with: bettersafe show {output}")
+        _tell(page)
+    tested = run.certificate is not None and run.certificate.evidence != "theory"
+    missed = run.certificate is not None and any(not floor.passed for floor in run.certificate.floors)
+    if not run.changed or missed or (tested and not run.certificate.accepted):  # type: ignore[union-attr]
+        raise typer.Exit(KEEP_BASELINE)
+
+
+def explore(
+    data: DataArgument = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs are kept in.")] = Path(
+        "runs"
+    ),
+    objective: ObjectiveOption = None,
+    lower_is_better: LowerOption = None,
+    discount: DiscountOption = None,
+    rare_below: RareOption = None,
+    rare_reward: RareRewardOption = None,
+    rare_weight: RareWeightOption = None,
+    baseline: BaselineOption = None,
+    method: Annotated[
+        str | None,
+        goal(
+            "METHOD",
+            "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)",
+            "s-opt",
+            "soft-spibb",
+        ),
+    ] = None,
+    epsilon: Annotated[float | None, goal("E", "Where the budget's slider starts. (default: 0.1)")] = None,
+    delta: Annotated[float | None, goal("D", "Where the risk's slider starts. (default: 0.1)")] = None,
+    reward_range: RangeOption = None,
+    zeta: ZetaOption = None,
+    threshold: ThresholdOption = None,
+    error_kind: ErrorKindOption = None,
+    support: SupportOption = None,
+    unseen: UnseenOption = None,
+    engine: EngineOption = None,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    task: TaskOption = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            metavar="P", min=0, max=65535, show_default=False, help="Port on this machine. (default: any that is free)"
+        ),
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link, and open nothing.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='Print {"url": …} as the first line, and nothing else.')
+    ] = False,
+) -> None:
+    """Look for a good trade-off on a page: move the preference and see what it costs, what is believed, and what changes.
+
+    Example: [bold]bettersafe explore visits.csv --objective survival --objective pain --lower-is-better pain[/bold]
+
+    The page is served to this machine alone, until Ctrl-C. "Keep this one" saves a run as [bold]improve[/bold] would.
+    """
+    import json
+
+    from bettersafe.cli import show
+    from bettersafe.explore.server import Explorer, open_browser, serve
+    from bettersafe.explore.session import open_session
+    from bettersafe.tasks.toml import read_task
+
+    job = task_from(locals())
+    with show.working("Reading and counting") as progress:
+        session = open_session(
+            job,
+            base=None if task is None else read_task(task, data=data),
+            task_file=None if task is None else str(task),
+            progress=progress,
+        )
+        explorer = Explorer(session, output, port=port)
+
+    def ready() -> None:
+        if as_json:
+            print(json.dumps({"url": explorer.url}), flush=True)
+        else:
+            typer.echo(f"The explorer is at {explorer.url}\nThe link works once, on this machine. Ctrl-C ends it.")
+            sys.stdout.flush()
+        if not no_browser:
+            open_browser(explorer.url)
+
+    serve(explorer, ready=ready)
+
+
+def evaluate(
+    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A run directory, or a policy file.")],
+    data: LogArgument = None,
+    objective: ObjectiveOption = None,
+    lower_is_better: LowerOption = None,
+    discount: DiscountOption = None,
+    baseline: BaselineOption = None,
+    delta: Annotated[float, goal("D", "Intervals are at level 1 - delta.")] = 0.1,
+    interval: Annotated[str, detail("NAME", "t, bootstrap or bca.")] = "t",
+    folds: FoldsOption = 5,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the folds.", rich_help_panel=DETAILS_PANEL)] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the table (.parquet or .csv).")
+    ] = None,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    task: TaskOption = None,
+    every: AllOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What a policy would earn, judged from a log that another one made: all estimators, intervals, and what doubts them.
+
+    Example: [bold]bettersafe evaluate RUN later.csv[/bold], or
+    [bold]bettersafe evaluate policy.csv later.csv --objective survival --objective pain --lower-is-better pain[/bold]
+
+    A run knows its objectives and columns; a policy file needs them said. Use a log that the policy was not made from.
+    """
+    from bettersafe.cli import show
+    from bettersafe.logs._reader.files import data_digest
+    from bettersafe.runs.run import load_run, write_evaluation
+    from bettersafe.tasks.retest import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
+
+    options = locals()
+    same = False
+    if not policy.exists():
+        raise ParameterError(f"there is no {policy}. Name a run directory, or a policy file.")
+    with show.working("Reading and evaluating") as progress:
+        if policy.is_dir():
+            if data is None:
+                raise typer.BadParameter("name a file of logged decisions", param_hint="DATA")
+            if objective or lower_is_better or discount or baseline or task:
+                raise typer.BadParameter(
+                    "a run directory knows its objectives and baseline; give them with a policy file",
+                    param_hint="POLICY",
+                )
+            run = load_run(policy)
+            opened = evidence_for_run(run, data, columns=columns_over_run(run, options), progress=progress)
+            same = known_log(run, data, data_digest(data)) is not None
+        else:
+            opened = evidence_for_policy(policy, task_from(options), progress=progress)
+        with opened as evidence:
+            rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)  # type: ignore[arg-type]
+    if output is not None:
+        write_evaluation(output, rows)
+    notes = [*evidence.notes]
+    if same:
+        notes.append("this is the log that the policy was made from: every estimate on it is optimistic")
+    if as_json:
+        show.print_json({"rows": show.json_rows(rows), "notes": notes})
+    else:
+        show.print_evaluation(rows, evidence.log.objectives, notes, every=every)
+        if output is not None:
+            typer.echo(f"Written to {output}.")
+
+
+def certify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    data: Annotated[
+        str, typer.Argument(metavar="HELD_OUT", help="A log of episodes that the policy was not made from.")
+    ],
+    delta: Annotated[float | None, test_option("D", "Allowed risk. (default: the run's)")] = None,
+    zeta: ZetaOption = None,
+    threshold: ThresholdOption = None,
+    estimator: EstimatorOption = None,
+    bound: BoundOption = None,
+    levels: LevelsOption = None,
+    folds: FoldsOption = 5,
+    posterior: Annotated[
+        bool,
+        typer.Option(
+            "--posterior",
+            help="Ask the posterior instead of testing: HELD_OUT may then be the log that the policy was made from.",
+            rich_help_panel=TEST_PANEL,
+        ),
+    ] = False,
+    draws: Annotated[int, test_option("M", "For --posterior: processes drawn under every prior.")] = 200,
+    form: FormOption = None,
+    prior: PriorOption = None,
+    pessimism: PessimismOption = None,
+    engine: Annotated[
+        str | None, detail("ENGINE", "For --posterior: ray makes the draws on a Ray cluster.", "ray")
+    ] = None,
+    address: AddressOption = None,
+    seed: Annotated[
+        int,
+        typer.Option(metavar="S", min=0, help="Draws the folds or the processes.", rich_help_panel=TEST_PANEL),
+    ] = 0,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    truncated: TruncatedOption = None,
+    baseline_prob: BaselineProbOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the result of an earlier test, which stays on record.")
+    ] = False,
+    no_report: NoReportOption = False,
+    every: AllOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Test a run's policy on held-out episodes, and write its certificate: is it no worse on any objective?
+
+    Example: [bold]bettersafe certify RUN held-out.csv --zeta pain=0.1[/bold]
+
+    Exit code 0: accepted; 3: keep the baseline. A test may be made once: testing again until one passes breaks the risk
+    that was promised.
+    """
+    from bettersafe.cli import show
+    from bettersafe.runs.run import load_run, save_certificate
+    from bettersafe.tasks.retest import TESTS, certificates_before, certify_run, certify_run_posterior
+
+    options = locals()
+    saved = load_run(run)
+    cluster = cluster_from(engine, address)
+    if cluster is not None and not posterior:
+        raise typer.BadParameter("is for the draws of --posterior", param_hint="--engine ray")
+    tested = [each for each in certificates_before(saved) if each["evidence"] == TESTS[0]]
+    if posterior and tested and not force:
+        passed = "passed" if all(each["accepted"] for each in tested) else "did not pass"
+        raise ParameterError(
+            f"{run} was tested on held-out episodes, and {passed}: that says more than the posterior, whose answer would stand in its"
+            " place. --force asks it all the same; the test stays on record."
+        )
+    if posterior:
+        with show.working("Reading") as progress:
+            believed = certify_run_posterior(
+                saved,
+                data,
+                delta=delta,
+                zeta=by_name(zeta, "--zeta"),
+                draws=draws,
+                form=form or "auto",  # type: ignore[arg-type]
+                seed=seed,
+                prior=prior,  # type: ignore[arg-type]
+                pessimism=pessimism,
+                columns=columns_over_run(saved, options),
+                cluster=cluster,
+                progress=progress,
+            )
+            save_certificate(run, believed, ())
+        _show_certificate(believed, saved, as_json=as_json, every=every, page=write_page(run, no_report))
+        return
+    if tested and not force:
+        raise ParameterError(
+            f"{run} was tested already. Testing again until a test passes breaks the promise; --force replaces the result"
+            " if you know why."
+        )
+    with show.working("Reading and testing") as progress:
+        certificate, rows = certify_run(
+            saved,
+            data,
+            delta=delta,
+            zeta=by_name(zeta, "--zeta"),
+            threshold=by_name(threshold, "--threshold"),
+            estimator=estimator,  # type: ignore[arg-type]
+            bound=bound,  # type: ignore[arg-type]
+            levels=levels,  # type: ignore[arg-type]
+            folds=folds,
+            seed=seed,
+            columns=columns_over_run(saved, options),
+            progress=progress,
+        )
+        save_certificate(run, certificate, rows)
+    _show_certificate(certificate, saved, as_json=as_json, every=every, page=write_page(run, no_report))
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="HELD_OUT", help="The log that it was tested on: then the test is made again."),
+    ] = None,
+    every: AllOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that a run is as it was saved, and that its certificate is about the policy beside it.
+
+    Example: [bold]bettersafe verify RUN --data held-out.csv[/bold]
+
+    Exit code 0: whole and accepted; 3: whole, and the answer is to keep the baseline; 1: something was altered.
+    """
+    from bettersafe.cli import show
+    from bettersafe.runs.run import load_run
+    from bettersafe.tasks.retest import verify_run
+
+    with show.working("Checking"):
+        certificate = verify_run(run, data=data)
+    if not as_json:
+        again = "" if data is None else " The test was made again, with the same result."
+        typer.echo(f"{run} is as it was saved, and the certificate is about its policy.{again}")
+    _show_certificate(certificate, load_run(run), as_json=as_json, every=every)
+
+
+def _show_certificate(
+    certificate: Certificate, run: Run, *, as_json: bool, every: bool, page: Path | None = None
+) -> None:
+    """Print a certificate, name the page about it, and leave with its meaning."""
+    from bettersafe.certificate.files import certificate_json
+    from bettersafe.cli import show
+    from bettersafe.runs.run import deciding
+
+    if as_json:
+        show.print_json(certificate_json(certificate))
+    else:
+        shown = None if every else deciding(replace(run, certificate=certificate), show.MOST_ROWS)
+        show.print_certificate(certificate, run.objectives, shown=shown)
+        _tell(page)
+    if not certificate.accepted:
+        raise typer.Exit(KEEP_BASELINE)
+
+
+def write_page(run: Path, left_out: bool) -> Path | None:
+    """Write a run's page; None where it is not wanted."""
+    from bettersafe.cli import show
+    from bettersafe.report import write_report
+
+    if left_out:
+        return None
+    with show.working("Writing the report"):
+        return write_report(run)
+
+
+def _tell(page: Path | None) -> None:
+    if page is not None:
+        typer.echo(f"The report for people: {page}")
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to. (default: RUN/report.html)")
+    ] = None,
+    show_it: Annotated[bool, typer.Option("--open", help="Open it in the system's browser.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page about a run, for people who never saw the tool: it opens from disk and needs no network.
+
+    Example: [bold]bettersafe report RUN --open[/bold]
+    """
+    from bettersafe.cli import show
+    from bettersafe.report import write_report
+
+    with show.working("Writing the report"):
+        page = write_report(run, output=output)
+    if as_json:
+        show.print_json({"run": str(run), "report": str(page), "bytes": page.stat().st_size})
+    else:
+        _tell(page)
+    if show_it:
+        import webbrowser
+
+        if not webbrowser.open(page.resolve().as_uri()):
+            raise BettersafeError(f"no browser was found to open it with; the page is {page}.")
+
+
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    changes: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the largest changes to show.")] = 15,
+    every: AllOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a saved run: the objectives before and after, and where the policy differs most.
+
+    Example: [bold]bettersafe show RUN --changes 30[/bold]
+    """
+    from bettersafe.cli import show
+    from bettersafe.runs.run import load_run
+
+    saved = load_run(run)
+    if as_json:
+        show.print_json(show.run_json(saved, run, changes))
+    else:
+        show.print_run(saved, changes, every=every)
