@@ -22,7 +22,8 @@ from scipy import sparse
 from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
 from bettersafe.logs.counts import Counts, count
 from bettersafe.logs.dataset import Dataset
-from bettersafe.mdp.mdp import MDP, check_policy
+from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import policy_values
 from bettersafe.typing import Labels, frozen
 

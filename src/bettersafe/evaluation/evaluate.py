@@ -36,7 +36,7 @@ from bettersafe.evaluation.estimators import KERNEL_ORDER, Trajectories, terms_o
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, opinions, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.logs.episodes import blocks_of, truncated_episodes
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:

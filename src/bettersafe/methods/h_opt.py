@@ -30,7 +30,8 @@ from bettersafe.evaluation.bounds import is_finite_sample
 from bettersafe.evaluation.evaluate import NEEDS_MODEL, evaluate_policy
 from bettersafe.evaluation.held_out import Comparison, Levels, Range, SafetyRule, SafetyTest, safety_test
 from bettersafe.logs.episodes import blocks_of, count_blocks
-from bettersafe.mdp.mdp import by_state, check_policy
+from bettersafe.mdp.mdp import by_state
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
