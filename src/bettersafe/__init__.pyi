@@ -87,12 +87,15 @@ from .posterior.outcomes import outcomes_of as outcomes_of
 from .posterior.priors import Posterior as Posterior
 from .report import report_html as report_html
 from .report import write_report as write_report
+from .runs.changes import largest_changes as largest_changes
+from .runs.info import RunInfo as RunInfo
 from .runs.policy_file import read_policy as read_policy
 from .runs.policy_file import write_policy as write_policy
+from .runs.run import Decision as Decision
 from .runs.run import Run as Run
-from .runs.run import largest_changes as largest_changes
 from .runs.run import load_run as load_run
 from .runs.run import make_run as make_run
+from .runs.run import save_certificate as save_certificate
 from .runs.run import save_run as save_run
 from .tasks.retest import certify_run as certify_run
 from .tasks.retest import certify_run_posterior as certify_run_posterior

@@ -359,7 +359,7 @@ def columns_over_run(run: Run, options: dict[str, Any]) -> Columns | None:
     from bettersafe.logs.dataset import Columns
 
     given = {f.name: options[f.name] for f in dataclasses.fields(Columns) if options[f.name] is not None}
-    return dataclasses.replace(Columns(**run.info.get("settings", {}).get("columns", {})), **given) if given else None
+    return dataclasses.replace(Columns(**run.info.settings.get("columns", {})), **given) if given else None
 
 
 def by_name(texts: list[str] | None, option: str) -> dict[str, float]:

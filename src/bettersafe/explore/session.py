@@ -31,7 +31,8 @@ from bettersafe.logs.dataset import Columns, Objective, user_sign
 from bettersafe.methods.b_opt import Spread, all_priors, linearised_candidates, linearised_spread
 from bettersafe.posterior.priors import Posterior, only_played
 from bettersafe.report import write_report
-from bettersafe.runs.run import MARK, largest_changes, make_run, save_run
+from bettersafe.runs.changes import changes_between
+from bettersafe.runs.run import MARK, save_run
 from bettersafe.tasks.inputs import (
     by_objective,
     check_ranges,
@@ -45,6 +46,8 @@ from bettersafe.tasks.inputs import (
 )
 from bettersafe.tasks.run import run_task, task_improve
 from bettersafe.tasks.task import Task
+from bettersafe.text.headlines import tell
+from bettersafe.text.numbers import about, at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -395,21 +398,15 @@ def _moved_share(session: Session, found: Improvement) -> float:
 
 def _changes(session: Session, found: Improvement, search: str) -> tuple[list[dict[str, Any]], int]:
     """The largest changes by visits times probability moved, and how many states there were to choose from."""
-    run = make_run(found, session.model, session.objectives)
+    states, actions = session.counts.state_labels, session.counts.action_labels
     rows = found.changed
     if search:
         text = search.casefold()
-        named = np.array([text in str(label).casefold() for label in run.state_labels[rows]], dtype=bool)
-        actions = np.array([text in str(label).casefold() for label in run.action_labels], dtype=bool)
-        moves = np.any((run.policy != run.baseline)[np.ix_(rows, np.flatnonzero(actions))], axis=1)
+        named = np.array([text in str(label).casefold() for label in states[rows]], dtype=bool)
+        wanted = np.array([text in str(label).casefold() for label in actions], dtype=bool)
+        moves = np.any((found.policy != found.baseline)[np.ix_(rows, np.flatnonzero(wanted))], axis=1)
         rows = rows[named | moves]
-    part = replace(
-        run,
-        policy=run.policy[rows],
-        baseline=run.baseline[rows],
-        counts=run.counts[rows],
-        state_labels=run.state_labels[rows],
-    )
+    counts = visit_table(session.counts)[rows]
     listed = [
         {
             "state": change.state,
@@ -418,7 +415,7 @@ def _changes(session: Session, found: Improvement, search: str) -> tuple[list[di
             "less": [list(move) for move in _seen(change.less)],
             "more": [list(move) for move in _seen(change.more)],
         }
-        for change in largest_changes(part, SHOWN)
+        for change in changes_between(found.baseline[rows], found.policy[rows], counts, states[rows], actions, SHOWN)
     ]
     return listed, int(rows.size)
 
@@ -473,21 +470,6 @@ def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float,
         f"In doubt: no objective is worse{but} with probability {chance}; you ask for {100.0 * (1.0 - settings.delta):.4g} %."
         f" The doubt is mostly about {doubt}."
     )
-
-
-def about(p: float) -> str:
-    """A probability that was estimated, for people: rounded down, and never certainty."""
-    if p > 0.999:
-        return "over 99.9 %"
-    return f"about {math.floor(100.0 * p + 1e-9)} %" if p >= 0.01 else "under 1 %"
-
-
-def at_least(p: float) -> str:
-    """A lower bound on a probability for people: rounded down, and never certainty; 0 says nothing, and is told so."""
-    if p <= 0.0:
-        return "can't be told, the chances of a loss on each objective add up to 100 % and more"
-    parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
-    return f"at least {min(math.floor(100.0 * p * parts + 1e-9) / parts, 99.9):g} %"
 
 
 def describe_session(session: Session, folder: Path) -> dict[str, Any]:
@@ -553,19 +535,24 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
     check_free(target, mark=MARK, force=False)
     task = explored_task(session, settings)
     run = run_task(task)
-    if run.info["data"]["sha256"] != session.digest:
+    if run.info.data.sha256 != session.digest:
         raise RunError(
             f"{task.data} has changed since the explorer was started, so what was shown is not what would be kept. Start it again."
         )
     save_run(run, target)
     page = write_report(target)
     words = improve_command(session, task, target)
+    told = tell(run)
     return {
         "path": str(target),
         "report": str(page),
         "command": None if words is None else shlex.join(words),
-        "verdict": run.info["status"] if run.certificate is None else run.certificate.verdict,
-        "next": shlex.join(["bettersafe", "certify", str(target), task.data, "--posterior"]) if run.changed else None,
+        "decision": run.decision.to_json(),
+        "headline": told.headline,
+        "detail": told.detail,
+        "next": shlex.join(["bettersafe", "certify", str(target), task.data, "--posterior"])
+        if run.has_proposal
+        else None,
         "name": free_name(folder),
     }
 

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import file_digest, versions
+from bettersafe._system.records import to_json
 from bettersafe.certificate.files import certificate_json
-from bettersafe.certificate.make import certify
+from bettersafe.certificate.make import CrossFit, certify
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.evaluation.bounds import is_finite_sample
 from bettersafe.evaluation.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
@@ -92,7 +93,7 @@ class Evidence:
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         baseline_known: False where it was estimated.
-        usual: What the baseline was taken to be when the policy was made, shape [X, A].
+        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A].
         notes: What is worth saying.
     """
 
@@ -100,7 +101,7 @@ class Evidence:
     policy: Floats
     baseline: Floats
     baseline_known: bool
-    usual: Floats
+    training_baseline: Floats
     notes: tuple[str, ...]
 
 
@@ -119,7 +120,7 @@ def evidence_for_run(
 
 def _read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Columns]:
     """The objectives and columns to read for a run; ``columns`` go before the run's own."""
-    settings = run.info.get("settings", {})
+    settings = run.info.settings
     names = {rare["name"] for rare in settings.get("derived", ())}
     columns = Columns(**settings.get("columns", {})) if columns is None else columns
     if settings.get("baseline") == "estimate":
@@ -129,7 +130,7 @@ def _read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Colu
 
 def _evidence(run: Run, own: Dataset | Episodes, data: str) -> Evidence:
     """Evidence on the log ``own``, which was read from ``data``."""
-    derived = tuple(Rare(**rare) for rare in run.info.get("settings", {}).get("derived", ()))
+    derived = tuple(Rare(**rare) for rare in run.info.settings.get("derived", ()))
     for what, theirs, ours in (
         ("states", own.state_labels, run.state_labels),
         ("actions", own.action_labels, run.action_labels),
@@ -145,11 +146,11 @@ def _evidence(run: Run, own: Dataset | Episodes, data: str) -> Evidence:
     counts = count_blocks(blocks_of(log))
     new = visit_table(counts)
     old = _run_visits(run, log)
-    known = run.info["baseline_source"] != ESTIMATED
+    known = run.info.baseline_source != ESTIMATED
     seen = old + new
     total = seen.sum(axis=1, keepdims=True)
     estimated = np.where(total > 0, seen / np.maximum(total, 1), 1.0 / actions.size)
-    given = run.info["baseline_source"].startswith("given")
+    given = run.info.baseline_source.startswith("given")
     if known:
         baseline = policy_in_vocabulary(
             run.baseline, run.state_labels, run.action_labels, states, actions, elsewhere=estimated
@@ -158,7 +159,9 @@ def _evidence(run: Run, own: Dataset | Episodes, data: str) -> Evidence:
             baseline = _with_logged(baseline, counts, old > 0, trust_run=given)
     else:
         baseline = estimated
-    policy = policy_in_vocabulary(run.policy, run.state_labels, run.action_labels, states, actions, elsewhere=baseline)
+    policy = policy_in_vocabulary(
+        run.proposal, run.state_labels, run.action_labels, states, actions, elsewhere=baseline
+    )
     strange = ~np.isin(states, run.state_labels)
     if not given:  # in a state never acted in, the run's row was a guess
         strange |= old.sum(axis=1) == 0
@@ -177,7 +180,7 @@ def _evidence(run: Run, own: Dataset | Episodes, data: str) -> Evidence:
         policy=policy,
         baseline=baseline,
         baseline_known=known,
-        usual=policy_in_vocabulary(
+        training_baseline=policy_in_vocabulary(
             run.baseline, run.state_labels, run.action_labels, states, actions, elsewhere=baseline
         ),
         notes=tuple(notes),
@@ -236,7 +239,7 @@ def evidence_for_policy(
             policy=read_policy(policy, log.state_labels, log.action_labels),
             baseline=baseline,
             baseline_known=source != ESTIMATED,
-            usual=baseline,
+            training_baseline=baseline,
             notes=log.notes,
         )
 
@@ -287,10 +290,10 @@ def known_log(run: Run, data: str, digest: str) -> str | None:
 
     Of a policy that was made from counts, the logs that had been counted are known.
     """
-    made_from = run.info.get("data", {})
-    if digest == made_from.get("sha256"):
+    made_from = run.info.data
+    if digest == made_from.sha256:
         return data
-    counted = {file["sha256"] for file in made_from.get("inputs", ())}
+    counted = {file.sha256 for file in made_from.inputs}
     return next((str(path) for path in (expand(data) if counted else ()) if file_digest(path) in counted), None)
 
 
@@ -328,17 +331,16 @@ def certify_run(
     Returns:
         The certificate, and all estimators' rows (`evaluate_saved`).
     """
-    if not run.changed:
+    if not run.has_proposal:
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
     digest = data_digest(data)
-    made_from = dict(run.info.get("data", {}))
     known = known_log(run, data, digest)
     if known is not None:
         raise RunError(
             f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it promises nothing. Give"
             " episodes that were held out."
         )
-    old = run.info.get("settings", {})
+    old = run.info.settings
     settings = _TestSettings(
         delta=old.get("delta", 0.1) if delta is None else delta,
         zeta={**old.get("zeta", {}), **(zeta or {})},
@@ -351,7 +353,7 @@ def certify_run(
     with evidence_for_run(run, data, columns=columns, progress=progress) as evidence:
         held_out = evidence.log
         counts = count_blocks(blocks_of(held_out))
-        if held_out.n_rows == made_from.get("rows") and np.array_equal(visit_table(counts), _run_visits(run, held_out)):
+        if held_out.n_rows == run.info.data.rows and np.array_equal(visit_table(counts), _run_visits(run, held_out)):
             raise RunError(
                 f"{data} has the same decisions as the log that the policy was made from, in another order or file; a test on it"
                 " promises nothing. Give episodes that were held out."
@@ -361,12 +363,10 @@ def certify_run(
         folds = min(folds, held_out.n_episodes)
         check_ranges(held_out.objectives, counts.reward_min, counts.reward_max)
         tuning: Dataset | Episodes | None = None
-        model: Model | None = None
-        use_folds: int | None = folds
+        model: Model | CrossFit = CrossFit(folds=folds, seed=seed)
         if is_finite_sample(rule.bound):
             tuning, held_out = split_log(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
             model = estimate_model(count_blocks(blocks_of(tuning)), unseen="baseline", baseline=evidence.baseline)
-            use_folds = None
         certificate = certify(
             evidence.policy,
             evidence.baseline,
@@ -376,9 +376,7 @@ def certify_run(
             thresholds=task_thresholds(settings.threshold, run.objectives),
             tuning=tuning,
             model=model,
-            folds=use_folds,
-            seed=seed,
-            usual=evidence.usual,
+            training_baseline=evidence.training_baseline,
         )
         rows = evaluate_saved(dataclasses.replace(evidence, log=held_out), delta=settings.delta, folds=folds, seed=seed)
         earlier = certificates_before(run)
@@ -405,7 +403,7 @@ def certify_run(
                     "notes": list(evidence.notes),
                 },
                 data={
-                    "made_from": made_from,
+                    "made_from": to_json(run.info.data),
                     "tested_on": {
                         "path": data,
                         "sha256": digest,
@@ -486,9 +484,9 @@ def certify_run_posterior(
         cluster: Where to make the draws, if not here; the numbers are the same.
         progress: Called while the log is read and while the posterior is asked.
     """
-    if not run.changed:
+    if not run.has_proposal:
         raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
-    old = run.info.get("settings", {})
+    old = run.info.settings
     derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
     if not fits(data, len(run.objectives)):
         found = _counted(run, data, columns, derived, form=form, draws=draws, progress=progress)
@@ -525,6 +523,7 @@ def certify_run_posterior(
             model,
             evidence.baseline_known,
             asked,
+            objectives=run.objectives,
             progress=progress,
         )
     earlier = certificates_before(run)
@@ -550,7 +549,7 @@ def certify_run_posterior(
             "notes": list(evidence.notes),
         },
         data={
-            "made_from": dict(run.info.get("data", {})),
+            "made_from": to_json(run.info.data),
             "tested_on": {
                 "path": data,
                 "sha256": data_digest(data),
@@ -622,7 +621,7 @@ def _counted(
     if progress is not None:
         progress(MODELLING)
     counts = with_derived(counts, derived)
-    given = run.info["baseline_source"].startswith("given")
+    given = run.info.baseline_source.startswith("given")
     if given:
         counts = declare_actions(counts, run.action_labels)
     same = [
@@ -639,9 +638,9 @@ def _counted(
         outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
         model=model,
         evidence=_CountedEvidence(
-            policy=run.policy,
+            policy=run.proposal,
             baseline=run.baseline,
-            baseline_known=run.info["baseline_source"] != ESTIMATED,
+            baseline_known=run.info.baseline_source != ESTIMATED,
             notes=(*counts.notes, PAIR_REWARDS),
         ),
         rows=counts.n_rows,
@@ -693,7 +692,7 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
     if data_digest(data) != tested["sha256"]:
         raise RunError(f"{data} is not the log that the policy was tested on: its digest differs.")
     settings = certificate.settings
-    if by_posterior and not run.changed:
+    if by_posterior and not run.has_proposal:
         raise RunError(
             "the certificate is about a policy that was not trusted and is not in the run; run `improve` again with the same seed"
             " to repeat it."

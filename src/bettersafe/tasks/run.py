@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
+from bettersafe._system.records import to_json
 from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
@@ -30,6 +31,7 @@ from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.rule import posterior_passes
+from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
@@ -155,7 +157,8 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     rule = safety_rule(task, counts.objectives)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate: Certificate | None = None
-    status: dict[str, Any] = {}
+    status: str | None = None
+    candidates: list[CandidateInfo] = []
     if task.resolved_method == "h-opt":
         preference = np.array([objective.weight for objective in counts.objectives])
         found = h_opt(
@@ -176,7 +179,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
             control=control,
             progress=progress,
         )
-        result, status = found.improvement, {"status": found.reason, "candidates": _tested(found)}
+        result, status, candidates = found.improvement, found.reason, _tested(found)
         if found.tests:
             certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
     else:
@@ -192,7 +195,6 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
                 thresholds=thresholds,
                 tuning=train,
                 model=control,
-                seed=task.seed,
             )
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
@@ -221,7 +223,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     if certificate is not None:
         tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
         certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
-    return _run(task, result, model, counts, source, certificate, rows, status)
+    return _run(task, result, model, counts, source, certificate, rows, status=status, candidates=candidates)
 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
@@ -287,48 +289,64 @@ def _believed_run(
         asked["form"] = "linearised" if found.linearised else "draws"
         if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
             certificate = posterior_certificate(
-                found, found.deciding, outcomes, baseline, model, known, asked, progress=progress
+                found,
+                found.deciding,
+                outcomes,
+                baseline,
+                model,
+                known,
+                asked,
+                objectives=counts.objectives,
+                progress=progress,
             )
-    status = {"status": found.reason, "candidates": _believed(found)}
     task = dataclasses.replace(task, form=asked["form"])
     counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
-    return _run(task, found.improvement, model, counts, source, certificate, status=status)
+    return _run(
+        task,
+        found.improvement,
+        model,
+        counts,
+        source,
+        certificate,
+        status=found.reason,
+        candidates=_believed(found),
+    )
 
 
-def _tested(found: HOpt) -> list[dict[str, Any]]:
+def _tested(found: HOpt) -> list[CandidateInfo]:
     """H-OPT's candidates for run.json, in the order of their tests."""
     return [
-        {
-            "name": f"{100 * (1.0 - test.mix):.0f} % of the proposal",
-            "evidence": "safety-test",
-            "gain": _numbers(test.estimate),
-            "least": _numbers(test.bound),
-            "level": test.level,
-            "passed": test.passed,
-            "chosen": found.accepted and test is found.deciding,
-        }
+        CandidateInfo(
+            name=f"{100 * (1.0 - test.mix):.0f} % of the proposal",
+            evidence="safety-test",
+            gain=tuple(test.estimate.tolist()),
+            least=tuple(test.bound.tolist()),
+            level=test.level,
+            passed=test.passed,
+            chosen=found.accepted and test is found.deciding,
+        )
         for test in found.tests
     ]
 
 
-def _believed(found: BOpt) -> list[dict[str, Any]]:
+def _believed(found: BOpt) -> list[CandidateInfo]:
     """B-OPT's candidates for run.json, in the order they were made."""
     return [
-        {
-            "name": candidate.name,
-            "evidence": "posterior",
-            "gain": _numbers(candidate.gain),
-            "least": _numbers(candidate.least),
-            "level": found.delta,
-            "p_safe": candidate.p_safe,
-            "error": candidate.error,
-            "p_objective": _numbers(candidate.p_objective),
-            "p_pessimistic": _numbers(candidate.p_pessimistic) if len(found.priors) > 1 else [],
-            "draws": candidate.draws,
-            "passed": candidate.passed,
-            "open": _left_open(candidate, found),
-            "chosen": place == found.chosen,
-        }
+        PosteriorCandidate(
+            name=candidate.name,
+            evidence="posterior",
+            gain=tuple(candidate.gain.tolist()),
+            least=tuple(candidate.least.tolist()),
+            level=found.delta,
+            p_safe=candidate.p_safe,
+            error=candidate.error,
+            p_objective=tuple(candidate.p_objective.tolist()),
+            p_pessimistic=tuple(candidate.p_pessimistic.tolist()) if len(found.priors) > 1 else (),
+            draws=candidate.draws,
+            passed=candidate.passed,
+            open=_left_open(candidate, found),
+            chosen=place == found.chosen,
+        )
         for place, candidate in enumerate(found.candidates)
     ]
 
@@ -343,11 +361,6 @@ def _left_open(candidate: Candidate, found: BOpt) -> bool:
     )
 
 
-def _numbers(values: Floats) -> list[float | str]:
-    """A vector for JSON, which has no infinity or NaN: they are written as words."""
-    return [value if math.isfinite(value) else str(value) for value in values.tolist()]
-
-
 def posterior_certificate(
     found: BOpt,
     candidate: Candidate,
@@ -356,6 +369,8 @@ def posterior_certificate(
     model: Model,
     known: bool,
     asked: dict[str, Any],
+    *,
+    objectives: Sequence[Objective],
     progress: Progress | None = None,
 ) -> Certificate:
     """The certificate of a candidate, with what other priors say of it."""
@@ -369,7 +384,7 @@ def posterior_certificate(
         progress=progress,
         **asked,
     )
-    return certify_posterior(found, candidate, baseline_known=known, others=others)
+    return certify_posterior(found, candidate, baseline_known=known, others=others, objectives=objectives)
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
@@ -418,27 +433,29 @@ def _run(
     counts: Counts,
     source: str,
     certificate: Certificate | None,
-    rows: list[dict[str, Any]] | None = None,
-    status: dict[str, Any] | None = None,
+    rows: Sequence[dict[str, Any]] = (),
+    *,
+    status: str | None = None,
+    candidates: Sequence[CandidateInfo] = (),
 ) -> Run:
+    """Put a run together: what was found, what is promised of it, and where it came from."""
     settings = {**dataclasses.asdict(task), "method": task.resolved_method}
     if task.resolved_method == "b-opt":
         del settings["epsilon"]  # it has none
     else:
         settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
-    data: dict[str, Any] = {
-        "path": task.data,
-        "sha256": data_digest(task.data),
-        "rows": counts.n_rows,
-        "episodes": counts.n_episodes,
-    }
-    if counts.origin is not None:
-        data["inputs"] = [dataclasses.asdict(file) for file in counts.origin.inputs]
+    data = DataInfo(
+        path=task.data,
+        sha256=data_digest(task.data),
+        rows=counts.n_rows,
+        episodes=counts.n_episodes,
+        inputs=() if counts.origin is None else counts.origin.inputs,
+    )
     if certificate is not None:
         certificate = dataclasses.replace(
             certificate,
             settings={**settings, **certificate.settings},
-            data={"made_from": data, **certificate.data},
+            data={"made_from": to_json(data), **certificate.data},
             versions=versions(),
             seed=task.seed,
         )
@@ -448,9 +465,10 @@ def _run(
         counts.objectives,
         baseline_source=source,
         data=data,
-        notes=list(counts.notes),
-        seed=task.seed,
         settings=settings,
-        **(status or {}),
+        notes=counts.notes,
+        seed=task.seed,
+        status=status,
+        candidates=candidates,
     )
-    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(rows or ()))
+    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(rows))
