@@ -142,6 +142,7 @@ class Evaluation:
 
     def interval(self, delta: float, *, method: str = "t") -> tuple[Floats, Floats]:
         """Two-sided interval at level 1 − δ, each [d]: t or the bootstrap, both approximate; NaN for "model"."""
+        check_choice("interval", method, BOUNDS)
         if BOUNDS[method].finite_sample:
             raise ParameterError(
                 f"intervals are approximate ({', '.join(APPROXIMATE)}); got {method!r}. For a finite-sample bound use `lower_bound`."

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bettersafe.certificate.files import certificate_json
 from bettersafe.certificate.make import certify
-from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.errors import DataError, ParameterError, RunError, check_choice
 from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest, expand, file_digest
@@ -260,6 +260,8 @@ def evaluate_saved(
         seed: Draws the folds.
     """
     data = evidence.log
+    for estimator in estimators:
+        check_choice("estimator", estimator, ESTIMATORS)
     if not 0.0 < delta < 1.0:
         raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
     folds = min(folds, data.n_episodes)
