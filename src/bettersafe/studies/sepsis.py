@@ -31,7 +31,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
@@ -59,9 +58,8 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Row = dict[str, Any]
 PATIENTS = 20_954
 FEWEST = 100
