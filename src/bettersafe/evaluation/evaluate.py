@@ -36,7 +36,7 @@ from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, opinions, value_model_of
 from bettersafe.logs.dataset import user_sign
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import Floats, Log, frozen
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from bettersafe.errors import ParameterError, check_choice, check_probability, c
 from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.mdp.values import expected_return
 
@@ -43,12 +44,6 @@ COMPARISONS: tuple[Comparison, ...] = ("paired", "published")
 Levels = Literal["split", "full"]
 LEVELS: tuple[Levels, ...] = ("split", "full")
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
-
-UNSUPPORTED_TOL = 1e-9
-"""Share of a policy's decisions that may lie where the baseline never goes, for rounding."""
-
-UNSEEN_TOL = 0.01
-"""Share of a policy's decisions that may be raised where nothing was seen, with an approximate bound."""
 
 
 @dataclass(frozen=True, kw_only=True)

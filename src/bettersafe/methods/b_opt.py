@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import resolve_engine
 from bettersafe.mdp.values import expected_return, policy_values, solve_policy
 from bettersafe.methods import g_opt, result, s_opt

@@ -30,7 +30,8 @@ from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import Comparison, Levels, Range, SafetyRule, SafetyTest, safety_test
 from bettersafe.logs.counts import count
-from bettersafe.mdp.mdp import by_state, check_policy
+from bettersafe.mdp.mdp import by_state
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized

@@ -17,25 +17,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe._system.files import file_digest, versions
 from bettersafe.certificate.files import certificate_json
 from bettersafe.certificate.make import certify
 from bettersafe.errors import DataError, ParameterError, RunError, check_choice
 from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
-from bettersafe.logs._reader.files import data_digest, expand, file_digest
+from bettersafe.logs._reader.files import data_digest, expand
 from bettersafe.logs.counts import count, declare_actions
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
 from bettersafe.logs.dataset import Columns, Dataset, in_vocabulary
 from bettersafe.logs.episodes import row_visits, split_log, with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 from bettersafe.methods.b_opt import judge, resolve_form
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.runs.policy_file import in_vocabulary as policy_in_vocabulary
 from bettersafe.runs.policy_file import read_policy
-from bettersafe.runs.run import Run, load_certificate, load_run, versions
+from bettersafe.runs.run import Run, load_certificate, load_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     PAIR_REWARDS,

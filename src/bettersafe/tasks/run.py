@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
@@ -29,7 +30,7 @@ from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.rule import posterior_passes
 from bettersafe.runs.policy_file import read_policy
-from bettersafe.runs.run import Run, make_run, versions
+from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     PAIR_REWARDS,
