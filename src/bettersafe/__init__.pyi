@@ -97,10 +97,12 @@ from .runs.run import load_run as load_run
 from .runs.run import make_run as make_run
 from .runs.run import save_certificate as save_certificate
 from .runs.run import save_run as save_run
+from .tasks.evidence import evaluate_saved as evaluate_saved
+from .tasks.retest import HeldOutTest as HeldOutTest
 from .tasks.retest import certify_run as certify_run
-from .tasks.retest import certify_run_posterior as certify_run_posterior
-from .tasks.retest import evaluate_saved as evaluate_saved
-from .tasks.retest import verify_run as verify_run
+from .tasks.retest_posterior import PosteriorTest as PosteriorTest
+from .tasks.retest_posterior import certify_run_posterior as certify_run_posterior
 from .tasks.run import run_task as run_task
 from .tasks.task import Task as Task
 from .tasks.toml import read_task as read_task
+from .tasks.verify import verify_run as verify_run

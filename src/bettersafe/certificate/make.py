@@ -11,23 +11,22 @@ import numpy.typing as npt
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Evidence, Finding, Floor, Proof, Theory
 from bettersafe.errors import ParameterError, check_vector
-from bettersafe.evaluation.bounds import ASSUMPTIONS, is_finite_sample, lower_bound
-from bettersafe.evaluation.evaluate import INDEPENDENT, NEEDS_MODEL, evaluate_policy
+from bettersafe.evaluation import BOUNDS, ESTIMATORS
+from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
-from bettersafe.logs.episodes import truncated_episodes
 from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.logs.episodes import Episodes
+    from bettersafe.logs.dataset import Objective
     from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +49,12 @@ class CrossFit:
 def certify(
     policy: Floats,
     baseline: Floats,
-    held_out: Dataset | Episodes,
+    held_out: Log,
     rule: SafetyRule,
     *,
     baseline_known: bool,
     thresholds: npt.ArrayLike | None = None,
-    tuning: Dataset | Episodes | None = None,
+    tuning: Log | None = None,
     model: Model | CrossFit | None = None,
     training_baseline: Floats | None = None,
 ) -> Certificate:
@@ -101,9 +100,7 @@ def certify(
     )
 
 
-def certify_h_opt(
-    result: HOpt, safety: Dataset | Episodes, *, baseline_known: bool, seed: int | None = None
-) -> Certificate:
+def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int | None = None) -> Certificate:
     """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
     test = result.deciding
     if test is None:
@@ -336,7 +333,7 @@ def prove(
 
 def _from_test(
     test: SafetyTest,
-    data: Dataset | Episodes,
+    data: Log,
     rule: SafetyRule,
     delta: float,
     evidence: Evidence,
@@ -346,7 +343,7 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    finite = is_finite_sample(rule.bound) and baseline_known and not truncated_episodes(data)
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not data.n_truncated
     return Certificate(
         findings=tuple(
             _finding(objective, e, b, test.level, z)
@@ -364,13 +361,13 @@ def _from_test(
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
-            "folds": folds if rule.estimator in NEEDS_MODEL else None,
+            "folds": folds if ESTIMATORS[rule.estimator].needs_model else None,
         },
         seed=seed,
     )
 
 
-def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
+def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
     texts = [
         "The episodes tested on were not used to make the policy, are independent of each other, and come from the process in"
         " which the policy will act.",
@@ -378,17 +375,17 @@ def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: boo
         if baseline_known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
         " hold all that the decisions depended on.",
-        *ASSUMPTIONS[rule.bound],
+        BOUNDS[rule.bound].assumption,
     ]
-    if rule.estimator not in INDEPENDENT:
+    if not ESTIMATORS[rule.estimator].independent:
         texts.append(f"The terms of {rule.estimator!r} are linearised: good for much data.")
-    if is_finite_sample(rule.bound):
+    if BOUNDS[rule.bound].finite_sample:
         texts.append("Rewards never leave the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
-    cut = truncated_episodes(data)
+    cut = data.n_truncated
     if cut:
-        after = "is filled in by the model" if rule.estimator in NEEDS_MODEL else "is left out"
+        after = "is filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "is left out"
         texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
     return tuple(texts)
 
@@ -434,7 +431,7 @@ def _floors(
 
 def _baseline_bound(
     baseline: Floats,
-    data: Dataset | Episodes,
+    data: Log,
     rule: SafetyRule,
     level: float,
     *,
@@ -443,8 +440,8 @@ def _baseline_bound(
 ) -> Floats:
     """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
     discount = np.array([objective.discount for objective in data.objectives])
-    needs = rule.estimator in NEEDS_MODEL
-    if not needs and truncated_episodes(data):
+    needs = ESTIMATORS[rule.estimator].needs_model
+    if not needs and data.n_truncated:
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,
@@ -455,7 +452,7 @@ def _baseline_bound(
         folds=fit.folds if needs else None,
         rng=fit.rng(),
     ).per_trajectory
-    if not is_finite_sample(rule.bound):
+    if not BOUNDS[rule.bound].finite_sample:
         return lower_bound(returns, level, method=rule.bound)
     if rule.return_range is not None:
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)

@@ -10,7 +10,6 @@ import typer
 
 from bettersafe.cli.options import (
     DETAILS_PANEL,
-    METHODS,
     TEST_PANEL,
     ActionOption,
     AddressOption,
@@ -57,7 +56,8 @@ from bettersafe.cli.options import (
     task_from,
     test_option,
 )
-from bettersafe.errors import BettersafeError, ParameterError
+from bettersafe.errors import BettersafeError, ParameterError, listed
+from bettersafe.methods import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,8 @@ def improve(
         str | None,
         goal(
             "METHOD",
-            "b-opt (the best of many candidates that the posterior trusts), s-opt (budget, and protection of every objective in every state), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only), linearized (neither), or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
+            f"{', '.join(f'{name} ({facts.sentence})' for name, facts in METHODS.items())}, or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
+            "auto",
             *METHODS,
         ),
     ] = None,
@@ -93,7 +94,7 @@ def improve(
         float | None,
         goal(
             "E",
-            "How far s-opt, g-opt and soft-spibb may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
+            f"How far {listed(name for name, facts in METHODS.items() if facts.budget)} may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
         ),
     ] = None,
     delta: Annotated[
@@ -175,12 +176,13 @@ def improve(
     from bettersafe.runs.run import MARK, save_run
     from bettersafe.tasks.inputs import memory_needed
     from bettersafe.tasks.run import run_task
+    from bettersafe.typing import Event
 
     cluster = cluster_from(engine, address)
     job = task_from({**locals(), "engine": None if engine == "ray" else engine})
     if output is None:
         raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
-    if cluster is not None and job.resolved_method != "b-opt":
+    if cluster is not None and not METHODS[job.resolved_method].posterior:
         raise typer.BadParameter(
             f"is for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
         )
@@ -191,7 +193,7 @@ def improve(
             typer.echo(f"{memory_note(needed, what)}.", err=True)
     with show.working("Reading and counting") as progress:
         run = run_task(job, progress=progress, cluster=cluster)
-        progress("Saving the run")
+        progress(Event(what="Saving the run"))
         save_run(run, output, force=force)
     page = write_page(output, no_report)
     if as_json:
@@ -219,9 +221,8 @@ def explore(
         str | None,
         goal(
             "METHOD",
-            "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)",
-            "s-opt",
-            "soft-spibb",
+            f"{', '.join(f'{name} ({facts.sentence})' for name, facts in METHODS.items() if facts.explorable)}. (default: s-opt)",
+            *(name for name, facts in METHODS.items() if facts.explorable),
         ),
     ] = None,
     epsilon: Annotated[float | None, goal("E", "Where the budget's slider starts. (default: 0.1)")] = None,
@@ -325,7 +326,7 @@ def evaluate(
     from bettersafe.logs._reader.files import data_digest
     from bettersafe.runs.evaluation_file import write_evaluation
     from bettersafe.runs.run import load_run
-    from bettersafe.tasks.retest import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
+    from bettersafe.tasks.evidence import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
 
     options = locals()
     same = False
@@ -346,7 +347,7 @@ def evaluate(
         else:
             opened = evidence_for_policy(policy, task_from(options), progress=progress)
         with opened as evidence:
-            rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)  # type: ignore[arg-type]
+            rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
@@ -416,7 +417,8 @@ def certify(
     """
     from bettersafe.cli import show
     from bettersafe.runs.run import load_run, save_certificate
-    from bettersafe.tasks.retest import HeldOutTest, PosteriorTest, certify_run, certify_run_posterior
+    from bettersafe.tasks.retest import HeldOutTest, certify_run
+    from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 
     options = locals()
     saved = load_run(run)
@@ -444,8 +446,8 @@ def certify(
                 delta=delta,
                 zeta=by_name(zeta, "--zeta"),
                 threshold=by_name(threshold, "--threshold"),
-                estimator=estimator,  # type: ignore[arg-type]
-                bound=bound,  # type: ignore[arg-type]
+                estimator=estimator,
+                bound=bound,
                 levels=levels,  # type: ignore[arg-type]
                 folds=folds,
                 seed=seed,
@@ -471,14 +473,15 @@ def verify(
     Exit code 0: whole; 3: whole, and the answer is to keep the baseline; 1: something was altered.
     """
     from bettersafe.cli import show
+    from bettersafe.runs.run import load_run
     from bettersafe.tasks.verify import verify_run
 
     with show.working("Checking"):
-        checked = verify_run(run, data=data)
+        verify_run(run, data=data)
     if not as_json:
         again = "" if data is None else " The test was made again, with the same result."
         typer.echo(f"{run} is as it was saved, and the certificate is about its policy.{again}")
-    _show_outcome(checked, as_json=as_json, every=every)
+    _show_outcome(load_run(run), as_json=as_json, every=every)
 
 
 def _show_outcome(run: Run, *, as_json: bool, every: bool, page: Path | None = None) -> None:

@@ -122,7 +122,7 @@ class MDP:
 
     @property
     def n_objectives(self) -> int:
-        """D."""
+        """The number d of objectives."""
         return int(self.reward.shape[0])
 
     @property

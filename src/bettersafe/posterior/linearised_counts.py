@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe import _kernel
 from bettersafe._system import workers
@@ -42,10 +41,8 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.model import Model
-    from bettersafe.typing import Floats, Ints
+    from bettersafe.typing import Bools, Bytes, Floats, Ints
 
-
-Flags = npt.NDArray[np.uint8]
 
 MAX_PRODUCTS = 20_000
 """Products after which a system is given up; a plain iteration would need fewer at a discount of 0.998."""
@@ -85,7 +82,7 @@ class CountedOutcomes:
     pair_index: Ints
     rows: tuple[Any, Any, Floats]
     visits: Floats
-    flag: Flags
+    flag: Bytes
     on: Floats
     ended: Floats
     distinct: Floats
@@ -95,7 +92,7 @@ class CountedOutcomes:
     prior_mean: Floats
     prior_noise: Floats
     least_reward: Floats
-    noisy: npt.NDArray[np.bool_]
+    noisy: Bools
     discount: Floats
     starts: Floats
     n_actions: int
@@ -136,7 +133,7 @@ class CountedOutcomes:
         return self.by_state(self.ended)
 
     @cached_property
-    def live(self) -> npt.NDArray[np.bool_]:
+    def live(self) -> Bools:
         """Whether anything is known of a state, shape [X]."""
         return np.asarray(self.goes + self.ends_in > 0.0)
 

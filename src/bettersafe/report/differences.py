@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.runs.changes import largest_changes
 from bettersafe.text.names import proposed, shorten
@@ -15,9 +14,8 @@ from bettersafe.text.numbers import number, percent
 
 if TYPE_CHECKING:
     from bettersafe.runs.run import Run
-    from bettersafe.typing import Labels
+    from bettersafe.typing import Floats, Labels
 
-Floats = npt.NDArray[np.float64]
 
 MOST_STATES = 500
 """States that are listed."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe.evaluation import ESTIMATORS
 from bettersafe.logs.describe import FEW
+from bettersafe.methods import facts_of
 from bettersafe.text.names import clean, proposed, shorten, with_titles
 from bettersafe.text.numbers import counted, number, percent, with_interval
 
@@ -22,26 +24,8 @@ BINS = (
     (1000, None, "1,000 or more"),
 )
 
-ESTIMATORS = {
-    "logged": "as logged (the baseline)",
-    "is": "importance sampling (is)",
-    "pdis": "per-decision importance sampling (pdis)",
-    "wis": "weighted importance sampling (wis)",
-    "cwpdis": "weighted per-decision (cwpdis)",
-    "dr": "doubly robust (dr)",
-    "wdr": "weighted doubly robust (wdr)",
-    "model": "the model alone",
-}
-
-METHODS = {
-    "s-opt": "S-OPT: the best policy within a budget of uncertainty that loses on no objective in any state of the estimated model",
-    "b-opt": "B-OPT: the best of many candidates that the posterior trusts",
-    "g-opt": "G-OPT: the best policy within a budget that loses on no objective over the whole",
-    "h-opt": "H-OPT: a proposal that must pass a test on held-out episodes",
-    "soft-spibb": "Soft-SPIBB: the best policy within a budget; single objectives are not protected",
-    "adv-linearized": "Adv-Linearized: loses on no objective in any state of the estimated model; no budget",
-    "linearized": "Linearized: the best policy of the estimated model; nothing is protected",
-}
+TITLES = {"logged": "as logged (the baseline)"} | {name: facts.title for name, facts in ESTIMATORS.items()}
+"""Estimators in words, and what stands among them."""
 
 TEST_SETTINGS = {
     "estimator": "Estimator of the test",
@@ -113,7 +97,7 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
         texts.append(f"The test can’t tell, for {clean(certificate.refusal)}.")
     trust = certificate.diagnostics.get("trust")
     if trust:
-        estimator = ESTIMATORS.get(str(certificate.settings.get("estimator")), "the estimate")
+        estimator = TITLES.get(str(certificate.settings.get("estimator")), "the estimate")
         texts.append(f"The estimate that was tested, {estimator}: {clean(trust)}")
     if certificate.theory is not None and not any(proof.informative for proof in certificate.theory.proofs):
         texts.append(
@@ -154,7 +138,7 @@ def estimators(run: Run) -> list[dict[str, Any]]:
         weighted = name not in ("logged", "model")
         rows.append(
             {
-                "name": ESTIMATORS.get(name, shorten(name)),
+                "name": TITLES.get(name, shorten(name)),
                 "cells": [_cell(own.get(o.name)) for o in run.objectives],
                 "ess": f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "–",
                 "weight": number(first["mean_weight"], decimals=2) if weighted else "–",
@@ -188,9 +172,10 @@ def assumptions(run: Run) -> list[str]:
 def settings(run: Run) -> list[tuple[str, str]]:
     """How the run was made: (what, value)."""
     info = run.info
+    facts = facts_of(info.method)
     rows = [
-        ("Method", METHODS.get(info.method, info.method)),
-        ("Budget ε", number(info.epsilon, trim=True) if info.method not in ("b-opt", "h-opt") else "none"),
+        ("Method", f"{facts.title}: {facts.sentence}"),
+        ("Budget ε", number(info.epsilon, trim=True) if facts.budget else "none"),
         ("Risk δ", f"{info.delta:g}"),
         ("Error function", info.error_kind),
         ("Decisions never tried are worth", info.unseen),
@@ -216,7 +201,7 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ]
         if certificate.seed is not None:
             rows.append(("Seed", str(certificate.seed)))
-    if info.method == "b-opt":  # it has no rounds of its own
+    if facts.posterior:  # it has no rounds of its own
         rows.append(("Judged", counted(len(info.candidates), "candidate")))
     else:
         rows.append(("Solved", f"{counted(info.rounds, 'round')} by {info.engine}, optimality gap {info.gap:.1e}"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +22,10 @@ from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logge
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
-from bettersafe.logs.dataset import Dataset, Objective, Reading, reward_ranges
-from bettersafe.logs.episodes import blocks_of, count_blocks, split_log, with_blocks
-from bettersafe.methods import g_opt, result, s_opt
-from bettersafe.methods.b_opt import Judging, b_opt, sensitivity
+from bettersafe.logs.dataset import Objective, reward_ranges
+from bettersafe.logs.episodes import split_log, with_blocks
+from bettersafe.methods import METHODS, result
+from bettersafe.methods.b_opt import b_opt, sensitivity
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
@@ -57,11 +56,12 @@ from bettersafe.tasks.inputs import (
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.logs.episodes import Episodes
-    from bettersafe.mdp import programs
     from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
@@ -69,17 +69,10 @@ if TYPE_CHECKING:
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Task
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Log, Progress
 
 
 MODELLING = "Making the model"
-
-Progress = Callable[[result.Round | Reading | Judging | str], None]
-"""Hears how far the reading of the log is, then of every round and of what the posterior is asked, and between them in words what is done."""
-
-
-def _silent(_: result.Round | Reading | Judging | str) -> None:
-    """Nobody wants to know."""
 
 
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
@@ -87,7 +80,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
 
     Args:
         task: What is wanted.
-        progress: Called while the log is read, after every round and while the posterior is asked, and told of what lies between.
+        progress: Called at every step, while the log is read, after every round and while the posterior is asked.
         cluster: Where B-OPT makes its draws, if not here; the numbers are the same.
     """
     if is_counts(task.data):
@@ -95,23 +88,23 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         check_memory(*memory_needed(task))
     if task.share > 0.0:
         return _run_held_out(task, progress)
-    if task.resolved_method == "b-opt":
+    if METHODS[task.resolved_method].posterior:
         return _run_posterior(task, progress, cluster)
-    say = progress or _silent
-    say(_reading(task))
+    say = progress or ignore
+    say(Event(what=_reading(task)))
     counts = task_counts(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     counts = without_outcomes(counts)
-    say("Improving: the baseline's values")
+    say(Event(what="Improving: the baseline's values"))
     result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
     if result.changed.size:
-        say("Proving what the counts prove")
+        say(Event(what="Proving what the counts prove"))
         theory = prove(
             model,
             result.policy,
@@ -136,16 +129,16 @@ def _run_held_out(task: Task, progress: Progress | None) -> Run:
         return _tested_run(task, log, progress)
 
 
-def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) -> Run:
-    say = progress or _silent
-    everything = count_blocks(blocks_of(log))
-    say(MODELLING)
+def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
+    say = progress or ignore
+    everything = count(log)
+    say(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
     baseline, source = task_baseline(task, everything)
     known = source != ESTIMATED
     parts = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
-    counts = with_derived(count_blocks(blocks_of(parts[0])), task.derived)
+    counts = with_derived(count(parts[0]), task.derived)
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
@@ -159,7 +152,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     certificate: Certificate | None = None
     status: str | None = None
     candidates: list[CandidateInfo] = []
-    if task.resolved_method == "h-opt":
+    if METHODS[task.resolved_method].episodes:
         preference = np.array([objective.weight for objective in counts.objectives])
         found = h_opt(
             train,
@@ -185,7 +178,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     else:
         result = task_improve(task, model, baseline, counts.objectives, progress)
         if result.changed.size:
-            say("Testing")
+            say(Event(what="Testing"))
             certificate = certify(
                 result.policy,
                 baseline,
@@ -198,7 +191,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
             )
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
-        say("Evaluating what was held out")
+        say(Event(what="Evaluating what was held out"))
         evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
         rows = [
             *logged_rows(held_out, baseline, delta=task.delta),
@@ -230,9 +223,9 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     """Make candidates from all the data, and ask the posterior which of them to trust."""
     if not fits(task.data, len(task.objectives)):
         return _run_counted_posterior(task, progress, cluster)
-    say = progress or _silent
+    say = progress or ignore
     dataset = task_dataset(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
@@ -249,10 +242,10 @@ def _reading(task: Task) -> str:
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
     """The same from counts, whatever the number of rows."""
-    say = progress or _silent
-    say(_reading(task))
+    say = progress or ignore
+    say(Event(what=_reading(task)))
     counts = task_counts(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
@@ -283,7 +276,7 @@ def _believed_run(
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
-    (progress or _silent)("Making candidates")
+    (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
         found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
         asked["form"] = "linearised" if found.linearised else "draws"
@@ -404,26 +397,16 @@ def task_improve(
     objectives: tuple[Objective, ...],
     progress: Progress | None = None,
 ) -> result.Improvement:
-    """What the task's method makes of a model; not for b-opt and h-opt, which need more than one."""
+    """The policy of the task's method in ``model``; not for methods that choose among candidates."""
     preference = np.array([objective.weight for objective in objectives])
-    if task.resolved_method in ("s-opt", "soft-spibb"):
-        within_budget = s_opt.s_opt if task.resolved_method == "s-opt" else s_opt.soft_spibb
-        return within_budget(
-            model, baseline, preference=preference, epsilon=task.budget, engine=task.engine, progress=progress
-        )
-    if task.resolved_method == "g-opt":
-        # who wants HiGHS alone gets the one large program, who wants the kernel the many small ones
-        how: dict[programs.Engine, g_opt.Engine] = {"auto": "auto", "native": "multipliers", "highs": "lp"}
-        return g_opt.g_opt(
-            model, baseline, preference=preference, epsilon=task.budget, engine=how[task.engine], progress=progress
-        )
-    verb = s_opt.adv_linearized if task.resolved_method == "adv-linearized" else s_opt.linearized
-    return verb(model, baseline, preference=preference, engine=task.engine, progress=progress)
+    return METHODS[task.resolved_method].make(
+        model, baseline, preference=preference, epsilon=task.budget, engine=task.engine, progress=progress
+    )
 
 
 def _proven_budget(result: result.Improvement) -> float:
     """ε as Proposition 3.1 may use it: the proof needs S-OPT's protection in every state as well."""
-    return result.epsilon if result.method == "s-opt" else math.inf
+    return result.epsilon if METHODS[result.method].proven else math.inf
 
 
 def _run(
@@ -440,7 +423,7 @@ def _run(
 ) -> Run:
     """Put a run together: what was found, what is promised of it, and where it came from."""
     settings = {**dataclasses.asdict(task), "method": task.resolved_method}
-    if task.resolved_method == "b-opt":
+    if METHODS[task.resolved_method].posterior:
         del settings["epsilon"]  # it has none
     else:
         settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"

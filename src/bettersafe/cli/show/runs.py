@@ -11,6 +11,7 @@ from rich.markup import escape
 from bettersafe.certificate.files import certificate_json
 from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, objective_name, print_notes
 from bettersafe.logs.dataset import user_sign
+from bettersafe.methods import facts_of
 from bettersafe.runs.changes import deciding, largest_changes
 from bettersafe.runs.info import PosteriorCandidate
 from bettersafe.runs.run import Decision, run_json
@@ -74,7 +75,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
     console.print(escape(info.status), highlight=False)
     console.print(_returns(run, rows))
     _and_more(console, rows, len(run.objectives))
-    budget = f" epsilon {info.epsilon:g}," if info.method in ("s-opt", "g-opt", "soft-spibb") else ""
+    budget = f" epsilon {info.epsilon:g}," if facts_of(info.method).budget else ""
     console.print(
         f"{info.method},{budget} delta {info.delta:g}, error function {info.error_kind}; baseline {info.baseline_source};"
         f" {_how_found(info)}.",
@@ -150,7 +151,7 @@ def _returns(run: Run, rows: Sequence[int]) -> Table:
 
 def _how_found(info: RunInfo) -> str:
     """By how much work a proposal was found: rounds and their gap, or of B-OPT, which has none of its own, what was judged and how."""
-    if info.method == "b-opt":
+    if facts_of(info.method).posterior:
         how = f"in {counted(int(info.settings.get('draws', 0)), 'draw')} of every prior"
         if info.settings.get("form") == "linearised":
             how = "by linearisation, without draws"
