@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from test_commands import COLUMNS, GOALS, run, visits, write_log
 
-from bettersafe.runs.run import load_run, read_evaluation
+from bettersafe.runs.evaluation_file import read_evaluation
+from bettersafe.runs.run import load_run
 
 RANGES = ("--reward-range", "recovery=0..1", "--reward-range", "pain=0..4")
 
@@ -139,7 +140,7 @@ def test_one_byte_changed_anywhere_is_found(folder, logs):
 def test_every_byte_of_the_policy_counts(folder):
     """A flip at any of many places, footer included."""
     from bettersafe.errors import RunError
-    from bettersafe.tasks.retest import verify_run
+    from bettersafe.tasks.verify import verify_run
 
     file = folder / "policy.parquet"
     original = file.read_bytes()
@@ -191,7 +192,7 @@ def test_h_opt_and_hold_out(logs, tmp_path):
     few = write_log(tmp_path / "few.csv", visits(12, seed=5))
     text, _ = run("improve", few, "-o", tmp_path / "n", *COLUMNS, *GOALS, "--method", "h-opt", code=3)
     assert "No solution found" in text
-    assert not load_run(tmp_path / "n").changed
+    assert not load_run(tmp_path / "n").has_proposal
     assert not load_run(tmp_path / "n").certificate.accepted
 
     options = ("--hold-out", 0.4, "--epsilon", 0.5, *RANGES, "--zeta", "recovery=0.5", "--zeta", "pain=2")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import file_digest, remove_leftovers, versions, whole_file, whole_folder
-from bettersafe._system.records import from_json
+from bettersafe._system.records import from_json, to_json
 from bettersafe.certificate.files import certificate_from_json, certificate_json
 from bettersafe.errors import BettersafeError, RunError
 from bettersafe.logs.dataset import Objective, label_array, user_sign
@@ -166,7 +166,7 @@ def make_run(
         objectives: Length d.
         baseline_source: Where the baseline came from, in words.
         data: What the model was estimated from.
-        settings: The task, as JSON.
+        settings: The task, in any form that JSON has.
         notes: What is worth saying.
         seed: Of whatever was drawn.
         status: The outcome in one sentence; the improvement's if left out.
@@ -205,7 +205,7 @@ def make_run(
             largest_moved=float(improvement.distance.max() / 2.0),
             largest_budget_used=float(improvement.budget_used.max()),
             data=data,
-            settings=settings,
+            settings=to_json(settings),
             notes=tuple(notes),
             seed=seed,
             candidates=tuple(candidates),

@@ -101,8 +101,8 @@ def at_least(p: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
+    """A share as people read it; what a solver's rounding leaves where nothing is, is nothing."""
     value = 100.0 * share
-    if value == 0.0 or value >= 99.95:
+    if abs(share) <= SAME or value >= 99.95:
         return f"{value:.0f} %"
     return "< 0.1 %" if value < 0.1 else f"{value:.1f} %"

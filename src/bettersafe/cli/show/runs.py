@@ -17,7 +17,7 @@ from bettersafe.runs.info import PosteriorCandidate
 from bettersafe.runs.run import Decision, run_json
 from bettersafe.text.headlines import tell
 from bettersafe.text.names import GRADES, proposed, shorten, with_titles
-from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, risk
+from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, precision, risk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,7 +240,7 @@ def _print_evidence(console: Console, run: Run, certificate: Certificate, shown:
         )
         if "trust" in certificate.diagnostics:
             console.print(escape(certificate.diagnostics["trust"]), highlight=False)
-    console.print("[bold]It rests on[/]")
+    console.print("[bold]Assumptions[/]")
     for text in certificate.assumptions:
         console.print(f"  • {escape(with_titles(text, run))}", highlight=False)
     print_notes(console, settings.get("notes", []))
@@ -262,13 +262,17 @@ def _findings(run: Run, certificate: Certificate, places: Sequence[int]) -> Tabl
     names = _names(run)
     for k in places:
         finding = certificate.findings[k]
-        least = "nothing" if finding.lower_bound == -math.inf else number(finding.lower_bound, signed=True)
-        cells = [names.get(finding.objective, escape(finding.title)), number(finding.estimate, signed=True)]
+        edges = [float(edge) for edge in certificate.diagnostics.get("interval", {}).get(finding.objective, ())]
+        digits = precision(finding.estimate, finding.lower_bound, *edges)
+        least = "nothing"
+        if finding.lower_bound != -math.inf:
+            least = number(finding.lower_bound, signed=True, decimals=digits)
+        estimate = number(finding.estimate, signed=True, decimals=digits)
+        cells = [names.get(finding.objective, escape(finding.title)), estimate]
         if belief is None:
             cells += [least, risk(finding.level), number(finding.zeta, trim=True)]
         else:
-            edges = certificate.diagnostics.get("interval", {}).get(finding.objective, ())
-            cells += [" to ".join(number(float(edge), signed=True) for edge in edges), least]
+            cells += [" to ".join(number(edge, signed=True, decimals=digits) for edge in edges), least]
             cells += [chance(p[k], belief.draws) for p in (belief.p_objective, belief.p_pessimistic) if p]
             cells += [number(finding.zeta, trim=True)] if "accepted loss" in columns else []
         table.add_row(*cells, OUTCOMES[certificate.outcome(k)])
