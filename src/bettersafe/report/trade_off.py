@@ -60,7 +60,9 @@ def dots(run: Run) -> list[Dot]:
         if run.has_proposal or not run.info.candidates:
             found.append(_tested(run, certificate, word))
         return [*found, by_model] if run.has_proposal else found
-    return [*found, replace(by_model, kind="policy", result="not tested")] if run.has_proposal else found
+    proven = certificate is not None and certificate.accepted
+    result = "proven by the counts" if proven else "not tested"
+    return [*found, replace(by_model, kind="policy", result=result)] if run.has_proposal else found
 
 
 def _tested(run: Run, certificate: Certificate, word: str) -> Dot:
