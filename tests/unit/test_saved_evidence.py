@@ -212,6 +212,29 @@ def test_the_posterior_may_be_asked_about_the_log_that_made_the_policy(saved, fi
     assert not certify_run_posterior(worse, str(files / "log.parquet"), PosteriorTest(draws=60)).accepted
 
 
+def test_a_run_is_tested_once(tested, files):
+    """In Python as on the command line: no second test, and no posterior in the place of one, unless forced."""
+    log, later = str(files / "log.parquet"), str(files / "later.parquet")
+    run = load_run(tested)
+    with pytest.raises(ParameterError, match=r"tested already.*force=True"):
+        certify_run(run, later)
+    with pytest.raises(ParameterError, match=r"tested on held-out episodes, and passed.*force=True"):
+        certify_run_posterior(run, log, PosteriorTest(draws=40))
+    asked = certify_run_posterior(run, log, PosteriorTest(draws=40), force=True)
+    assert asked.settings["tested_before"] == 1
+    with pytest.raises(ParameterError, match="tested already"):  # the test stays on record
+        certify_run(save_certificate(tested, asked), later)
+    again, _ = certify_run(load_run(tested), later, force=True)
+    assert again.settings["tested_before"] == 1
+    # what is held out within `improve` is such a test; what H-OPT chooses by, and what the counts prove, is none
+    held = run_task(Task(data=log, objectives=OBJECTIVES, epsilon=0.5, hold_out=0.3))
+    with pytest.raises(ParameterError, match="tested already"):
+        certify_run(held, later)
+    chosen = run_task(Task(data=log, objectives=OBJECTIVES, method="h-opt", zeta={"harm": 0.2, "gain": 0.2}))
+    assert chosen.has_proposal
+    certify_run(chosen, later)
+
+
 def test_what_was_asked_before_stays_on_record(saved, files, tmp_path):
     log, later = str(files / "log.parquet"), str(files / "later.parquet")
     run = load_run(saved)

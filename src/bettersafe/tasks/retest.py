@@ -97,8 +97,9 @@ def check_untested(run: Run, *, posterior: bool) -> None:
     """Raise where the run was tested on held-out episodes before: a test is made once, and no posterior stands in for it."""
     tests = [each for each in certificates_before(run) if each["evidence"] == "held-out"]
     if tests and posterior:
+        passed = "passed" if all(each["accepted"] for each in tests) else "did not pass"
         raise ParameterError(
-            f"the run was tested on held-out episodes, and {passed_words(tests)}: that says more than the posterior, whose answer would"
+            f"the run was tested on held-out episodes, and {passed}: that says more than the posterior, whose answer would"
             " stand in its place. With force (--force, or force=True in Python) it is asked all the same; the test stays on record."
         )
     if tests:
