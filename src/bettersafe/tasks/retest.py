@@ -109,12 +109,6 @@ def check_untested(run: Run, *, posterior: bool) -> None:
         )
 
 
-def passed_words(tests: list[dict[str, Any]]) -> str:
-    """Whether earlier tests passed, in words."""
-    passed = [test["accepted"] for test in tests]
-    return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
-
-
 def certify_run(
     run: Run,
     data: str,

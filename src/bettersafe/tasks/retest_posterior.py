@@ -39,7 +39,6 @@ from bettersafe.tasks.retest import (
     check_proposal,
     check_untested,
     data_of_test,
-    passed_words,
 )
 from bettersafe.tasks.run import MODELLING, posterior_certificate
 from bettersafe.tasks.task import Rare
@@ -176,9 +175,15 @@ def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
     if not tests:
         return ()
     return (
-        f"On episodes held out the policy was tested {len(tests)} time{'s' if len(tests) > 1 else ''} before, and {passed_words(tests)};"
+        f"On episodes held out the policy was tested {len(tests)} time{'s' if len(tests) > 1 else ''} before, and {_passed(tests)};"
         " the posterior knows nothing of that.",
     )
+
+
+def _passed(tests: list[dict[str, Any]]) -> str:
+    """Whether earlier tests passed, in words."""
+    passed = [test["accepted"] for test in tests]
+    return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
 
 
 @dataclass(frozen=True, kw_only=True)
