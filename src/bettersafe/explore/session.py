@@ -27,8 +27,9 @@ from bettersafe._system.files import check_free
 from bettersafe.errors import ParameterError, RunError, check_choice, did_you_mean
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns, Objective, user_sign
-from bettersafe.methods.b_opt import Spread, all_priors, linearised_candidates, linearised_spread
-from bettersafe.posterior.priors import Posterior, only_played
+from bettersafe.mdp.values import policy_values
+from bettersafe.posterior.candidates import Spread, linearised_candidates, linearised_spread
+from bettersafe.posterior.priors import Posterior, all_priors, only_played
 from bettersafe.report import write_report
 from bettersafe.runs.run import MARK, largest_changes, make_run, save_run
 from bettersafe.tasks.inputs import (
@@ -40,6 +41,7 @@ from bettersafe.tasks.inputs import (
     task_dataset,
     task_model,
     task_outcomes,
+    task_priors,
     visit_table,
 )
 from bettersafe.tasks.run import run_task, task_improve
@@ -106,7 +108,7 @@ class Session:
         baseline: π_b, shape [X, A].
         source: Where the baseline came from.
         model: The model at the task's δ.
-        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`bopt.all_priors`).
+        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`all_priors`).
         usual: The same of what the baseline plays alone: enough for nearly every policy, and its tables are made only once.
         digest: sha256 of the log.
     """
@@ -180,7 +182,7 @@ def open_session(
     outcomes = task_outcomes(
         task_dataset(task, progress=progress), visit_table(counts), task.derived, counts.objectives
     )
-    priors = all_priors(outcomes, baseline, model=model)
+    priors = all_priors(outcomes, task_priors(task), baseline_v=policy_values(model.mdp, baseline)[0])
     return Session(
         task=task,
         base=base,
@@ -429,8 +431,8 @@ def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, floa
 def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
     """What the posterior says of a policy, linearised; ``linearised`` (of `spread`) is None where it is the baseline itself.
 
-    The rule is B-OPT's (`bopt`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
-    gains taken for normal (`bopt.normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
+    The rule is B-OPT's (`posterior.judge`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
+    gains taken for normal (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": EVIDENCE}
     if linearised is None:

@@ -28,10 +28,11 @@ from bettersafe.logs.counts_file import counted_sizes, is_counts, load_counts, w
 from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, reward_ranges, user_sign
 from bettersafe.logs.episodes import with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
-from bettersafe.methods.b_opt import form_for
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
+from bettersafe.posterior.judge import Question, form_for
 from bettersafe.posterior.linearised_counts import available, gather_counted
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
+from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import policy_actions, read_policy
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
     from bettersafe._system.memory import Sizes
     from bettersafe.logs.dataset import Columns
     from bettersafe.methods import result
-    from bettersafe.methods.b_opt import Form
     from bettersafe.model import Model
+    from bettersafe.posterior.draws import RayCluster
+    from bettersafe.posterior.judge import Form
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task
@@ -143,6 +145,24 @@ def safety_rule(settings: Any, objectives: tuple[Objective, ...]) -> SafetyRule:
         levels=settings.levels,
         reward_range=ranges,
         return_range=None if ranges is None else return_range(*ranges, discount),
+    )
+
+
+def task_priors(task: Task) -> PriorSet:
+    """The priors that the task asks for."""
+    return PriorSet(neutral=task.prior, pessimism=task.pessimism)
+
+
+def task_question(task: Task, objectives: tuple[Objective, ...], cluster: RayCluster | None = None) -> Question:
+    """What the task asks of the posterior."""
+    return Question(
+        delta=task.delta,
+        zeta=by_objective(task.zeta, objectives, "zeta", otherwise=0.0),
+        draws=task.draws,
+        seed=task.seed,
+        form=task.form,
+        priors=task_priors(task),
+        cluster=cluster,
     )
 
 
