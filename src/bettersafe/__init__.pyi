@@ -105,3 +105,5 @@ from .tasks.retest import verify_run as verify_run
 from .tasks.run import run_task as run_task
 from .tasks.task import Task as Task
 from .tasks.toml import read_task as read_task
+from .typing import Event as Event
+from .typing import Log as Log

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is quick
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     import numpy as np
     import numpy.typing as npt
@@ -63,7 +63,7 @@ def check_epsilon(value: float) -> None:
         raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.")
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Raise unless ``value`` is one of ``choices``, suggesting the nearest."""
     if value not in choices:
         raise ParameterError(
@@ -81,6 +81,12 @@ def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt
     if not np.all(np.isfinite(vector)):
         raise ParameterError(f"{name} must be finite; got {vector.tolist()}.")
     return vector
+
+
+def listed(names: Iterable[str], *, last: str = "and") -> str:
+    """Names in a sentence: ``a, b and c``."""
+    *first, end = names
+    return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -21,7 +21,8 @@ from scipy import sparse
 
 from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
 from bettersafe.logs.counts import Counts, count
-from bettersafe.mdp.mdp import MDP, check_policy
+from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import policy_values
 from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.errors import ParameterError, did_you_mean, listed
+from bettersafe.evaluation import APPROXIMATE, BOUNDED, BOUNDS, FINITE_SAMPLE, TESTABLE
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Columns, Objective
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from bettersafe.tasks.task import Task
 
 
-# What the Tab key offers; the library checks what is given, and a test holds that it takes these.
-METHODS = ("auto", "b-opt", "s-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
-ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr", "wdr")
-BOUNDS = ("t", "bootstrap", "bca", "hoeffding", "bernstein", "anderson", "betting")
 LOG = "The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision."
 LogArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=LOG)]
 
@@ -148,15 +145,13 @@ ThresholdOption = Annotated[
     ),
 ]
 
-EstimatorOption = Annotated[
-    str | None, test_option("NAME", "is, pdis, wis, cwpdis, dr or wdr. (default: dr)", *ESTIMATORS)
-]
+EstimatorOption = Annotated[str | None, test_option("NAME", f"{listed(TESTABLE, last='or')}. (default: dr)", *TESTABLE)]
 
 BoundOption = Annotated[
     str | None,
     test_option(
         "NAME",
-        "t, bootstrap or bca (approximate); hoeffding, bernstein, anderson or betting (finite-sample, with is or pdis). (default: t)",
+        f"{listed(APPROXIMATE, last='or')} (approximate); {listed(FINITE_SAMPLE, last='or')} (finite-sample, with {listed(BOUNDED, last='or')}). (default: t)",
         *BOUNDS,
     ),
 ]

@@ -11,7 +11,6 @@ import typer
 
 from bettersafe.cli.options import (
     DETAILS_PANEL,
-    METHODS,
     TEST_PANEL,
     ActionOption,
     AddressOption,
@@ -58,7 +57,8 @@ from bettersafe.cli.options import (
     task_from,
     test_option,
 )
-from bettersafe.errors import BettersafeError, ParameterError
+from bettersafe.errors import BettersafeError, ParameterError, listed
+from bettersafe.methods import METHODS
 
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
@@ -85,7 +85,8 @@ def improve(
         str | None,
         goal(
             "METHOD",
-            "b-opt (the best of many candidates that the posterior trusts), s-opt (budget, and protection of every objective in every state), g-opt (budget, and protection of every objective over the whole), h-opt (a proposal that must pass a test on held-out episodes), soft-spibb (budget only), adv-linearized (protection only), linearized (neither), or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
+            f"{', '.join(f'{name} ({facts.sentence})' for name, facts in METHODS.items())}, or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
+            "auto",
             *METHODS,
         ),
     ] = None,
@@ -93,7 +94,7 @@ def improve(
         float | None,
         goal(
             "E",
-            "How far s-opt, g-opt and soft-spibb may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
+            f"How far {listed(name for name, facts in METHODS.items() if facts.budget)} may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
         ),
     ] = None,
     delta: Annotated[
@@ -181,7 +182,7 @@ def improve(
     job = task_from({**locals(), "engine": None if engine == "ray" else engine})
     if output is None:
         raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
-    if cluster is not None and job.resolved_method != "b-opt":
+    if cluster is not None and not METHODS[job.resolved_method].posterior:
         raise typer.BadParameter(
             f"is for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
         )
@@ -223,9 +224,8 @@ def explore(
         str | None,
         goal(
             "METHOD",
-            "s-opt (protects every objective in every state) or soft-spibb (budget only). (default: s-opt)",
-            "s-opt",
-            "soft-spibb",
+            f"{', '.join(f'{name} ({facts.sentence})' for name, facts in METHODS.items() if facts.explorable)}. (default: s-opt)",
+            *(name for name, facts in METHODS.items() if facts.explorable),
         ),
     ] = None,
     epsilon: Annotated[float | None, goal("E", "Where the budget's slider starts. (default: 0.1)")] = None,
@@ -349,7 +349,7 @@ def evaluate(
         else:
             opened = evidence_for_policy(policy, task_from(options), progress=progress)
         with opened as evidence:
-            rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)  # type: ignore[arg-type]
+            rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
@@ -464,8 +464,8 @@ def certify(
             delta=delta,
             zeta=by_name(zeta, "--zeta"),
             threshold=by_name(threshold, "--threshold"),
-            estimator=estimator,  # type: ignore[arg-type]
-            bound=bound,  # type: ignore[arg-type]
+            estimator=estimator,
+            bound=bound,
             levels=levels,  # type: ignore[arg-type]
             folds=folds,
             seed=seed,

@@ -28,6 +28,7 @@ from bettersafe.errors import ParameterError, RunError, check_choice, did_you_me
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns, Objective, user_sign
 from bettersafe.mdp.values import policy_values
+from bettersafe.methods import METHODS
 from bettersafe.posterior.candidates import Spread, linearised_candidates, linearised_spread
 from bettersafe.posterior.priors import Posterior, all_priors, only_played
 from bettersafe.report import write_report
@@ -59,9 +60,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Priors = tuple[Posterior, list[Posterior]]
 BLAS = ThreadpoolController()
-
-METHODS = ("s-opt", "soft-spibb")
-"""Methods that are quick enough to move a slider by, and have a budget to move."""
 
 SHOWN = 50
 """States in the table of changes."""
@@ -155,7 +153,7 @@ def open_session(
     """Read and count the log, and make the model and the priors.
 
     Args:
-        task: Of a method in `METHODS`, with nothing held out.
+        task: Of a method that is explorable, with nothing held out.
         base: The task file as read, if one was given.
         task_file: Its name.
         progress: Called at every step, and while the log is read.
@@ -163,7 +161,8 @@ def open_session(
     say = progress or ignore
     if task.method == "auto":
         task = replace(task, method="s-opt")
-    check_choice("the method to explore", task.method, METHODS)
+    offered = [name for name, facts in METHODS.items() if facts.explorable]
+    check_choice("the method to explore", task.method, offered)
     if task.share > 0.0:
         raise ParameterError(
             "the explorer works with all of the log: hold nothing out, and test what you keep with: bettersafe certify RUN HELD_OUT."

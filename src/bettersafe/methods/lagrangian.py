@@ -32,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.mdp.mdp import MDP, check_policy, dense_q
+from bettersafe.mdp.mdp import MDP, dense_q
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import RESIDUAL_ROUNDING, solve_policy, state_values
 from bettersafe.methods.result import check_preference
 from bettersafe.typing import Bools, Event, Floats, Progress, frozen

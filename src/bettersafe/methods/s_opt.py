@@ -27,10 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_epsilon
-from bettersafe.mdp.mdp import MDP, by_state, check_policy
+from bettersafe.mdp.mdp import MDP, by_state
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import Engine, Programs, WarmStart, resolve_engine, solve
 from bettersafe.mdp.values import AIM, Values, solve_weights
-from bettersafe.methods.result import Improvement, Method, check_preference, improvement
+from bettersafe.methods.result import Improvement, check_preference, improvement
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def linearized(
 
 
 def _improve(
-    method: Method,
+    method: str,
     model: Model,
     baseline: npt.ArrayLike,
     preference: npt.ArrayLike,

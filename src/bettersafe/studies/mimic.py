@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from bettersafe._system.files import check_free, whole_folder
+from bettersafe._system.files import check_free, file_digest, versions, whole_folder
 from bettersafe.envs.icu_sepsis import DISCOUNT, N_ACTIONS, RETURN_OF_DEATH, RETURN_OF_SURVIVAL
 from bettersafe.errors import DataError, ParameterError, RunError, check_choice
 from bettersafe.logs._reader.files import data_digest
@@ -39,7 +39,6 @@ from bettersafe.logs.discretize import (
     save_discretizer,
 )
 from bettersafe.logs.source import read_dataset
-from bettersafe.runs.run import file_digest, versions
 from bettersafe.studies.mimic_tables import FEATURES, Blocks, Outcome, read_blocks
 from bettersafe.typing import Event, ignore
 

@@ -29,7 +29,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bettersafe._system.files import remove_leftovers, whole_file
+from bettersafe._system.files import remove_leftovers, versions, whole_file
 from bettersafe._system.workers import Lost, here, in_pool, last_line, on_ray
 from bettersafe.errors import ParameterError, RunError, check_choice
 
@@ -440,8 +440,6 @@ def _read_description(place: Path) -> dict[str, Any] | None:
 
 def _describe(study: Study, place: Path, *, working: bool = False) -> None:
     """Write study.json, unless it says the same already."""
-    from bettersafe.runs.run import versions
-
     before = _read_description(place) or {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": []}
     mine = versions()
     used = [*before["versions"], mine] if working and mine not in before["versions"] else before["versions"]

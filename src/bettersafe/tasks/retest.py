@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe._system.files import file_digest, versions
 from bettersafe.certificate.files import certificate_json
 from bettersafe.certificate.make import certify
-from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.evaluation.bounds import is_finite_sample
-from bettersafe.evaluation.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
-from bettersafe.logs._reader.files import data_digest, expand, file_digest
+from bettersafe.errors import DataError, ParameterError, RunError, check_choice
+from bettersafe.evaluation import BOUNDS, ESTIMATORS
+from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.logs._reader.files import data_digest, expand
 from bettersafe.logs.counts import count, declare_actions
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
 from bettersafe.logs.dataset import Columns, Dataset, in_vocabulary
 from bettersafe.logs.episodes import row_visits, split_log, with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.posterior.draws import connected
@@ -37,7 +38,7 @@ from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import in_vocabulary as policy_in_vocabulary
 from bettersafe.runs.policy_file import read_policy
-from bettersafe.runs.run import Run, load_certificate, load_run, versions
+from bettersafe.runs.run import Run, load_certificate, load_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     PAIR_REWARDS,
@@ -58,12 +59,10 @@ from bettersafe.tasks.task import Rare
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.evaluation.bounds import Bound
-    from bettersafe.evaluation.evaluate import Estimator
     from bettersafe.evaluation.held_out import Levels
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
@@ -242,9 +241,9 @@ def evidence_for_policy(policy: str | Path, task: Task, *, progress: Progress | 
 def evaluate_saved(
     evidence: Evidence,
     *,
-    estimators: tuple[Estimator, ...] = ESTIMATORS,
+    estimators: Sequence[str] = tuple(ESTIMATORS),
     delta: float = 0.1,
-    interval: Bound = "t",
+    interval: str = "t",
     folds: int = 5,
     seed: int = 0,
 ) -> Rows:
@@ -261,13 +260,15 @@ def evaluate_saved(
         seed: Draws the folds.
     """
     data = evidence.log
+    for estimator in estimators:
+        check_choice("estimator", estimator, ESTIMATORS)
     if not 0.0 < delta < 1.0:
         raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
     folds = min(folds, data.n_episodes)
     if folds < 2:  # of one episode nothing can be cross-fitted
-        estimators = tuple(estimator for estimator in estimators if estimator not in NEEDS_MODEL)
+        estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
     logged = logged_rows(data, evidence.baseline, delta=delta, interval=interval)
-    needed = folds if any(estimator in NEEDS_MODEL for estimator in estimators) else None
+    needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
     results = evaluate_many(
         data,
         evidence.policy,
@@ -299,8 +300,8 @@ def certify_run(
     delta: float | None = None,
     zeta: dict[str, float] | None = None,
     threshold: dict[str, float] | None = None,
-    estimator: Estimator | None = None,
-    bound: Bound | None = None,
+    estimator: str | None = None,
+    bound: str | None = None,
     levels: Levels | None = None,
     folds: int = 5,
     seed: int = 0,
@@ -361,7 +362,7 @@ def certify_run(
         tuning: Log | None = None
         model: Model | None = None
         use_folds: int | None = folds
-        if is_finite_sample(rule.bound):
+        if BOUNDS[rule.bound].finite_sample:
             tuning, held_out = split_log(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
             model = estimate_model(count(tuning), unseen="baseline", baseline=evidence.baseline)
             use_folds = None
@@ -448,8 +449,8 @@ class _TestSettings:
     delta: float
     zeta: dict[str, float]
     threshold: dict[str, float]
-    estimator: Estimator
-    bound: Bound
+    estimator: str
+    bound: str
     levels: Levels
 
 

@@ -27,15 +27,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability
-from bettersafe.evaluation.bounds import BOUNDS, Bound
-from bettersafe.evaluation.evaluate import ESTIMATORS, Estimator
+from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, listed
+from bettersafe.evaluation import BOUNDS, TESTABLE
 from bettersafe.evaluation.held_out import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.mdp import programs
-from bettersafe.methods import result
+from bettersafe.methods import METHODS
 from bettersafe.methods.h_opt import SELECTIONS, Selection
 from bettersafe.model import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
 from bettersafe.posterior.judge import FORMS, Form
@@ -75,7 +73,7 @@ class Task:
         columns: Which column is which.
         derived: Objectives made from the counts.
         baseline: "logged" (the probability column), "estimate", a policy file, or "" for logged if there, else estimate.
-        method: "b-opt", "s-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized", or "auto": B-OPT, unless a budget,
+        method: A key of `bettersafe.methods.METHODS`, or "auto": B-OPT, unless a budget,
             thresholds or a part to hold out are given, which are S-OPT's.
         epsilon: Budget of S-OPT, G-OPT and Soft-SPIBB; None is `BUDGET`.
         delta: Risk: in the error function, and of accepting a policy that is worse on some objective.
@@ -106,7 +104,7 @@ class Task:
     columns: Columns = dataclasses.field(default_factory=Columns)
     derived: tuple[Rare, ...] = ()
     baseline: str = ""
-    method: result.Method | Literal["auto"] = "auto"
+    method: str = "auto"
     epsilon: float | None = None
     delta: float = 0.1
     error_kind: ErrorKind = "q"
@@ -116,8 +114,8 @@ class Task:
     zeta: dict[str, float] = dataclasses.field(default_factory=dict)
     threshold: dict[str, float] = dataclasses.field(default_factory=dict)
     hold_out: float | None = None
-    estimator: Estimator = "dr"
-    bound: Bound = "t"
+    estimator: str = "dr"
+    bound: str = "t"
     selection: Selection = "sequential"
     levels: Levels = "split"
     comparison: Comparison = "paired"
@@ -130,8 +128,8 @@ class Task:
     action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, ("auto", *result.METHODS))
-        check_choice("estimator", self.estimator, [e for e in ESTIMATORS if e != "model"])
+        check_choice("method", self.method, ("auto", *METHODS))
+        check_choice("estimator", self.estimator, TESTABLE)
         check_choice("bound", self.bound, BOUNDS)
         check_choice("selection", self.selection, SELECTIONS)
         check_choice("levels", self.levels, LEVELS)
@@ -140,7 +138,8 @@ class Task:
         check_choice("form", self.form, FORMS)
         if not 0.0 <= self.pessimism < math.inf:
             raise ParameterError(f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.")
-        if self.candidates and self.resolved_method != "b-opt":
+        facts = METHODS[self.resolved_method]
+        if self.candidates and not facts.posterior:
             raise ParameterError(
                 f"candidates are a setting of b-opt alone, and the method is {self.resolved_method}; test a policy of your own"
                 " with: bettersafe evaluate."
@@ -149,19 +148,23 @@ class Task:
             raise ParameterError(f"seed must be 0 or more; got {self.seed}.")
         if self.hold_out is not None and not 0.0 <= self.hold_out < 1.0:
             raise ParameterError(f"hold_out must be a share of the episodes in [0, 1); got {self.hold_out}.")
-        if self.method == "h-opt" and self.hold_out == 0.0:
-            raise ParameterError("h-opt tests its candidates on episodes held out: hold_out must be more than 0.")
-        if self.method in ("h-opt", "b-opt") and self.threshold:
+        if facts.episodes and self.hold_out == 0.0:
+            raise ParameterError(
+                f"{facts.name} tests its candidates on episodes held out: hold_out must be more than 0."
+            )
+        if self.threshold and not facts.one_model:
             raise ParameterError(
                 f"thresholds are not a part of {self.method}'s test; test its policy against them with: bettersafe certify RUN"
                 " HELD_OUT."
             )
-        if self.method == "b-opt" and self.hold_out:
-            raise ParameterError("b-opt uses all the data: hold nothing out, or test its policy later with `certify`.")
-        if self.method in ("h-opt", "b-opt") and self.epsilon is not None:
+        if facts.posterior and self.hold_out:
             raise ParameterError(
-                f"epsilon is the budget of s-opt, g-opt and soft-spibb; {self.method} has none"
-                f"{' and tries many' if self.method == 'b-opt' else ''}. Leave one of them out."
+                f"{facts.name} uses all the data: hold nothing out, or test its policy later with `certify`."
+            )
+        if self.epsilon is not None and not facts.one_model:
+            raise ParameterError(
+                f"epsilon is the budget of {listed(other.name for other in METHODS.values() if other.budget)}; {facts.name} has none"
+                f"{' and tries many' if facts.posterior else ''}. Leave one of them out."
             )
         check_epsilon(self.budget)
         check_probability("delta", self.delta)
@@ -178,7 +181,7 @@ class Task:
             raise ParameterError('support is a setting of the error function "l1" alone.')
 
     @property
-    def resolved_method(self) -> result.Method:
+    def resolved_method(self) -> str:
         """The method, "auto" resolved."""
         if self.method != "auto":
             return self.method
@@ -193,5 +196,5 @@ class Task:
     def share(self) -> float:
         """The share of episodes held out."""
         if self.hold_out is None:
-            return H_OPT_SHARE if self.method == "h-opt" else 0.0
+            return H_OPT_SHARE if METHODS[self.resolved_method].episodes else 0.0
         return self.hold_out
