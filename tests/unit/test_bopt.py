@@ -17,7 +17,7 @@ from bettersafe.methods.b_opt import CandidateGrid, b_opt, make_candidates
 from bettersafe.model import estimate_model
 from bettersafe.posterior.candidates import normal_p_safe
 from bettersafe.posterior.draws import drawn_gains, mean_process, returns_in
-from bettersafe.posterior.judge import SENSITIVITY, Question, judge, sensitivity
+from bettersafe.posterior.judge import SENSITIVITY, Question, judge, other_priors, sensitivity
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet, posterior
@@ -67,6 +67,33 @@ def test_the_rule_by_hand():
     assert not posterior_passes(1.0, [1.0, float("nan")], 199, 0.1)
     assert posterior_passes(1.0, [1.0], 9, 0.1)
     assert not posterior_passes(1.0, [1.0], 8, 0.1)
+
+
+def test_priors_and_questions_are_checked_when_they_are_made():
+    with pytest.raises(ParameterError, match="prior must be"):
+        PriorSet(neutral="flat")
+    for wrong in ({"pessimism": -1.0}, {"pessimism": np.nan}, {"concentration_scale": 0.0}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            PriorSet(**wrong)
+    for wrong, what in (({"delta": 0.0}, "delta"), ({"form": "quick"}, "form must be")):
+        with pytest.raises(ParameterError, match=what):
+            Question(**wrong)
+    with pytest.raises(ParameterError, match="zeta"):
+        Question(zeta=[0.0, 0.0]).losses(3)
+    assert PriorSet().names(["a", "b"]) == (
+        "hierarchical", "hierarchical, pessimistic for a", "hierarchical, pessimistic for b",
+    )  # fmt: skip
+    assert PriorSet(neutral="support", pessimism=0.0).names(["a", "b"]) == ("support",)
+
+
+def test_sensitivity_starts_from_the_priors_that_were_asked():
+    asked = PriorSet(pessimism=3.0, concentration_scale=0.5)
+    assert [(priors.pessimism, priors.concentration_scale) for _, priors in other_priors(asked)] == [
+        (0.0, 0.5), (1.0, 0.5), (2.0, 0.5), (3.0, 0.25), (3.0, 1.0),
+    ]  # fmt: skip
+    assert [name for name, _ in other_priors(PriorSet(neutral="support"))] == [
+        "without pessimism", "two bad visits of every pair",
+    ]  # fmt: skip
 
 
 def test_judging_follows_the_rule():
