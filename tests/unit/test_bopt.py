@@ -120,6 +120,24 @@ def test_judging_follows_the_rule():
     assert {candidate.passed for candidate in result.candidates} == {True, False}
 
 
+@pytest.mark.parametrize(
+    ("p_safe", "pessimistic", "draws", "left"),
+    [
+        (1.0, [np.nan, np.nan], 199, True),
+        (1.0, [0.95, np.nan], 199, True),
+        (1.0, [0.8, np.nan], 199, False),  # it failed before the rest was asked
+        (0.8, [np.nan, np.nan], 199, False),
+        (1.0, [np.nan, np.nan], 50, False),  # it could not pass any more
+        (1.0, [1.0, 1.0], 199, False),  # judged to the end
+    ],
+)
+def test_what_was_left_for_a_better_candidate_is_known_by_its_draws(p_safe, pessimistic, draws, left):
+    o, model, baseline = a_case(3)
+    answer = judge([baseline], o, baseline, Question(draws=199), model=model)
+    candidate = replace(answer.candidates[0], p_safe=p_safe, p_pessimistic=np.array(pessimistic), draws=draws)
+    assert answer.left_open(candidate) is left
+
+
 def test_zeta_is_the_loss_that_is_accepted():
     o, model, baseline = a_case(2)
     worst = posterior(o).pair_reward[1].reshape(-1, 3).argmin(axis=1)

@@ -150,6 +150,15 @@ class Answer:
         drawn = [i for i, candidate in enumerate(self.candidates) if candidate.draws] or range(len(self.candidates))
         return max(drawn, key=lambda i: _margin(self.candidates[i]))
 
+    def left_open(self, candidate: Candidate) -> bool:
+        """Whether a candidate neither passed nor failed: not all priors were asked about it, because a better one had passed."""
+        asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
+        return (
+            candidate.draws == self.draws
+            and len(asked) < len(candidate.p_pessimistic)
+            and posterior_passes(candidate.p_safe, asked, self.draws, self.question.delta)
+        )
+
 
 def _margin(candidate: Candidate) -> float:
     """The least of its probabilities in the rule; probabilities that were not computed count as 1."""

@@ -29,7 +29,6 @@ from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.judge import sensitivity
-from bettersafe.posterior.rule import posterior_passes
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
@@ -330,21 +329,11 @@ def _believed(found: BOpt) -> list[dict[str, Any]]:
             "p_pessimistic": _numbers(candidate.p_pessimistic) if len(answer.priors) > 1 else [],
             "draws": candidate.draws,
             "passed": candidate.passed,
-            "open": _left_open(candidate, answer),
+            "open": answer.left_open(candidate),
             "chosen": place == found.chosen,
         }
         for place, candidate in enumerate(found.candidates)
     ]
-
-
-def _left_open(candidate: Candidate, answer: Answer) -> bool:
-    """Whether it was left before the last of its draws because a better one had passed, so that it neither passed nor failed."""
-    asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
-    return (
-        candidate.draws == answer.draws
-        and len(asked) < len(candidate.p_pessimistic)
-        and posterior_passes(candidate.p_safe, asked, answer.draws, answer.question.delta)
-    )
 
 
 def _numbers(values: Floats) -> list[float | str]:
