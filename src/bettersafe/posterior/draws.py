@@ -20,13 +20,14 @@ from bettersafe.errors import RunError
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, nonzero, only_played
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Progress
 
 
 HEARD = 8
@@ -141,7 +142,7 @@ def drawn_gains(
     first: int = 0,
     objectives: Sequence[int] | None = None,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Floats:
     """J_k(π) − J_k(π_b) of every policy in every drawn process, shape [draws, C, d].
 
@@ -158,7 +159,7 @@ def drawn_gains(
         first: Number of the first draw.
         objectives: Which objectives; all if left out.
         threads: Cores to use; all if left out.
-        progress: Called with the number of draws that are made.
+        progress: Called as draws are made.
     """
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
@@ -170,7 +171,7 @@ def drawn_gains(
             returns, _ = returns_in(draw, posterior.outcomes, everyone)
             gains[m] = (returns[1:] - returns[0])[:, asked]
             if progress is not None:
-                progress(m + 1)
+                progress(Event(done=m + 1, total=draws, unit="draws"))
         return gains
     posterior = only_played(posterior, np.any(everyone > 0.0, axis=0))
     o = posterior.outcomes
@@ -196,7 +197,8 @@ def drawn_gains(
         for done in range(0, draws, at_once):
             kernel.drawn_gains(*process, first + done, n_threads, found[done : done + at_once])
             if progress is not None:
-                progress((nth * draws + min(done + at_once, draws)) // gammas.size)
+                so_far = (nth * draws + min(done + at_once, draws)) // gammas.size
+                progress(Event(done=so_far, total=draws, unit="draws"))
         gains[:, :, places] = found
     return gains
 
@@ -243,7 +245,7 @@ def connected(cluster: RayCluster | None) -> AbstractContextManager[None]:
     return nullcontext() if cluster is None else joined(cluster.address)
 
 
-def draw_share(share: Share, *, progress: Callable[[int], None] | None = None) -> Floats:
+def draw_share(share: Share, *, progress: Progress | None = None) -> Floats:
     """The gains of a share, on the machine that runs this."""
     return drawn_gains(
         share.posterior,
@@ -269,7 +271,7 @@ def shared_gains(
     first: int = 0,
     objectives: Sequence[int] | None = None,
     cluster: RayCluster | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Floats:
     """`drawn_gains` on a cluster, if one is given; the arguments are the same."""
     whole = Share(
@@ -295,5 +297,5 @@ def shared_gains(
                 )
             found[index] = result
             if progress is not None:
-                progress(sum(shares[i].draws for i in found))
+                progress(Event(done=sum(shares[i].draws for i in found), total=draws, unit="draws"))
     return np.concatenate([found[index] for index in range(len(shares))])

@@ -284,9 +284,9 @@ def _teller(progress: Progress | None, what: str, total: int, unit: Unit) -> Cal
     return tell
 
 
-def _after(before: int, tell: Callable[[int], None]) -> Callable[[int], None]:
+def _after(before: int, tell: Callable[[int], None]) -> Progress:
     """Reports work that comes after other work."""
-    return lambda done: tell(before + done)
+    return lambda event: tell(before + event.done)
 
 
 # ---- by draws
@@ -408,8 +408,7 @@ def _drawn_pessimistic(
 # ---- by linearisation
 
 AnyPosterior = Posterior | CountedPosterior
-Tell: TypeAlias = "Callable[[int], None] | None"
-Gains: TypeAlias = "Callable[[Sequence[Floats], Tell], tuple[Floats, Floats]]"
+Gains: TypeAlias = "Callable[[Sequence[Floats], Progress | None], tuple[Floats, Floats]]"
 """Means [C, n] and covariances [C, n, n] of the gains of policies."""
 
 
@@ -453,7 +452,7 @@ def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
     """Candidates by linearisation under the neutral prior alone."""
     n, d = len(case.policies), case.slack.size
     tell = _teller(case.progress, "Judging", n, "candidates")
-    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, tell)
+    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, tell))
     nothing = np.full((n, d), np.nan)
     spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
     return linearised_candidates(case.names, case.policies, spread, case.slack, case.question.delta)
@@ -470,13 +469,13 @@ def _gains_under(believed: AnyPosterior, baseline: Floats, objectives: Sequence[
     """Linearised gains under a posterior as a function of policies; of counts, the baseline's values are found once."""
     if isinstance(believed, CountedPosterior):
         base = side_of(believed, baseline, objectives)
-        return lambda policies, tell: counted_gains(believed, policies, base, progress=tell)
-    return lambda policies, tell: linearised_gains(
+        return lambda policies, progress: counted_gains(believed, policies, base, progress=progress)
+    return lambda policies, progress: linearised_gains(
         believed,
         np.array(policies).reshape(len(policies), *baseline.shape),
         baseline,
         objectives=objectives,
-        progress=tell,
+        progress=progress,
     )
 
 

@@ -10,10 +10,10 @@ from scipy import sparse
 
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, by_state, nonzero, only_played
-from bettersafe.typing import Floats, Ints
+from bettersafe.typing import Event, Floats, Ints, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bettersafe.posterior.outcomes import Outcomes
 
@@ -72,7 +72,7 @@ def linearised_gains(
     baseline: Floats,
     *,
     objectives: Sequence[int] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
     """Means [C, d] and covariances [C, d, d] of J(π) − J(π_b), to first order around the posterior mean.
 
@@ -88,7 +88,7 @@ def linearised_gains(
         policies: Shape [C, X, A].
         baseline: π_b, shape [X, A].
         objectives: Which objectives; all if left out.
-        progress: Called with the number of policies that are done.
+        progress: Called after every policy.
     """
     asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
     posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
@@ -110,7 +110,7 @@ def linearised_gains(
         noise = o.pair_noise[asked] * (played - played_b)
         covariance[c] += np.diag(np.sum(noise**2, axis=1))
         if progress is not None:
-            progress(c + 1)
+            progress(Event(done=c + 1, total=policies.shape[0], unit="candidates"))
     return mean, covariance
 
 
