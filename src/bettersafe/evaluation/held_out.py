@@ -20,13 +20,14 @@ one for which all terms are the same (it changes nothing where the data goes).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
 from bettersafe.evaluation.bounds import BOUNDS, Bound, choose_cap, is_finite_sample, lower_bound
+from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import ESTIMATORS, INDEPENDENT, NEEDS_MODEL, Estimator, evaluate_policy
 from bettersafe.logs.episodes import blocks_of, row_visits, with_blocks
 from bettersafe.mdp.values import expected_return
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats
 
 
-Comparison = Literal["paired", "published"]
-COMPARISONS: tuple[Comparison, ...] = ("paired", "published")
-Levels = Literal["split", "full"]
-LEVELS: tuple[Levels, ...] = ("split", "full")
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
 
 UNSUPPORTED_TOL = 1e-9

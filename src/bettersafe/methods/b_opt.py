@@ -39,11 +39,12 @@ from bettersafe.mdp.values import expected_return, policy_values, solve_policy
 from bettersafe.methods import g_opt, result, s_opt
 from bettersafe.methods.g_opt import g_opt_path
 from bettersafe.methods.result import Round
+from bettersafe.posterior.choices import FORMS, Form, Neutral
 from bettersafe.posterior.draws import shared_gains
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import CountedOutcomes, Prior, Side, prior_of, side_of, step_gains
 from bettersafe.posterior.outcomes import Outcomes
-from bettersafe.posterior.priors import Neutral, Posterior, posterior
+from bettersafe.posterior.priors import Posterior, posterior
 from bettersafe.posterior.rule import draw_error, posterior_passes
 from bettersafe.typing import Floats, frozen
 
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
     from bettersafe.posterior.draws import RayCluster
 
 
-Form = Literal["auto", "draws", "linearised"]
-FORMS: tuple[Form, ...] = ("auto", "draws", "linearised")
 EPSILONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MIXES = (0.0, 0.25, 0.5, 0.75)
 DRAWS = 200

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,11 @@ import numpy.typing as npt
 from bettersafe.errors import ParameterError, check_choice, check_vector
 from bettersafe.evaluation.bounds import is_finite_sample
 from bettersafe.evaluation.evaluate import NEEDS_MODEL, evaluate_policy
-from bettersafe.evaluation.held_out import Comparison, Levels, Range, SafetyRule, SafetyTest, safety_test
+from bettersafe.evaluation.held_out import Range, SafetyRule, SafetyTest, safety_test
 from bettersafe.logs.episodes import blocks_of, count_blocks
 from bettersafe.mdp.mdp import by_state, check_policy
 from bettersafe.mdp.values import expected_return
+from bettersafe.methods.choices import SELECTIONS, Selection
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.evaluation.bounds import Bound
+    from bettersafe.evaluation.choices import Comparison, Levels
     from bettersafe.evaluation.evaluate import Estimator
     from bettersafe.logs.dataset import Dataset
     from bettersafe.logs.episodes import Episodes
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
     from bettersafe.model import Model
 
 
-Selection = Literal["sequential", "paper", "published"]
-SELECTIONS: tuple[Selection, ...] = ("sequential", "paper", "published")
 MIXES = tuple(round(0.1 * i, 1) for i in range(10))
 
 

@@ -23,14 +23,13 @@ from bettersafe import _kernel
 from bettersafe._system import workers
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import pooled_rewards, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
     END_CONCENTRATIONS,
-    NEUTRAL,
     PESSIMISTIC_CONCENTRATION,
     VALUE_TOL,
-    Neutral,
     capped,
     likely,
     strengths,

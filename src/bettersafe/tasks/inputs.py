@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Columns
     from bettersafe.logs.episodes import Episodes
     from bettersafe.methods import result
-    from bettersafe.methods.b_opt import Form
     from bettersafe.model import Model
+    from bettersafe.posterior.choices import Form
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task

@@ -60,17 +60,16 @@ if TYPE_CHECKING:
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.bounds import Bound
+    from bettersafe.evaluation.choices import Levels
     from bettersafe.evaluation.evaluate import Estimator
-    from bettersafe.evaluation.held_out import Levels
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective, Reading
     from bettersafe.logs.episodes import Episodes
-    from bettersafe.methods.b_opt import Form
     from bettersafe.model import Model
+    from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.posterior.priors import Neutral
     from bettersafe.tasks.run import Progress
     from bettersafe.tasks.task import Task
     from bettersafe.typing import Floats

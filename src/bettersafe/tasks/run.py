@@ -58,7 +58,7 @@ from bettersafe.tasks.inputs import (
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.logs.episodes import Episodes
-    from bettersafe.mdp import programs
+    from bettersafe.mdp.choices import Engine
     from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
@@ -397,7 +397,7 @@ def task_improve(
         )
     if task.resolved_method == "g-opt":
         # who wants HiGHS alone gets the one large program, who wants the kernel the many small ones
-        how: dict[programs.Engine, g_opt.Engine] = {"auto": "auto", "native": "multipliers", "highs": "lp"}
+        how: dict[Engine, g_opt.Engine] = {"auto": "auto", "native": "multipliers", "highs": "lp"}
         return g_opt.g_opt(
             model, baseline, preference=preference, epsilon=task.budget, engine=how[task.engine], progress=progress
         )
