@@ -92,6 +92,12 @@ def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt
     return vector
 
 
+def listed(names: Iterable[str], *, last: str = "and") -> str:
+    """Names in a sentence: ``a, b and c``."""
+    *first, end = names
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`` Did you mean 'x'?`` when something like ``word``, or one that has it as a part, is among ``words``, else nothing."""
     plain = {candidate.casefold(): candidate for candidate in words}

@@ -12,9 +12,9 @@ import pytest
 from bettersafe import _kernel
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.evaluation import estimators
-from bettersafe.evaluation.estimators import KERNEL_ORDER, trajectory_terms
-from bettersafe.evaluation.evaluate import ESTIMATORS, evaluate_many, evaluate_policy, evaluation_rows
+from bettersafe.evaluation import ESTIMATORS, estimators
+from bettersafe.evaluation.estimators import trajectory_terms
+from bettersafe.evaluation.evaluate import evaluate_many, evaluate_policy, evaluation_rows
 from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes
 from bettersafe.mdp.values import expected_return
 from bettersafe.model import Model, estimate_model
@@ -220,7 +220,7 @@ def test_extreme_weights_do_not_break_the_weighted_estimators():
         )
     assert np.max(np.abs(log_weight)) > 709.0
     for name in ("wis", "cwpdis", "wdr"):
-        values = found[KERNEL_ORDER.index(name)]
+        values = found[ESTIMATORS[name].kernel_row]
         assert np.all(np.isfinite(values)), name
         assert -1.0 <= values.mean() <= 101.0
 

@@ -12,7 +12,7 @@ from scipy import stats
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.evaluation.bounds import FINITE_SAMPLE
+from bettersafe.evaluation import FINITE_SAMPLE
 from bettersafe.logs.dataset import split
 from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import expected_return

@@ -28,8 +28,6 @@ from logs import GAIN, PAIN, small_log, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bettersafe.methods.result import Method
-
 REWARD = [Objective(name="r")]
 
 
@@ -81,7 +79,7 @@ def test_text_is_measured_in_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "last"), [("s-opt", "Improving: the baseline's values"), ("b-opt", "Making candidates")]
 )
-def test_a_task_on_counts_says_what_it_does(tmp_path: Path, method: Method, last: str) -> None:
+def test_a_task_on_counts_says_what_it_does(tmp_path: Path, method: str, last: str) -> None:
     """Where nothing counts rows, the steps are named; then come rounds and, of b-opt, how far the posterior is."""
     rng = np.random.default_rng(0)
     rewards = rng.normal(size=4000)

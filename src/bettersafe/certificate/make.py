@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Evidence, Finding, Floor, Proof, Theory
 from bettersafe.errors import ParameterError, check_vector
-from bettersafe.evaluation.bounds import ASSUMPTIONS, is_finite_sample, lower_bound
-from bettersafe.evaluation.evaluate import INDEPENDENT, NEEDS_MODEL, evaluate_policy
+from bettersafe.evaluation import BOUNDS, ESTIMATORS
+from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.episodes import truncated_episodes
@@ -323,7 +324,7 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    finite = is_finite_sample(rule.bound) and baseline_known and not truncated_episodes(data)
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not truncated_episodes(data)
     return Certificate(
         findings=tuple(
             Finding(objective=name, estimate=float(e), lower_bound=float(b), level=test.level, zeta=float(z))
@@ -341,7 +342,7 @@ def _from_test(
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
-            "folds": folds if rule.estimator in NEEDS_MODEL else None,
+            "folds": folds if ESTIMATORS[rule.estimator].needs_model else None,
         },
         seed=seed,
     )
@@ -355,17 +356,17 @@ def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: boo
         if baseline_known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
         " hold all that the decisions depended on.",
-        *ASSUMPTIONS[rule.bound],
+        BOUNDS[rule.bound].assumption,
     ]
-    if rule.estimator not in INDEPENDENT:
+    if not ESTIMATORS[rule.estimator].independent:
         texts.append(f"The terms of {rule.estimator!r} are linearised: good for much data.")
-    if is_finite_sample(rule.bound):
+    if BOUNDS[rule.bound].finite_sample:
         texts.append("Rewards never leave the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
     cut = truncated_episodes(data)
     if cut:
-        after = "is filled in by the model" if rule.estimator in NEEDS_MODEL else "is left out"
+        after = "is filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "is left out"
         texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
     return tuple(texts)
 
@@ -413,7 +414,7 @@ def _baseline_bound(
 ) -> Floats:
     """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
     discount = np.array([objective.discount for objective in data.objectives])
-    needs = rule.estimator in NEEDS_MODEL
+    needs = ESTIMATORS[rule.estimator].needs_model
     if not needs and truncated_episodes(data):
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
@@ -425,7 +426,7 @@ def _baseline_bound(
         folds=folds if needs else None,
         rng=np.random.default_rng(seed),
     ).per_trajectory
-    if not is_finite_sample(rule.bound):
+    if not BOUNDS[rule.bound].finite_sample:
         return lower_bound(returns, level, method=rule.bound)
     if rule.return_range is not None:
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)

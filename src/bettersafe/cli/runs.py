@@ -109,7 +109,7 @@ def improve(
     job = task_from(given, data=data, task=task)
     if output is None:
         raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
-    if cluster is not None and job.resolved_method != "b-opt":
+    if cluster is not None and not METHODS[job.resolved_method].posterior:
         raise typer.BadParameter(
             f"is for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
         )

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from bettersafe.certificate.files import certificate_json
 from bettersafe.logs.dataset import Reading, user_sign
+from bettersafe.methods import facts_of
 from bettersafe.methods.b_opt import Judging
 from bettersafe.runs.run import deciding, largest_changes
 
@@ -264,7 +265,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         )
     console.print(table)
     _and_more(console, rows, len(run.objectives))
-    budget = f" epsilon {info['epsilon']}," if info["method"] in ("s-opt", "g-opt", "soft-spibb") else ""
+    budget = f" epsilon {info['epsilon']}," if facts_of(info["method"]).budget else ""
     console.print(
         f"{info['method']},{budget} delta {info['delta']}, error function {info['error_kind']}; baseline"
         f" {info['baseline_source']}; {_how_found(info)}.",
@@ -319,7 +320,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
 
 def _how_found(info: Mapping[str, Any]) -> str:
     """By how much work a policy was found: rounds and their gap, or of B-OPT, which has none of its own, what was judged and how."""
-    if info["method"] == "b-opt" and "candidates" in info:
+    if facts_of(info["method"]).posterior and "candidates" in info:
         settings = info.get("settings", {})
         how = (
             "by linearisation, without draws"

@@ -18,19 +18,16 @@ because cutting from above can only lower the mean. With Y = (min(X, cap) − lo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice
+from bettersafe.evaluation import BOUNDS
 
 if TYPE_CHECKING:
     from bettersafe.typing import Floats
-
-Bound = Literal["t", "bootstrap", "bca", "hoeffding", "bernstein", "anderson", "betting"]
-BOUNDS: tuple[Bound, ...] = ("t", "bootstrap", "bca", "hoeffding", "bernstein", "anderson", "betting")
-FINITE_SAMPLE: tuple[Bound, ...] = ("hoeffding", "bernstein", "anderson", "betting")
 
 RESAMPLES = 4_000
 """Resamples of the bootstrap; its own error at δ = 0.05 is then about 0.3 % in level."""
@@ -38,30 +35,12 @@ RESAMPLES = 4_000
 LARGEST_BET = 0.75
 """Share of the capital that betting risks at most (λ ≤ LARGEST_BET / m)."""
 
-ASSUMPTIONS: dict[Bound, tuple[str, ...]] = {
-    "t": ("The mean of the terms is normally distributed, which many and not too skewed terms make nearly true.",),
-    "bootstrap": (
-        "Resampling the terms imitates drawing new ones, which many and not too skewed terms make nearly true.",
-    ),
-    "bca": ("Resampling the terms imitates drawing new ones; bias and skewness are corrected to second order.",),
-    "hoeffding": ("Terms are independent and never below the stated least value.",),
-    "bernstein": ("Terms are independent and never below the stated least value.",),
-    "anderson": ("Terms are independent, equally distributed and never below the stated least value.",),
-    "betting": ("Terms are independent and never below the stated least value.",),
-}
-"""What each bound rests on, in words; finite-sample ones also on a cap chosen without these terms."""
-
-
-def is_finite_sample(method: Bound) -> bool:
-    """Whether the bound holds for every number of terms, given its assumptions."""
-    return method in FINITE_SAMPLE
-
 
 def lower_bound(
     terms: npt.ArrayLike,
     delta: float,
     *,
-    method: Bound,
+    method: str,
     low: npt.ArrayLike | None = None,
     cap: npt.ArrayLike | None = None,
     rng: np.random.Generator | None = None,
@@ -71,7 +50,7 @@ def lower_bound(
     Args:
         terms: Independent terms, shape [n, d].
         delta: δ of each bound; divide it beforehand to have them hold together.
-        method: See the module.
+        method: A key of `bettersafe.evaluation.BOUNDS`.
         low: For finite-sample bounds: what the terms are never below, shape [d].
         cap: For finite-sample bounds: where to cut them from above, shape [d]; chosen without these terms
             (`choose_cap`), or their largest possible value.
@@ -96,7 +75,7 @@ def lower_bound(
 
         spread = values.std(axis=0, ddof=1)
         return np.asarray(values.mean(axis=0) - float(stats.t.ppf(1.0 - delta, n - 1)) * spread / math.sqrt(n))
-    if not is_finite_sample(method):
+    if not BOUNDS[method].finite_sample:
         return np.array([_bootstrap(column, delta, method, rng) for column in values.T])
     if low is None or cap is None:
         raise ParameterError(
@@ -126,7 +105,7 @@ def choose_cap(
     terms: npt.ArrayLike,
     delta: float,
     *,
-    method: Bound,
+    method: str,
     low: npt.ArrayLike,
     high: npt.ArrayLike,
     n_later: int,
@@ -161,7 +140,7 @@ def choose_cap(
     return caps
 
 
-def _expected_bound(above: Floats, width: float, delta: float, method: Bound, n: int) -> float:
+def _expected_bound(above: Floats, width: float, delta: float, method: str, n: int) -> float:
     """About what a bound on terms like these (≥ 0, cut at ``width``) would be with n of them."""
     mean, variance = float(above.mean()), float(above.var(ddof=1)) if above.size > 1 else width**2 / 4.0
     if method == "hoeffding":
@@ -176,7 +155,7 @@ def _expected_bound(above: Floats, width: float, delta: float, method: Bound, n:
     )
 
 
-def _bootstrap(column: Floats, delta: float, method: Bound, rng: np.random.Generator | None) -> float:
+def _bootstrap(column: Floats, delta: float, method: str, rng: np.random.Generator | None) -> float:
     from scipy import stats
 
     mean = float(column.mean())
@@ -196,7 +175,7 @@ def _bootstrap(column: Floats, delta: float, method: Bound, rng: np.random.Gener
     return float(answer.confidence_interval.low)
 
 
-def _unit_bound(y: Floats, delta: float, method: Bound) -> float:
+def _unit_bound(y: Floats, delta: float, method: str) -> float:
     """A finite-sample lower bound on the mean of independent terms in [0, 1], shape [n]."""
     n = y.size
     if method == "hoeffding":

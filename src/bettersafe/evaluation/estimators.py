@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe import _kernel
+from bettersafe.evaluation import TESTABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from bettersafe.typing import Floats, Ints
 
-
-KERNEL_ORDER = ("is", "pdis", "wis", "cwpdis", "dr", "wdr")
 
 PADDED_CELLS = 2_000_000
 """Cells (episodes × longest) that the NumPy engine pads at a time; bounds its memory."""
@@ -55,7 +54,7 @@ class Trajectories:
 def trajectory_terms(
     ptr: Ints, log_ratio: Floats, rewards: Floats, discount: Floats, v: Floats, q: Floats, tail: Floats
 ) -> tuple[Floats, Floats]:
-    """Terms of all six estimators, [6, n, d] in KERNEL_ORDER, and log ρ_{0:H−1}, [n], of trajectories in memory.
+    """Terms of all six estimators, [6, n, d] by `kernel_row`, and log ρ_{0:H−1}, [n], of trajectories in memory.
 
     Args:
         ptr: As in `Trajectories`, like all but the discount.
@@ -79,7 +78,7 @@ def terms_of_blocks(
         blocks: Gives all of them, each time it is called.
         discount: Shape [d].
         has_model: Whether the blocks have v, q and tail.
-        weighted: False leaves wis, cwpdis and wdr unmade, and saves the time.
+        weighted: False leaves the terms of normalised estimators unmade, and saves the time.
     """
     gamma = np.ascontiguousarray(discount, dtype=np.float64)
     if _kernel.compiled is None:
@@ -91,7 +90,7 @@ def terms_of_blocks(
         estimates.weigh(_whole_numbers(block.ptr), _doubles(block.log_ratio), own)
         log_weights.append(own)
     log_weight = np.concatenate(log_weights)
-    terms = np.empty((len(KERNEL_ORDER), log_weight.size, gamma.size))
+    terms = np.empty((len(TESTABLE), log_weight.size, gamma.size))
     for step in (estimates.average, estimates.finish) if weighted else (estimates.average,):
         first = 0
         for block in blocks():
@@ -151,7 +150,7 @@ def _numpy_terms(
     plain_mean, reward_mean, residual_mean = plain_sum * inverse[-1], reward_sum * inverse, residual_sum * inverse
     value_mean = value_sum * inverse_before
 
-    terms, final = np.zeros((6, n, d)), np.empty(n)
+    terms, final = np.zeros((len(TESTABLE), n, d)), np.empty(n)
     for place, piece in pieces():
         logs = piece.log_weights()
         final[place] = logs[:, -1]

@@ -24,15 +24,16 @@ only what goes by episode is held. The numbers are those of the same log in memo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluation.bounds import Bound, is_finite_sample, lower_bound
-from bettersafe.evaluation.estimators import KERNEL_ORDER, Trajectories, terms_of_blocks
+from bettersafe.evaluation import APPROXIMATE, BOUNDS, ESTIMATORS
+from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, opinions, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.logs.episodes import blocks_of, truncated_episodes
@@ -40,18 +41,12 @@ from bettersafe.mdp.mdp import check_policy
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
     from bettersafe.logs.episodes import Episodes
     from bettersafe.model import Model
 
-
-Estimator = Literal["is", "pdis", "wis", "cwpdis", "dr", "wdr", "model"]
-ESTIMATORS: tuple[Estimator, ...] = ("is", "pdis", "wis", "cwpdis", "dr", "wdr", "model")
-INDEPENDENT: tuple[Estimator, ...] = ("is", "pdis", "dr")
-NEEDS_MODEL: tuple[Estimator, ...] = ("dr", "wdr", "model")
-WEIGHTED: tuple[Estimator, ...] = ("wis", "cwpdis", "wdr")
 
 MANY_EPISODES = 50_000
 """From here on it is asked whether there is memory for the terms; to ask takes longer than to evaluate a small log."""
@@ -62,7 +57,7 @@ class Evaluation:
     """An estimate of J(π) with what doubts it.
 
     Attributes:
-        estimator: Which one.
+        estimator: Its name, a key of `bettersafe.evaluation.ESTIMATORS`.
         value: The estimate, shape [d].
         standard_error: Of the estimate, from the spread of the terms, shape [d]; NaN for "model".
         per_trajectory: Terms whose mean is the estimate, shape [n, d]; linearised where not independent.
@@ -81,7 +76,7 @@ class Evaluation:
         biased: Why the estimate is biased on purpose (clipping, dropping), or empty.
     """
 
-    estimator: Estimator
+    estimator: str
     value: Floats
     standard_error: Floats
     per_trajectory: Floats
@@ -100,7 +95,7 @@ class Evaluation:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Reasons not to rely on the estimate, in plain words; empty if there are none."""
-        if self.estimator == "model":
+        if not ESTIMATORS[self.estimator].on_trajectories:
             return ("it is the model's own opinion, optimistic for a policy that was chosen with it",)
         doubts = []
         if self.biased:
@@ -109,14 +104,15 @@ class Evaluation:
             doubts.append(f"only about {self.ess:.3g} of {self.n_episodes} episodes carry it")
         if self.max_weight_share > max(0.1, 2.0 / self.n_episodes):
             doubts.append(f"one episode has {100 * self.max_weight_share:.0f} % of all weight")
-        if self.estimator in ("is", "pdis", "wis", "cwpdis") and self._weights_are_off:
+        weights_alone = not ESTIMATORS[self.estimator].needs_model
+        if weights_alone and self._weights_are_off:
             doubts.append(
                 f"weights average {self.mean_weight:.3g} where they should average 1, so the baseline's probabilities don't fit the"
                 " data, or the policy does what was never seen"
             )
         if self.unsupported_mass > 0.01:
             doubts.append(f"{100 * self.unsupported_mass:.3g} % of what the policy does was never seen")
-        if self.truncated_episodes and self.estimator in ("is", "pdis", "wis", "cwpdis"):
+        if self.truncated_episodes and weights_alone:
             doubts.append(f"{self.truncated_episodes} episodes were cut off and what came after is missing")
         return tuple(doubts)
 
@@ -144,13 +140,14 @@ class Evaluation:
         chance = float(self.weights.std(ddof=1)) / np.sqrt(self.n_episodes)
         return bool(abs(self.mean_weight - 1.0) > max(4.0 * chance, 0.02))
 
-    def interval(self, delta: float, *, method: Bound = "t") -> tuple[Floats, Floats]:
+    def interval(self, delta: float, *, method: str = "t") -> tuple[Floats, Floats]:
         """Two-sided interval at level 1 − δ, each [d]: t or the bootstrap, both approximate; NaN for "model"."""
-        if is_finite_sample(method):
+        check_choice("interval", method, BOUNDS)
+        if BOUNDS[method].finite_sample:
             raise ParameterError(
-                f"intervals are approximate (t, bootstrap, bca); got {method!r}. For a finite-sample bound use `lower_bound`."
+                f"intervals are approximate ({', '.join(APPROXIMATE)}); got {method!r}. For a finite-sample bound use `lower_bound`."
             )
-        if self.estimator == "model":
+        if not ESTIMATORS[self.estimator].on_trajectories:
             return np.full(self.value.shape, np.nan), np.full(self.value.shape, np.nan)
         low = lower_bound(self.per_trajectory, delta / 2.0, method=method)
         return low, -lower_bound(-self.per_trajectory, delta / 2.0, method=method)
@@ -161,7 +158,7 @@ def evaluate_policy(
     target: npt.ArrayLike,
     baseline: npt.ArrayLike,
     *,
-    estimator: Estimator,
+    estimator: str,
     model: Model | None = None,
     folds: int | None = None,
     rng: np.random.Generator | None = None,
@@ -174,8 +171,8 @@ def evaluate_policy(
         data: Episodes that the model, if any, was not fitted on; in memory or on disk.
         target: π, shape [X, A].
         baseline: π_b, shape [X, A].
-        estimator: "is", "pdis", "wis", "cwpdis", "dr", "wdr" or "model".
-        model: v̂ and q̂ for "dr", "wdr" and "model"; fitted on other data, with the same vocabulary.
+        estimator: A key of `bettersafe.evaluation.ESTIMATORS`.
+        model: v̂ and q̂ for estimators that need a model; fitted on other data, with the same vocabulary.
         folds: Instead of a model: fit this many on the data itself, each without the fold that it is used on.
         rng: Draws the folds; a generator seeded with 0 if left out, so that the answer repeats.
         clip: Cut every trajectory's term to [low, high], each [d]: biased, only to reproduce published numbers.
@@ -199,17 +196,17 @@ def evaluate_many(
     target: npt.ArrayLike,
     baseline: npt.ArrayLike,
     *,
-    estimators: tuple[Estimator, ...] = ESTIMATORS,
+    estimators: Sequence[str] = tuple(ESTIMATORS),
     model: Model | None = None,
     folds: int | None = None,
     rng: np.random.Generator | None = None,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
-) -> dict[Estimator, Evaluation]:
+) -> dict[str, Evaluation]:
     """Several estimators at once; the arguments are those of `evaluate_policy`."""
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
-        if model is None and folds is None and estimator in NEEDS_MODEL:
+        if model is None and folds is None and ESTIMATORS[estimator].needs_model:
             raise ParameterError(
                 f"the estimator {estimator!r} needs a model, fitted on data that the estimate does not use: give model=, or"
                 " folds= to fit one for each fold on the others."
@@ -250,7 +247,7 @@ def evaluate_many(
         trajectories,
         np.array([o.discount for o in data.objectives]),
         has_model=bool(judges),
-        weighted=any(estimator in WEIGHTED for estimator in estimators),
+        weighted=any(ESTIMATORS[estimator].normalised for estimator in estimators),
     )
 
     n = log_weight.size
@@ -264,14 +261,15 @@ def evaluate_many(
         reasons.append(f"{int(survey.unsupported.sum())} episodes were dropped")
     if clip is not None:
         reasons.append("terms were clipped")
-    results: dict[Estimator, Evaluation] = {}
+    results: dict[str, Evaluation] = {}
     for estimator in estimators:
-        if estimator == "model":
+        row = ESTIMATORS[estimator].kernel_row
+        if row is None:
             value = np.mean([judge.value for judge in judges], axis=0)
             per = np.repeat(value[None, :], n, axis=0)
             error = np.full(d, np.nan)
         else:
-            per = terms[KERNEL_ORDER.index(estimator)]
+            per = terms[row]
             if clip is not None:
                 per = np.clip(per, np.asarray(clip[0], float), np.asarray(clip[1], float))
             value = per.mean(axis=0)
@@ -282,7 +280,7 @@ def evaluate_many(
             standard_error=error,
             per_trajectory=frozen(per, np.float64),
             weights=weights,
-            independent=estimator in INDEPENDENT,
+            independent=ESTIMATORS[estimator].independent,
             ess=total**2 / float(relative @ relative) if total > 0.0 else 0.0,
             mean_weight=float(weights.mean()),
             max_weight=float(weights.max()),
@@ -297,7 +295,7 @@ def evaluate_many(
 
 
 def evaluation_rows(
-    results: dict[Estimator, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: Bound = "t"
+    results: dict[str, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: str = "t"
 ) -> list[dict[str, Any]]:
     """Several evaluations as flat rows, one per estimator and objective, in the user's own sign.
 
@@ -338,7 +336,7 @@ def evaluation_rows(
 
 
 def logged_rows(
-    data: Dataset | Episodes, baseline: Floats, *, delta: float, interval: Bound = "t"
+    data: Dataset | Episodes, baseline: Floats, *, delta: float, interval: str = "t"
 ) -> list[dict[str, Any]]:
     """What the baseline [X, A] earned in its own log, as rows like those of `evaluation_rows`, estimator "logged"."""
     own = evaluate_many(data, baseline, baseline, estimators=("is",))

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
-from bettersafe.evaluation.bounds import BOUNDS, Bound, choose_cap, is_finite_sample, lower_bound
+from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
+from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
+from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
-from bettersafe.evaluation.evaluate import ESTIMATORS, INDEPENDENT, NEEDS_MODEL, Estimator, evaluate_policy
+from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.logs.episodes import blocks_of, row_visits, with_blocks
 from bettersafe.mdp.values import expected_return
 
@@ -55,8 +56,8 @@ class SafetyRule:
     Attributes:
         delta: δ, the allowed probability of passing a policy that is worse on some objective.
         zeta: ζ, accepted loss per objective, shape [d].
-        estimator: Any of `evaluate.ESTIMATORS` but "model".
-        bound: Any of `bounds.BOUNDS`; finite-sample ones need independent terms (is, pdis) and a known range.
+        estimator: Any of `bettersafe.evaluation.TESTABLE`.
+        bound: Any of `bettersafe.evaluation.BOUNDS`; finite-sample ones need independent terms (is, pdis) and a known range.
         comparison: "paired" or "published".
         levels: "split" or "full".
         reward_range: For pdis with a finite-sample bound: rewards lie in [low, high], each [d].
@@ -66,8 +67,8 @@ class SafetyRule:
 
     delta: float
     zeta: Floats
-    estimator: Estimator = "dr"
-    bound: Bound = "t"
+    estimator: str = "dr"
+    bound: str = "t"
     comparison: Comparison = "paired"
     levels: Levels = "split"
     reward_range: Range | None = None
@@ -75,7 +76,7 @@ class SafetyRule:
     strict: bool = True
 
     def __post_init__(self) -> None:
-        check_choice("estimator", self.estimator, [e for e in ESTIMATORS if e != "model"])
+        check_choice("estimator", self.estimator, TESTABLE)
         check_choice("bound", self.bound, BOUNDS)
         check_choice("comparison", self.comparison, COMPARISONS)
         check_choice("levels", self.levels, LEVELS)
@@ -84,27 +85,26 @@ class SafetyRule:
         object.__setattr__(self, "zeta", check_vector("zeta", zeta, zeta.size, "objective"))
         if np.any(self.zeta < 0.0):
             raise ParameterError(f"zeta is a loss that is accepted, 0 or more; got {self.zeta.tolist()}.")
-        if is_finite_sample(self.bound):
+        if BOUNDS[self.bound].finite_sample:
             self._check_finite_sample()
 
     def _check_finite_sample(self) -> None:
-        if self.estimator not in INDEPENDENT:
+        facts = ESTIMATORS[self.estimator]
+        instead = f"use 't' or 'bca' (approximate), or the estimators {listed(map(repr, BOUNDED), last='or')}."
+        if not facts.independent:
             raise ParameterError(
-                f"the bound {self.bound!r} holds for independent terms, which those of {self.estimator!r} are not; use 't' or"
-                " 'bca' (approximate), or the estimators 'is' or 'pdis'."
+                f"the bound {self.bound!r} holds for independent terms, which those of {self.estimator!r} are not; {instead}"
             )
-        if self.estimator == "dr":
+        if facts.known_range is None:
             raise ParameterError(
-                f"the terms of 'dr' have no useful least value, which the bound {self.bound!r} needs; use 't' or 'bca'"
-                " (approximate), or the estimators 'is' or 'pdis'."
+                f"the terms of {self.estimator!r} have no useful least value, which the bound {self.bound!r} needs; {instead}"
             )
         if self.comparison == "published":
             raise ParameterError(f"the bound {self.bound!r} goes with comparison 'paired'.")
-        what = "return_range" if self.estimator == "is" else "reward_range"
-        if getattr(self, what) is None:
+        if getattr(self, facts.known_range) is None:
             raise ParameterError(
                 f"the bound {self.bound!r} with {self.estimator!r} needs the range of rewards, known beforehand: --reward-range"
-                f" NAME=LOW..HIGH for every objective, or {what}=(low, high) in Python."
+                f" NAME=LOW..HIGH for every objective, or {facts.known_range}=(low, high) in Python."
             )
 
     @property
@@ -187,7 +187,7 @@ def safety_test(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
     )
     unseen, thin = 0.0, False
-    if is_finite_sample(rule.bound):
+    if BOUNDS[rule.bound].finite_sample:
         if tuning is None:
             raise ParameterError(
                 f"the bound {rule.bound!r} needs other episodes (tuning=), to choose on them where to cut the terms."
@@ -245,12 +245,12 @@ def paired_terms(
     baseline_terms: Floats | None = None,
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
-    if is_finite_sample(rule.bound):
+    if BOUNDS[rule.bound].finite_sample:
         data = with_blocks(data, lambda block: _shifted(block, rule))
     seed = None if rng is None else int(rng.integers(2**63))  # both policies with the same folds
 
     def terms(target: Floats) -> Floats:
-        needs = rule.estimator in NEEDS_MODEL
+        needs = ESTIMATORS[rule.estimator].needs_model
         return evaluate_policy(
             data,
             target,
@@ -277,7 +277,7 @@ def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:
     """
     discount = np.array([objective.discount for objective in data.objectives])
     rewards = data.rewards.copy()
-    if rule.estimator == "is":
+    if ESTIMATORS[rule.estimator].known_range == "return_range":
         assert rule.return_range is not None
         rewards[data.episode_ptr[:-1]] -= np.asarray(rule.return_range[0], dtype=np.float64)
     else:
@@ -296,7 +296,7 @@ def _step_range(rule: SafetyRule) -> tuple[Floats, Floats]:
 
 def _least(data: Dataset | Episodes, rule: SafetyRule) -> Floats:
     """What the paired terms are never below: the policy's weights 0, the baseline's return at its highest, shape [d]."""
-    if rule.estimator == "is":
+    if ESTIMATORS[rule.estimator].known_range == "return_range":
         assert rule.return_range is not None
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)
         return np.asarray(low - high)

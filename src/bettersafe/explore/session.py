@@ -28,6 +28,7 @@ from bettersafe._system.files import check_free
 from bettersafe.errors import ParameterError, RunError, check_choice, did_you_mean
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns, Objective, user_sign
+from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import Spread, all_priors, linearised_candidates, linearised_spread
 from bettersafe.posterior.priors import Posterior, only_played
 from bettersafe.report import write_report
@@ -59,9 +60,6 @@ Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 Priors = tuple[Posterior, list[Posterior]]
 BLAS = ThreadpoolController()
-
-METHODS = ("s-opt", "soft-spibb")
-"""Methods that are quick enough to move a slider by, and have a budget to move."""
 
 SHOWN = 50
 """States in the table of changes."""
@@ -155,7 +153,7 @@ def open_session(
     """Read and count the log, and make the model and the priors.
 
     Args:
-        task: Of a method in `METHODS`, with nothing held out.
+        task: Of a method that is explorable, with nothing held out.
         base: The task file as read, if one was given.
         task_file: Its name.
         progress: Told what is going on, and how far the reading is.
@@ -163,7 +161,8 @@ def open_session(
     say = progress or (lambda _: None)
     if task.method == "auto":
         task = replace(task, method="s-opt")
-    check_choice("the method to explore", task.method, METHODS)
+    offered = [name for name, facts in METHODS.items() if facts.explorable]
+    check_choice("the method to explore", task.method, offered)
     if task.share > 0.0:
         raise ParameterError(
             "the explorer works with all of the log: hold nothing out, and test what you keep with: bettersafe certify RUN HELD_OUT."

@@ -11,15 +11,15 @@ With ρ(x) = Σ_a ρ(x,a), and everything in the estimated model,
 S-OPT asks Σ_a π Adv_k ≥ 0 in every state, which leaves ever less room as d grows; here a loss in one state may be made up
 in another, and every policy of S-OPT is feasible. It lies outside the theorem behind S-OPT: its safety must come from a test.
 
-Both engines work in deviations z(x,a) = ρ(x,a) − π_b(a|x) ρ(x). Pairs that are frozen (e = ∞, or not stored, unless ε = ∞)
+Both forms of the program work in deviations z(x,a) = ρ(x,a) − π_b(a|x) ρ(x). Pairs that are frozen (e = ∞, or not stored, unless ε = ∞)
 have z = 0, so what π_b plays of them stays as it is, and by the performance-difference lemma
 
     J_k(π) − J_k(π_b) = Σ_{x,a} z(x,a) Adv_k^{π_b}(x,a)
 
 whatever those pairs are worth. This also keeps rewards of 1000 and of 1 apart: each row has its own unit.
 
-    "lp"           the program as it stands, by HiGHS: z = p − n with p ≥ 0, 0 ≤ n ≤ π_b ρ(x)
-    "multipliers"  column generation. For multipliers ν ≥ 0 of the d rows the best policy is that of Soft-SPIBB with the
+    "lp"           (engine "highs") the program as it stands, by HiGHS: z = p − n with p ≥ 0, 0 ≤ n ≤ π_b ρ(x)
+    "multipliers"  (engine "native") column generation. For multipliers ν ≥ 0 of the d rows the best policy is that of Soft-SPIBB with the
                    preference λ + ν; a small program picks the best mixture of the occupancies met and gives the next ν. When
                    no policy improves the Lagrangian, the mixture is optimal.
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from scipy import sparse
 from bettersafe import _kernel
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
 from bettersafe.mdp.mdp import MDP, check_policy, dense_q
+from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.mdp.programs import highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
 from bettersafe.methods.result import Improvement, Progress, Round, check_preference, improvement
@@ -52,15 +53,13 @@ if TYPE_CHECKING:
     from bettersafe.model import Model
 
 
-Engine = Literal["auto", "lp", "multipliers"]
-ENGINES: tuple[Engine, ...] = ("auto", "lp", "multipliers")
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 MARGINS = (0.0, 0.05, 0.15)
 """Budgets of the path, and margins as shares of the baseline's returns."""
 
 LP_PAIRS = 20_000
-"""Where the kernel was not built, "auto" takes "lp" up to this many pairs: one large program beats many small ones."""
+"""Where the kernel was not built, "auto" takes "highs" up to this many pairs: one large program beats many small ones."""
 
 OPTIMAL_TOL = 1e-9
 """Shares of the largest gains met: column generation ends at this gap, and a gain below it is none."""
@@ -99,8 +98,8 @@ def g_opt(
         preference: λ ≥ 0, shape [d].
         epsilon: Deviation budget ε; 0 returns the baseline, inf frees every action, tried or not.
         margin: What every objective must gain, ≥ 0, shape [d], in units of return; 0 if left out.
-        engine: "lp", "multipliers", or "auto".
-        max_rounds: Cap on the policies that "multipliers" looks at.
+        engine: "highs" (one large program), "native" (many small ones), or "auto".
+        max_rounds: Cap on the policies that "native" looks at.
         progress: Called after every one of them.
     """
     weights, base = _checked(model, baseline, preference, engine, max_rounds)
@@ -137,7 +136,7 @@ def g_opt_path(
         preference: λ ≥ 0, shape [d].
         epsilons: Budgets ε.
         margins: Shares c ≥ 0: objective k must gain c |J_k(π_b)|.
-        engine: "lp", "multipliers", or "auto".
+        engine: "highs" (one large program), "native" (many small ones), or "auto".
         max_rounds: Cap on the policies looked at for each.
         progress: Called after every one of them.
     """
@@ -255,12 +254,11 @@ def _solve(
     progress: Progress | None,
 ) -> list[Improvement]:
     """One improvement for each of the margins, each [d]; policies found on the way are added to those ``met``."""
-    if engine == "auto":
-        quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
-        engine = "multipliers" if quick else "lp"
+    quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
+    form = "multipliers" if engine == "native" or (engine == "auto" and quick) else "lp"
     answers = list(
         _by_lp(setting, preference, epsilon, margins, progress)
-        if engine == "lp"
+        if form == "lp"
         else _by_multipliers(setting, preference, epsilon, margins, met, max_rounds, progress)
     )
     results: list[Improvement] = []
@@ -279,7 +277,7 @@ def _solve(
                 preference=preference,
                 epsilon=epsilon,
                 baseline_v=setting.values.v,
-                engine=engine,
+                engine=form,
                 **how,
             )
         )
@@ -537,9 +535,7 @@ def _by_lp(
             yield _Answer(policy=baseline, rounds=1, reason=UNREACHABLE)
             continue
         if answer.status != 0:
-            raise NoSolutionError(
-                f'the program of g-opt was not solved: {answer.message}. Try the engine "multipliers".'
-            )
+            raise NoSolutionError(f'the program of g-opt was not solved: {answer.message}. Try the engine "native".')
         value = -float(answer.fun) * scale
         if progress is not None:
             start = float(preference @ setting.values.v @ mdp.initial)

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_vector
-from bettersafe.evaluation.bounds import is_finite_sample
-from bettersafe.evaluation.evaluate import NEEDS_MODEL, evaluate_policy
+from bettersafe.evaluation import BOUNDS, ESTIMATORS
+from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import Range, SafetyRule, SafetyTest, safety_test
 from bettersafe.logs.episodes import blocks_of, count_blocks
 from bettersafe.mdp.mdp import by_state, check_policy
@@ -41,9 +41,7 @@ from bettersafe.typing import Floats, frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.evaluation.bounds import Bound
     from bettersafe.evaluation.choices import Comparison, Levels
-    from bettersafe.evaluation.evaluate import Estimator
     from bettersafe.logs.dataset import Dataset
     from bettersafe.logs.episodes import Episodes
     from bettersafe.methods.result import Progress
@@ -116,8 +114,8 @@ def h_opt(
     preference: npt.ArrayLike,
     delta: float = 0.1,
     zeta: npt.ArrayLike | None = None,
-    estimator: Estimator = "dr",
-    bound: Bound = "t",
+    estimator: str = "dr",
+    bound: str = "t",
     selection: Selection = "sequential",
     comparison: Comparison = "paired",
     levels: Levels = "split",
@@ -138,8 +136,8 @@ def h_opt(
         preference: λ, shape [d].
         delta: Allowed probability of returning a policy that is worse on some objective.
         zeta: Accepted loss per objective, shape [d]; 0 if left out.
-        estimator: Any of `evaluate.ESTIMATORS` but "model".
-        bound: Any of `bounds.BOUNDS`; finite-sample ones need independent terms (is, pdis) and a known range.
+        estimator: Any of `bettersafe.evaluation.TESTABLE`.
+        bound: Any of `bettersafe.evaluation.BOUNDS`; finite-sample ones need independent terms (is, pdis) and a known range.
         selection: "sequential", "paper" or "published".
         comparison: "paired" or "published".
         levels: "split" or "full".
@@ -178,8 +176,8 @@ def h_opt(
     if proposal.changed.size:
         judge = control or fitted
         known = None
-        if not is_finite_sample(bound) and comparison == "paired":  # finite-sample bounds shift the terms
-            needed = judge if estimator in NEEDS_MODEL else None
+        if not BOUNDS[bound].finite_sample and comparison == "paired":  # finite-sample bounds shift the terms
+            needed = judge if ESTIMATORS[estimator].needs_model else None
             known = evaluate_policy(safety, base, base, estimator=estimator, model=needed).per_trajectory
         for mix in sorted(mixes, reverse=True):  # nearest the baseline first
             candidate = (1.0 - mix) * proposal.policy + mix * base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from bettersafe.typing import Floats, Ints, frozen
 if TYPE_CHECKING:
     from bettersafe.model import Model
 
-
-Method = Literal["s-opt", "b-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized"]
-METHODS: tuple[Method, ...] = ("s-opt", "b-opt", "g-opt", "h-opt", "soft-spibb", "adv-linearized", "linearized")
 
 TELLING = 0.01
 """Share of v_λ from which on a value may be told from what the others leave of it: two digits of sixteen are lost at most."""
@@ -45,7 +42,7 @@ class Improvement:
     All returns are in the estimated model: they are what the data suggests, not yet a promise about the world.
 
     Attributes:
-        method: "s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized" or "h-opt".
+        method: Name of the method, a key of `bettersafe.methods.METHODS`.
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
@@ -61,11 +58,11 @@ class Improvement:
             first the baseline's, shape [n].
         distance: Σ_a |π − π_b| of every state, shape [X].
         budget_used: Σ_a e |π − π_b| of every state, shape [X].
-        engine: What solved the programs.
+        engine: What solved the programs: "native" or "highs"; of G-OPT the form of its program, "multipliers" or "lp".
         reason: Why the baseline is returned, where the method knows more than that nothing is gained.
     """
 
-    method: Method
+    method: str
     policy: Floats
     baseline: Floats
     preference: Floats
@@ -127,7 +124,7 @@ class Improvement:
 
 
 def improvement(
-    method: Method,
+    method: str,
     model: Model,
     policy: Floats,
     baseline: Floats,

@@ -30,7 +30,7 @@ from bettersafe.errors import ParameterError, check_epsilon
 from bettersafe.mdp.mdp import MDP, by_state, check_policy
 from bettersafe.mdp.programs import Programs, WarmStart, resolve_engine, solve
 from bettersafe.mdp.values import AIM, Values, solve_weights
-from bettersafe.methods.result import Improvement, Method, Progress, Round, check_preference, improvement
+from bettersafe.methods.result import Improvement, Progress, Round, check_preference, improvement
 from bettersafe.typing import Floats, Ints, frozen
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def linearized(
 
 
 def _improve(
-    method: Method,
+    method: str,
     model: Model,
     baseline: npt.ArrayLike,
     preference: npt.ArrayLike,

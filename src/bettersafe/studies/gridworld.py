@@ -42,7 +42,6 @@ from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies.sweep import Study
 
 if TYPE_CHECKING:
-    from bettersafe.evaluation.evaluate import Estimator
     from bettersafe.logs.dataset import Dataset
     from bettersafe.mdp.constrained import CMDPOptimum
     from bettersafe.mdp.mdp import MDP
@@ -341,7 +340,7 @@ class Case:
     def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
         """True returns [d] of the policies that the methods make for ``preference``."""
         words_of_h_opt = [method.split()[1:] for method in methods if method.startswith("h-opt ")]
-        tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
+        tests: dict[tuple[str, str], list[SafetyTest]] = {}
         if words_of_h_opt:
             proposal = self.settled(
                 s_opt.adv_linearized(
@@ -407,9 +406,7 @@ class Case:
         visits = np.bincount(model.mdp.pair_state, weights=model.counts, minlength=policy.shape[0])
         return np.where(visits[:, None] > 0, policy, 1.0 / policy.shape[1])
 
-    def candidates(
-        self, proposal: Floats, estimators: tuple[Estimator, ...]
-    ) -> dict[tuple[str, Estimator], list[SafetyTest]]:
+    def candidates(self, proposal: Floats, estimators: tuple[str, ...]) -> dict[tuple[str, str], list[SafetyTest]]:
         """Tests of all mixtures of the proposal with the baseline, nearest the baseline first, by what is compared.
 
         As `hcpi.h_opt` makes them, but all estimators and both comparisons in one pass over the data.
@@ -418,7 +415,7 @@ class Case:
         zeta = np.zeros(self.before.size)
         own = evaluate_many(self.safety, self.baseline, self.baseline, estimators=estimators, model=self.train_model)
         fixed = expected_return(self.train_model.mdp, self.baseline)
-        tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
+        tests: dict[tuple[str, str], list[SafetyTest]] = {}
         for mix in sorted(MIXES, reverse=True):
             candidate = (1.0 - mix) * proposal + mix * self.baseline
             found = evaluate_many(self.safety, candidate, self.baseline, estimators=estimators, model=self.train_model)

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from bettersafe.evaluation.evaluate import Estimator
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
@@ -87,7 +86,7 @@ BOPT_DELTA = 0.1
 SAID = ("outcome", "iv_bins")
 """How a cohort was prepared, as far as tables and figures must say it."""
 
-OPE: tuple[Estimator, ...] = ("dr", "wdr")
+OPE: tuple[str, ...] = ("dr", "wdr")
 MAX_ROUNDS = 10
 LARGE_DOSE = 3
 """Vasopressor bins from here on are large doses: above the median of the non-zero ones."""
@@ -409,11 +408,11 @@ class _Case:
         outside = np.any((policy > 0.0) & (self.behaviour <= 0.0), axis=1, keepdims=True)
         return np.where(outside, self.baseline, policy)
 
-    def _tests(self, proposal: Floats) -> dict[Estimator, list[tuple[float, Floats]]]:
+    def _tests(self, proposal: Floats) -> dict[str, list[tuple[float, Floats]]]:
         """By estimator, (mix, paired terms [n, 2]) of every candidate on the valid part, nearest the baseline first."""
         own = self._evaluate(self.valid, self.baseline)
         fixed = expected_return(self.model.mdp, self.baseline)
-        tests: dict[Estimator, list[tuple[float, Floats]]] = {estimator: [] for estimator in OPE}
+        tests: dict[str, list[tuple[float, Floats]]] = {estimator: [] for estimator in OPE}
         for mix in sorted(MIXES, reverse=True):
             results = self._evaluate(self.valid, (1.0 - mix) * proposal + mix * self.baseline)
             for estimator in OPE:
@@ -421,7 +420,7 @@ class _Case:
                 tests[estimator].append((mix, results[estimator].per_trajectory - subtract))
         return tests
 
-    def _evaluate(self, data: Dataset, policy: Floats) -> dict[Estimator, Evaluation]:
+    def _evaluate(self, data: Dataset, policy: Floats) -> dict[str, Evaluation]:
         return evaluate_many(data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.judge, clip=self.clip)
 
     def row(self, preference: str, method: str, parameter: str, policy: Floats) -> Row:

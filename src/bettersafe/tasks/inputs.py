@@ -28,6 +28,7 @@ from bettersafe.logs.counts_file import counted_sizes, is_counts, load_counts, w
 from bettersafe.logs.dataset import Dataset, Objective, Reading, in_vocabulary, reward_ranges, user_sign
 from bettersafe.logs.episodes import count_blocks, with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
+from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import form_for
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.posterior.linearised_counts import available, gather_counted
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from bettersafe._system.memory import Sizes
     from bettersafe.logs.dataset import Columns
     from bettersafe.logs.episodes import Episodes
-    from bettersafe.methods import result
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form
     from bettersafe.posterior.linearised_counts import CountedOutcomes
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 
 
 ESTIMATED = "estimated from the data"
-
-BY_COUNTS: tuple[result.Method, ...] = ("b-opt", "s-opt", "g-opt", "soft-spibb", "adv-linearized", "linearized")
-"""Methods that need counts and no episodes."""
 
 LARGE_ROWS = 10_000_000
 """Rows beyond which B-OPT counts a log where it lies, and does not hold it."""
@@ -180,18 +177,19 @@ def without_outcomes(counts: Counts) -> Counts:
 
 def check_by_counts(task: Task) -> None:
     """Raise where a task on a file of counts needs episodes."""
-    if task.method == "h-opt" or task.share > 0.0:
-        what = "h-opt" if task.method == "h-opt" else "hold_out"
+    counts_suffice = METHODS[task.resolved_method].counts
+    if task.share > 0.0 or not counts_suffice:
+        what = "hold_out" if counts_suffice else task.resolved_method
         raise DataError(
             f"{what} needs episodes, and {Path(task.data).name} has only counts. Give the log itself, or choose one of"
-            f" {', '.join(BY_COUNTS)} with --method."
+            f" {', '.join(name for name, facts in METHODS.items() if facts.counts)} with --method."
         )
 
 
 def task_bytes(task: Task, sizes: Sizes) -> float:
     """Memory that a task takes beyond its counts."""
     needed = model_bytes(sizes)
-    if task.resolved_method != "b-opt":
+    if not METHODS[task.resolved_method].posterior:
         return needed
     if form_for(task.form, sizes.n_outcomes, sizes.n_objectives, draws=task.draws) == "linearised" and available():
         return needed + linearised_bytes(sizes)

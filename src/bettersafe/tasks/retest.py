@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from bettersafe.certificate.files import certificate_json
 from bettersafe.certificate.make import certify
-from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.evaluation.bounds import is_finite_sample
-from bettersafe.evaluation.evaluate import ESTIMATORS, NEEDS_MODEL, evaluate_many, evaluation_rows, logged_rows
+from bettersafe.errors import DataError, ParameterError, RunError, check_choice
+from bettersafe.evaluation import BOUNDS, ESTIMATORS
+from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest, expand, file_digest
 from bettersafe.logs.counts import declare_actions
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -55,13 +55,11 @@ from bettersafe.tasks.run import MODELLING, diagnostics, posterior_certificate
 from bettersafe.tasks.task import Rare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.evaluation.bounds import Bound
     from bettersafe.evaluation.choices import Levels
-    from bettersafe.evaluation.evaluate import Estimator
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective, Reading
     from bettersafe.logs.episodes import Episodes
@@ -242,9 +240,9 @@ def evidence_for_policy(
 def evaluate_saved(
     evidence: Evidence,
     *,
-    estimators: tuple[Estimator, ...] = ESTIMATORS,
+    estimators: Sequence[str] = tuple(ESTIMATORS),
     delta: float = 0.1,
-    interval: Bound = "t",
+    interval: str = "t",
     folds: int = 5,
     seed: int = 0,
 ) -> Rows:
@@ -261,13 +259,15 @@ def evaluate_saved(
         seed: Draws the folds.
     """
     data = evidence.log
+    for estimator in estimators:
+        check_choice("estimator", estimator, ESTIMATORS)
     if not 0.0 < delta < 1.0:
         raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
     folds = min(folds, data.n_episodes)
     if folds < 2:  # of one episode nothing can be cross-fitted
-        estimators = tuple(estimator for estimator in estimators if estimator not in NEEDS_MODEL)
+        estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
     logged = logged_rows(data, evidence.baseline, delta=delta, interval=interval)
-    needed = folds if any(estimator in NEEDS_MODEL for estimator in estimators) else None
+    needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
     results = evaluate_many(
         data,
         evidence.policy,
@@ -299,8 +299,8 @@ def certify_run(
     delta: float | None = None,
     zeta: dict[str, float] | None = None,
     threshold: dict[str, float] | None = None,
-    estimator: Estimator | None = None,
-    bound: Bound | None = None,
+    estimator: str | None = None,
+    bound: str | None = None,
     levels: Levels | None = None,
     folds: int = 5,
     seed: int = 0,
@@ -361,7 +361,7 @@ def certify_run(
         tuning: Dataset | Episodes | None = None
         model: Model | None = None
         use_folds: int | None = folds
-        if is_finite_sample(rule.bound):
+        if BOUNDS[rule.bound].finite_sample:
             tuning, held_out = split_log(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
             model = estimate_model(count_blocks(blocks_of(tuning)), unseen="baseline", baseline=evidence.baseline)
             use_folds = None
@@ -448,8 +448,8 @@ class _TestSettings:
     delta: float
     zeta: dict[str, float]
     threshold: dict[str, float]
-    estimator: Estimator
-    bound: Bound
+    estimator: str
+    bound: str
     levels: Levels
 
 

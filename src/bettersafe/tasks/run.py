@@ -23,7 +23,7 @@ from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Dataset, Objective, Reading, reward_ranges
 from bettersafe.logs.episodes import blocks_of, count_blocks, split_log, with_blocks
-from bettersafe.methods import g_opt, result, s_opt
+from bettersafe.methods import METHODS, result
 from bettersafe.methods.b_opt import Judging, b_opt, sensitivity
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
@@ -58,7 +58,6 @@ from bettersafe.tasks.inputs import (
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.logs.episodes import Episodes
-    from bettersafe.mdp.choices import Engine
     from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
@@ -92,7 +91,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         check_memory(*memory_needed(task))
     if task.share > 0.0:
         return _run_held_out(task, progress)
-    if task.resolved_method == "b-opt":
+    if METHODS[task.resolved_method].posterior:
         return _run_posterior(task, progress, cluster)
     say = progress or _silent
     say(_reading(task))
@@ -155,7 +154,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate: Certificate | None = None
     status: dict[str, Any] = {}
-    if task.resolved_method == "h-opt":
+    if METHODS[task.resolved_method].episodes:
         preference = np.array([objective.weight for objective in counts.objectives])
         found = h_opt(
             train,
@@ -388,26 +387,16 @@ def task_improve(
     objectives: tuple[Objective, ...],
     progress: Progress | None = None,
 ) -> result.Improvement:
-    """What the task's method makes of a model; not for b-opt and h-opt, which need more than one."""
+    """The policy of the task's method in ``model``; not for methods that choose among candidates."""
     preference = np.array([objective.weight for objective in objectives])
-    if task.resolved_method in ("s-opt", "soft-spibb"):
-        within_budget = s_opt.s_opt if task.resolved_method == "s-opt" else s_opt.soft_spibb
-        return within_budget(
-            model, baseline, preference=preference, epsilon=task.budget, engine=task.engine, progress=progress
-        )
-    if task.resolved_method == "g-opt":
-        # who wants HiGHS alone gets the one large program, who wants the kernel the many small ones
-        how: dict[Engine, g_opt.Engine] = {"auto": "auto", "native": "multipliers", "highs": "lp"}
-        return g_opt.g_opt(
-            model, baseline, preference=preference, epsilon=task.budget, engine=how[task.engine], progress=progress
-        )
-    verb = s_opt.adv_linearized if task.resolved_method == "adv-linearized" else s_opt.linearized
-    return verb(model, baseline, preference=preference, engine=task.engine, progress=progress)
+    return METHODS[task.resolved_method].make(
+        model, baseline, preference=preference, epsilon=task.budget, engine=task.engine, progress=progress
+    )
 
 
 def _proven_budget(result: result.Improvement) -> float:
     """ε as Proposition 3.1 may use it: the proof needs S-OPT's protection in every state as well."""
-    return result.epsilon if result.method == "s-opt" else math.inf
+    return result.epsilon if METHODS[result.method].proven else math.inf
 
 
 def _run(
@@ -421,7 +410,7 @@ def _run(
     status: dict[str, Any] | None = None,
 ) -> Run:
     settings = {**dataclasses.asdict(task), "method": task.resolved_method}
-    if task.resolved_method == "b-opt":
+    if METHODS[task.resolved_method].posterior:
         del settings["epsilon"]  # it has none
     else:
         settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from bettersafe.errors import listed
 from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS
 from bettersafe.mdp.choices import ENGINES, ERROR_KINDS, UNSEEN_RULES
@@ -20,7 +21,7 @@ from bettersafe.methods.choices import SELECTIONS
 from bettersafe.posterior.choices import FORMS, NEUTRAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 Kind = Literal[
     "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "table of whole numbers"
@@ -113,7 +114,9 @@ class Setting:
     @property
     def short_help(self) -> str:
         """Help on the first screen; empty for settings that are not on it."""
-        return self.brief.format(choices=listed(list(self.choices), "or"), default=f"(default: {self.default_text})")
+        return self.brief.format(
+            choices=listed(self.choices or [""], last="or"), default=f"(default: {self.default_text})"
+        )
 
     @property
     def long_help(self) -> str:
@@ -122,21 +125,15 @@ class Setting:
             f"{', '.join(names)} ({meaning})" if meaning else ", ".join(names)
             for meaning, names in itertools.groupby(self.choices, self.choices.__getitem__)
         ]
-        text = f"{self.help}{': ' if meanings else ''}{listed(meanings, 'or')}."
+        text = f"{self.help}{f': {listed(meanings, last="or")}' if meanings else ''}."
         if 0 < len(self.methods) <= FEW:
-            text = f"For {listed(self.methods, 'and')}: {text[0].lower()}{text[1:]}"
+            text = f"For {listed(self.methods)}: {text[0].lower()}{text[1:]}"
         default = f"(default: {self.default_text})" if self.default_text else ""
         return " ".join(part for part in (text, self.more, default) if part)
 
 
 FEW = 3
 """Methods that are named before the help of their setting."""
-
-
-def listed(names: Sequence[str], last: str) -> str:
-    """Names in a sentence: a, b or c."""
-    return f" {last} ".join(part for part in (", ".join(names[:-1]), "".join(names[-1:])) if part)
-
 
 GOAL: Group = "What is wanted"
 TEST: Group = "How it is tested"
@@ -162,7 +159,10 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="How to improve",
-        choices={**{name: facts.sentence for name, facts in METHODS.items()}, "auto": "b-opt, unless `epsilon`, `threshold` or `hold_out` is given, which are s-opt's"},
+        choices={
+            "auto": "b-opt, unless `epsilon`, `threshold` or `hold_out` is given, which are s-opt's",
+            **{name: facts.sentence for name, facts in METHODS.items()},
+        },
     ),
     Setting(
         name="epsilon", kind="number", default=None, metavar="E", group=GOAL, otherwise=f"{BUDGET:g}",
@@ -196,7 +196,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="bound", kind="text", default="t", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES), help="Lower bound of the test",
         choices={
-            name: f"finite-sample, with {listed(BOUNDED, 'or')}" if facts.finite_sample else "approximate"
+            name: f"finite-sample, with {listed(BOUNDED, last='or')}" if facts.finite_sample else "approximate"
             for name, facts in BOUNDS.items()
         },
     ),

@@ -29,7 +29,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability
+from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, listed
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.methods import METHODS
 from bettersafe.tasks.settings import (
@@ -40,7 +40,6 @@ from bettersafe.tasks.settings import (
     RARE,
     SETTINGS,
     WITH_BUDGET,
-    listed,
     option_words,
     value_text,
 )
@@ -174,7 +173,7 @@ class Task:
             )
         if self.epsilon is not None and not facts.one_model:
             raise ParameterError(
-                f"epsilon is the budget of {listed(WITH_BUDGET, 'and')}; {facts.name} has none"
+                f"epsilon is the budget of {listed(WITH_BUDGET)}; {facts.name} has none"
                 f"{' and tries many' if facts.posterior else ''}. Leave one of them out.",
                 setting="epsilon",
             )
