@@ -171,8 +171,8 @@ def _help_all(rows: Iterable[Setting]) -> inspect.Parameter:
             raise typer.Exit
 
     columns = [row.flag for row in rows if row in COLUMNS][:2]
-    what = f", also columns: {', '.join(columns)}, …" if columns else "."
-    option = typer.Option("--help-all", is_eager=True, callback=show, help=f"Show all options{what}")
+    what = f"; columns: {', '.join(columns)}, …" if columns else "."
+    option = typer.Option("--help-all", is_eager=True, callback=show, help=f"All options{what}")
     return inspect.Parameter(
         "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option]
     )

@@ -143,6 +143,7 @@ def improve(
         },
         epsilon={"help": "Budget that the slider starts at", "methods": ()},
         delta={"help": "Risk that the slider starts at"},
+        hold_out={"brief": "", "help": "Refused here: the explorer works with all of the log", "otherwise": ""},
     )
 )
 def explore(

@@ -39,8 +39,8 @@ from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
-from bettersafe.mdp.mdp import MDP, check_policy, dense_q
 from bettersafe.mdp.choices import ENGINES, Engine
+from bettersafe.mdp.mdp import MDP, check_policy, dense_q
 from bettersafe.mdp.programs import highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
 from bettersafe.methods.result import Improvement, Progress, Round, check_preference, improvement

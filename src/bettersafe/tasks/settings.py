@@ -125,7 +125,7 @@ class Setting:
             f"{', '.join(names)} ({meaning})" if meaning else ", ".join(names)
             for meaning, names in itertools.groupby(self.choices, self.choices.__getitem__)
         ]
-        text = f"{self.help}{f': {listed(meanings, last="or")}' if meanings else ''}."
+        text = f"{self.help}: {listed(meanings, last='or')}." if meanings else f"{self.help}."
         if 0 < len(self.methods) <= FEW:
             text = f"For {listed(self.methods)}: {text[0].lower()}{text[1:]}"
         default = f"(default: {self.default_text})" if self.default_text else ""
@@ -167,7 +167,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="epsilon", kind="number", default=None, metavar="E", group=GOAL, otherwise=f"{BUDGET:g}",
         methods=WITH_BUDGET,
-        brief="Budget; inf for no limit. {default}", help="How far the policy may leave the baseline where data is thin; 0 not at all, inf no limit",
+        brief="Budget; inf: no limit. {default}", help="How far the policy may leave the baseline where data is thin; 0 not at all, inf no limit",
     ),
     Setting(
         name="delta", kind="number", default=0.1, metavar="D", group=GOAL,
@@ -265,7 +265,7 @@ OBJECTIVE: tuple[Setting, ...] = (
     ),
     Setting(
         name="discount", kind="number", by_objective=True, default=0.99, metavar="[COL=]G", group=GOAL,
-        brief="Of all or of one. {default}", help="Discount in [0, 1), of all objectives or of one",
+        brief="Discount factor. {default}", help="Discount in [0, 1), of all objectives or of one",
     ),
     Setting(
         name="reward_range", kind="pair of numbers", by_objective=True, default=None, metavar="COL=LOW..HIGH", group=GOAL, key="range",
