@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bettersafe.errors import ParameterError
-from bettersafe.evaluation.held_out import UNSUPPORTED_TOL
+from bettersafe.evaluation.support import UNSUPPORTED_TOL
 from bettersafe.posterior.rule import draw_error, posterior_passes
 
 if TYPE_CHECKING:

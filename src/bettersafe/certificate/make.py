@@ -16,30 +16,27 @@ from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
-from bettersafe.logs.episodes import truncated_episodes
 from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Dataset
-    from bettersafe.logs.episodes import Episodes
     from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Log
 
 
 def certify(
     policy: Floats,
     baseline: Floats,
-    held_out: Dataset | Episodes,
+    held_out: Log,
     rule: SafetyRule,
     *,
     baseline_known: bool,
     thresholds: npt.ArrayLike | None = None,
-    tuning: Dataset | Episodes | None = None,
+    tuning: Log | None = None,
     model: Model | None = None,
     folds: int | None = None,
     seed: int = 0,
@@ -86,9 +83,7 @@ def certify(
     )
 
 
-def certify_h_opt(
-    result: HOpt, safety: Dataset | Episodes, *, baseline_known: bool, seed: int | None = None
-) -> Certificate:
+def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int | None = None) -> Certificate:
     """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
     test = result.deciding
     if test is None:
@@ -314,7 +309,7 @@ def prove(
 
 def _from_test(
     test: SafetyTest,
-    data: Dataset | Episodes,
+    data: Log,
     rule: SafetyRule,
     delta: float,
     evidence: Evidence,
@@ -324,7 +319,7 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not truncated_episodes(data)
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not data.n_truncated
     return Certificate(
         findings=tuple(
             Finding(objective=name, estimate=float(e), lower_bound=float(b), level=test.level, zeta=float(z))
@@ -348,7 +343,7 @@ def _from_test(
     )
 
 
-def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
+def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
     texts = [
         "The episodes tested on were not used to make the policy, are independent of each other, and come from the process in"
         " which the policy will act.",
@@ -364,14 +359,14 @@ def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: boo
         texts.append("Rewards never leave the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
-    cut = truncated_episodes(data)
+    cut = data.n_truncated
     if cut:
         after = "is filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "is left out"
         texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
     return tuple(texts)
 
 
-def _names(data: Dataset | Episodes) -> tuple[str, ...]:
+def _names(data: Log) -> tuple[str, ...]:
     return tuple(objective.name for objective in data.objectives)
 
 
@@ -404,7 +399,7 @@ def _floors(
 
 def _baseline_bound(
     baseline: Floats,
-    data: Dataset | Episodes,
+    data: Log,
     rule: SafetyRule,
     level: float,
     *,
@@ -415,7 +410,7 @@ def _baseline_bound(
     """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
     discount = np.array([objective.discount for objective in data.objectives])
     needs = ESTIMATORS[rule.estimator].needs_model
-    if not needs and truncated_episodes(data):
+    if not needs and data.n_truncated:
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,

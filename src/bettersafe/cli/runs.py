@@ -91,8 +91,8 @@ def improve(
     Example: [bold]bettersafe improve visits.csv -o RUN --objective survival
     --objective pain=0 --lower-is-better pain[/bold]
 
-    Takes the best of many policies that lose on no objective, each with
-    probability 1 - delta given the log. Exit code 3 means: keep the baseline.
+    Of many policies, takes the best that loses on no objective with probability
+    1 - delta, given the log. Exit code 3 means: keep the baseline.
     """
     from bettersafe._system.files import check_free
     from bettersafe._system.memory import memory_note
@@ -101,6 +101,7 @@ def improve(
     from bettersafe.runs.run import MARK, save_run
     from bettersafe.tasks.inputs import memory_needed
     from bettersafe.tasks.run import run_task
+    from bettersafe.typing import Event
 
     engine = given.get("engine")
     cluster = cluster_from(engine, address)
@@ -120,7 +121,7 @@ def improve(
             typer.echo(f"{memory_note(needed, what)}.", err=True)
     with show.working("Reading and counting") as progress:
         run = run_task(job, progress=progress, cluster=cluster)
-        progress("Saving the run")
+        progress(Event(what="Saving the run"))
         save_run(run, output, force=force)
     page = write_page(output, no_report)
     if as_json:

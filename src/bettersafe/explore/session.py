@@ -21,7 +21,6 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from bettersafe._system.files import check_free
@@ -46,17 +45,16 @@ from bettersafe.tasks.inputs import (
 )
 from bettersafe.tasks.run import run_task, task_improve
 from bettersafe.tasks.task import Task
+from bettersafe.typing import Event, Floats, Progress, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Reading
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
 
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 Priors = tuple[Posterior, list[Posterior]]
 BLAS = ThreadpoolController()
@@ -148,7 +146,7 @@ def open_session(
     *,
     base: Task | None = None,
     task_file: str | None = None,
-    progress: Callable[[str | Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Session:
     """Read and count the log, and make the model and the priors.
 
@@ -156,9 +154,9 @@ def open_session(
         task: Of a method that is explorable, with nothing held out.
         base: The task file as read, if one was given.
         task_file: Its name.
-        progress: Told what is going on, and how far the reading is.
+        progress: Called at every step, and while the log is read.
     """
-    say = progress or (lambda _: None)
+    say = progress or ignore
     if task.method == "auto":
         task = replace(task, method="s-opt")
     offered = [name for name, facts in METHODS.items() if facts.explorable]
@@ -167,7 +165,7 @@ def open_session(
         raise ParameterError(
             "the explorer works with all of the log: hold nothing out, and test what you keep with: bettersafe certify RUN HELD_OUT."
         )
-    say("Reading and counting")
+    say(Event(what="Reading and counting"))
     counts = task_counts(task, progress=progress)
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
@@ -175,9 +173,9 @@ def open_session(
     if np.any(zeta < 0.0):
         raise ParameterError(f"an accepted loss can't be negative; got {task.zeta}.")
     baseline, source = task_baseline(task, counts)
-    say("Estimating the model")
+    say(Event(what="Estimating the model"))
     model = task_model(task, counts, baseline)
-    say("Making the priors")
+    say(Event(what="Making the priors"))
     outcomes = task_outcomes(
         task_dataset(task, progress=progress), visit_table(counts), task.derived, counts.objectives
     )

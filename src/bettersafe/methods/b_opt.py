@@ -25,7 +25,6 @@ handed in. The promise is Bayesian: as good as its set of priors, which the cert
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,12 +32,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import resolve_engine
 from bettersafe.mdp.values import expected_return, policy_values, solve_policy
 from bettersafe.methods import g_opt, result, s_opt
 from bettersafe.methods.g_opt import g_opt_path
-from bettersafe.methods.result import Round
 from bettersafe.posterior.choices import FORMS, Form, Neutral
 from bettersafe.posterior.draws import shared_gains
 from bettersafe.posterior.linearised import linearised_gains
@@ -46,10 +44,10 @@ from bettersafe.posterior.linearised_counts import CountedOutcomes, Prior, Side,
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, posterior
 from bettersafe.posterior.rule import draw_error, posterior_passes
-from bettersafe.typing import Floats, frozen
+from bettersafe.typing import Event, Floats, Progress, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bettersafe.mdp.values import Values
     from bettersafe.methods.result import Improvement
@@ -79,20 +77,6 @@ NORMAL_POINTS = 2048
 
 FIRST_LOOK = 50
 """Draws after which a candidate that can't pass any more is left."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judging:
-    """How far the posterior has come with what it is asked; handed to ``progress``."""
-
-    what: str
-    done: int
-    total: int
-    unit: Literal["candidates", "priors", "draws"]
-
-
-Progress = Callable[[Round | Judging], None]
-"""Hears of every round of a candidate's policy iteration, and then how far the posterior is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,7 +370,7 @@ def make_candidates(
     return different
 
 
-def _making(progress: Progress | None, budgets: Sequence[float], epsilon: float) -> result.Progress | None:
+def _making(progress: Progress | None, budgets: Sequence[float], epsilon: float) -> Progress | None:
     """Tells of rounds with the candidate that they are for."""
     if progress is None:
         return None
@@ -505,14 +489,14 @@ def judge(
 
 
 def _teller(progress: Progress | None, **what: Any) -> Callable[[int], None]:
-    """Tells ``progress`` how much is done, each amount once; the rest is that of `Judging`."""
+    """Tells ``progress`` how much is done, each amount once; the rest is that of `Event`."""
     last = -1
 
     def tell(done: int) -> None:
         nonlocal last
         if progress is not None and done > last:
             last = done
-            progress(Judging(done=done, **what))
+            progress(Event(done=done, **what))
 
     tell(0)
     return tell
@@ -845,14 +829,13 @@ def sensitivity(
     total = (1 if linearised else draws) * (sum(anew) + outcomes.n_objectives * sum(more > 0.0 for _, more, _ in rows))
     before = 0
 
-    def tell(part: Round | Judging) -> None:
+    def tell(part: Event) -> None:
         nonlocal before
-        assert isinstance(part, Judging)
         if progress is not None:
             unit: Literal["priors", "draws"] = "priors" if linearised else "draws"
-            progress(Judging(what="Asking other priors", done=before + part.done, total=total, unit=unit))
+            progress(Event(what="Asking other priors", done=before + part.done, total=total, unit=unit))
         if part.done == part.total:
-            before += part.total
+            before += part.done
 
     found = []
     for (name, more, factor), ask in zip(rows, anew, strict=True):

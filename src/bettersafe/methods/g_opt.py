@@ -40,12 +40,13 @@ from scipy import sparse
 from bettersafe import _kernel
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
 from bettersafe.mdp.choices import ENGINES, Engine
-from bettersafe.mdp.mdp import MDP, check_policy, dense_q
+from bettersafe.mdp.mdp import MDP, dense_q
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
-from bettersafe.methods.result import Improvement, Progress, Round, check_preference, improvement
+from bettersafe.methods.result import Improvement, check_preference, improvement
 from bettersafe.methods.s_opt import cleaned_rows, iterate
-from bettersafe.typing import Floats, Ints, frozen
+from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -332,7 +333,7 @@ def _by_multipliers(
     def report(gain: float, level: float) -> None:
         if progress is not None:
             start = float(preference @ setting.values.v @ mdp.initial)
-            progress(Round(number=rounds, gain=gain, scalar_return=start + level))
+            progress(Event(done=rounds, unit="rounds", gain=gain, scalar_return=start + level))
 
     unbounded = 0.0  # the best J_λ gains where no objective need be cared for
     if np.any(preference):
@@ -539,7 +540,7 @@ def _by_lp(
         value = -float(answer.fun) * scale
         if progress is not None:
             start = float(preference @ setting.values.v @ mdp.initial)
-            progress(Round(number=1, gain=value, scalar_return=start))
+            progress(Event(done=1, unit="rounds", gain=value, scalar_return=start))
         dual = answer.ineqlin.marginals @ limits + answer.eqlin.marginals @ target
         policy = baseline
         small = OPTIMAL_TOL * float(preference @ size)

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe import _kernel
 from bettersafe._system import workers
@@ -41,10 +40,8 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.model import Model
-    from bettersafe.typing import Floats, Ints
+    from bettersafe.typing import Bools, Bytes, Floats, Ints
 
-
-Flags = npt.NDArray[np.uint8]
 
 MAX_PRODUCTS = 20_000
 """Products after which a system is given up; a plain iteration would need fewer at a discount of 0.998."""
@@ -84,7 +81,7 @@ class CountedOutcomes:
     pair_index: Ints
     rows: tuple[Any, Any, Floats]
     visits: Floats
-    flag: Flags
+    flag: Bytes
     on: Floats
     ended: Floats
     distinct: Floats
@@ -94,7 +91,7 @@ class CountedOutcomes:
     prior_mean: Floats
     prior_noise: Floats
     least_reward: Floats
-    noisy: npt.NDArray[np.bool_]
+    noisy: Bools
     discount: Floats
     starts: Floats
     n_actions: int
@@ -135,7 +132,7 @@ class CountedOutcomes:
         return self.by_state(self.ended)
 
     @cached_property
-    def live(self) -> npt.NDArray[np.bool_]:
+    def live(self) -> Bools:
         """Whether anything is known of a state, shape [X]."""
         return np.asarray(self.goes + self.ends_in > 0.0)
 

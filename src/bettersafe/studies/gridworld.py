@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats
 
-Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
 QUALITIES = (0.1, 0.4, 0.7, 0.9)
 SIZES = (10, 50, 500, 2000)

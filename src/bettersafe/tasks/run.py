@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
-from bettersafe.logs.dataset import Dataset, Objective, Reading, reward_ranges
-from bettersafe.logs.episodes import blocks_of, count_blocks, split_log, with_blocks
+from bettersafe.logs.dataset import Objective, reward_ranges
+from bettersafe.logs.episodes import split_log, with_blocks
 from bettersafe.methods import METHODS, result
-from bettersafe.methods.b_opt import Judging, b_opt, sensitivity
+from bettersafe.methods.b_opt import b_opt, sensitivity
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.rule import posterior_passes
 from bettersafe.runs.policy_file import read_policy
-from bettersafe.runs.run import Run, make_run, versions
+from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     PAIR_REWARDS,
@@ -54,10 +54,11 @@ from bettersafe.tasks.inputs import (
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.tasks.task import settings_document
+from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.logs.episodes import Episodes
     from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
@@ -65,17 +66,10 @@ if TYPE_CHECKING:
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Task
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Log, Progress
 
 
 MODELLING = "Making the model"
-
-Progress = Callable[[result.Round | Reading | Judging | str], None]
-"""Hears how far the reading of the log is, then of every round and of what the posterior is asked, and between them in words what is done."""
-
-
-def _silent(_: result.Round | Reading | Judging | str) -> None:
-    """Nobody wants to know."""
 
 
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
@@ -83,7 +77,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
 
     Args:
         task: What is wanted.
-        progress: Called while the log is read, after every round and while the posterior is asked, and told of what lies between.
+        progress: Called at every step, while the log is read, after every round and while the posterior is asked.
         cluster: Where B-OPT makes its draws, if not here; the numbers are the same.
     """
     if is_counts(task.data):
@@ -93,21 +87,21 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         return _run_held_out(task, progress)
     if METHODS[task.resolved_method].posterior:
         return _run_posterior(task, progress, cluster)
-    say = progress or _silent
-    say(_reading(task))
+    say = progress or ignore
+    say(Event(what=_reading(task)))
     counts = task_counts(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     counts = without_outcomes(counts)
-    say("Improving: the baseline's values")
+    say(Event(what="Improving: the baseline's values"))
     result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
     if result.changed.size:
-        say("Proving what the counts prove")
+        say(Event(what="Proving what the counts prove"))
         theory = prove(
             model,
             result.policy,
@@ -132,16 +126,16 @@ def _run_held_out(task: Task, progress: Progress | None) -> Run:
         return _tested_run(task, log, progress)
 
 
-def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) -> Run:
-    say = progress or _silent
-    everything = count_blocks(blocks_of(log))
-    say(MODELLING)
+def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
+    say = progress or ignore
+    everything = count(log)
+    say(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
     baseline, source = task_baseline(task, everything)
     known = source != ESTIMATED
     parts = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
-    counts = with_derived(count_blocks(blocks_of(parts[0])), task.derived)
+    counts = with_derived(count(parts[0]), task.derived)
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
@@ -180,7 +174,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     else:
         result = task_improve(task, model, baseline, counts.objectives, progress)
         if result.changed.size:
-            say("Testing")
+            say(Event(what="Testing"))
             certificate = certify(
                 result.policy,
                 baseline,
@@ -194,7 +188,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
             )
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
-        say("Evaluating what was held out")
+        say(Event(what="Evaluating what was held out"))
         evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
         rows = [
             *logged_rows(held_out, baseline, delta=task.delta),
@@ -226,9 +220,9 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     """Make candidates from all the data, and ask the posterior which of them to trust."""
     if not fits(task.data, len(task.objectives)):
         return _run_counted_posterior(task, progress, cluster)
-    say = progress or _silent
+    say = progress or ignore
     dataset = task_dataset(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
@@ -245,10 +239,10 @@ def _reading(task: Task) -> str:
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
     """The same from counts, whatever the number of rows."""
-    say = progress or _silent
-    say(_reading(task))
+    say = progress or ignore
+    say(Event(what=_reading(task)))
     counts = task_counts(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
@@ -279,7 +273,7 @@ def _believed_run(
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
-    (progress or _silent)("Making candidates")
+    (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
         found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
         asked["form"] = "linearised" if found.linearised else "draws"
@@ -409,11 +403,7 @@ def _run(
     rows: list[dict[str, Any]] | None = None,
     status: dict[str, Any] | None = None,
 ) -> Run:
-    settings = {**dataclasses.asdict(task), "method": task.resolved_method}
-    if METHODS[task.resolved_method].posterior:
-        del settings["epsilon"]  # it has none
-    else:
-        settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
+    settings = settings_document(task)
     data: dict[str, Any] = {
         "path": task.data,
         "sha256": data_digest(task.data),
