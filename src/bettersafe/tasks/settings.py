@@ -261,7 +261,7 @@ OBJECTIVE: tuple[Setting, ...] = (
     ),
     Setting(
         name="lower_is_better", kind="true or false", by_objective=True, default=False, metavar="COL", group=GOAL,
-        brief="An objective that is a cost.", help="An objective that is a cost. Repeat for each",
+        brief="An objective that is a cost.", help="An objective that is a cost. Repeat for each", otherwise="more is better",
     ),
     Setting(
         name="discount", kind="number", by_objective=True, default=0.99, metavar="[COL=]G", group=GOAL,
