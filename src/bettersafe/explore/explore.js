@@ -608,7 +608,7 @@ async function keepIt(event) {
     const block = el("div", { className: "kept" }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a page for people: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", {}, made.verdict));
     if (made.command) block.append(el("p", { className: "hint" }, "The same run, from the command line:"), command(made.command, "kept-command"));
     else block.append(el("p", { className: "hint" }, "The command line has no option for the weights of several derived objectives: to make the same run with improve, write them into the task file."));
-    if (made.next) block.append(el("p", { className: "hint" }, "Next, ask the whole posterior, by drawing processes, and write its certificate:"), command(made.next, "kept-next"));
+    if (made.next) block.append(el("p", { className: "hint" }, "Next, ask the whole posterior, and write its certificate:"), command(made.next, "kept-next"));
     $("kept").replaceChildren(block);
     $("name").value = made.name;
   } catch (error) {
