@@ -12,7 +12,7 @@ from bettersafe.explore.requests import settings_json
 from bettersafe.explore.session import first_settings, solve
 from bettersafe.logs.dataset import user_sign
 from bettersafe.methods import METHODS
-from bettersafe.methods.b_opt import linearised_candidates
+from bettersafe.posterior.candidates import linearised_candidates
 from bettersafe.runs.run import largest_changes, make_run
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bettersafe.explore.session import Session, Settings
-    from bettersafe.methods.b_opt import Spread
     from bettersafe.methods.result import Improvement
+    from bettersafe.posterior.candidates import Spread
     from bettersafe.typing import Floats
 
 SHOWN = 50
@@ -140,8 +140,8 @@ def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, floa
 def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
     """What the posterior says of a policy, linearised; ``linearised`` (of `spread`) is None where it is the baseline itself.
 
-    The rule is B-OPT's (`bopt`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
-    gains taken for normal (`bopt.normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
+    The rule is B-OPT's (`posterior.judge`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
+    gains taken for normal (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     pessimistic = session.task.pessimism > 0.0
     evidence = EVIDENCE.format(priors=f"a neutral prior{' and ' + PESSIMISTIC if pessimistic else ''}")

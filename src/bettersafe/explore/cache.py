@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bettersafe.explore.session import Session, Settings
-    from bettersafe.methods.b_opt import Spread
     from bettersafe.methods.result import Improvement
+    from bettersafe.posterior.candidates import Spread
 
 T = TypeVar("T")
 

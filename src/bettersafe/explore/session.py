@@ -21,10 +21,11 @@ from threadpoolctl import ThreadpoolController
 from bettersafe._system.memory import check_memory, outcomes_bytes
 from bettersafe.errors import ParameterError
 from bettersafe.logs._reader.files import data_digest
+from bettersafe.mdp.values import policy_values
 from bettersafe.methods import METHODS
-from bettersafe.methods.b_opt import all_priors, linearised_spread
+from bettersafe.posterior.candidates import linearised_spread
 from bettersafe.posterior.outcomes import Outcomes
-from bettersafe.posterior.priors import Posterior, only_played
+from bettersafe.posterior.priors import Posterior, all_priors, only_played
 from bettersafe.tasks.inputs import (
     PAIR_REWARDS,
     by_objective,
@@ -37,6 +38,7 @@ from bettersafe.tasks.inputs import (
     task_dataset,
     task_model,
     task_outcomes,
+    task_priors,
     visit_table,
 )
 from bettersafe.tasks.run import task_improve
@@ -45,9 +47,9 @@ from bettersafe.typing import Event, Floats, Progress, ignore
 if TYPE_CHECKING:
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.methods.b_opt import Spread
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
+    from bettersafe.posterior.candidates import Spread
     from bettersafe.tasks.task import Task
 
 Priors = tuple[Posterior, list[Posterior]]
@@ -66,7 +68,7 @@ class Session:
         baseline: π_b, shape [X, A].
         source: Where the baseline came from.
         model: The model at the task's δ.
-        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`bopt.all_priors`).
+        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`all_priors`).
         usual: The same of what the baseline plays alone: enough for nearly every policy, and its tables are made only once.
         digest: sha256 of the log.
     """
@@ -134,7 +136,7 @@ def open_session(
     model = task_model(task, counts, baseline)
     say(Event(what="Making the priors"))
     outcomes, notes = _outcomes(task, counts, model, progress)
-    priors = all_priors(outcomes, baseline, model=model, neutral=task.prior, pessimism=task.pessimism)
+    priors = all_priors(outcomes, task_priors(task), baseline_v=policy_values(model.mdp, baseline)[0])
     return Session(
         task=task,
         base=base,

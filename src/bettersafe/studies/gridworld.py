@@ -32,11 +32,12 @@ from bettersafe.logs.dataset import split
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods import s_opt
-from bettersafe.methods.b_opt import DRAWS, b_opt
+from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.h_opt import MIXES, choose_candidate
 from bettersafe.methods.lagrangian import lagrangian, mixture_return
 from bettersafe.model import estimate_model
+from bettersafe.posterior.judge import DRAWS, Question
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies.sweep import Study
 
@@ -386,10 +387,7 @@ class Case:
                 self.model,
                 self.baseline,
                 preference=preference,
-                delta=self.delta,
-                draws=self.draws,
-                seed=self.draws_seed,
-                with_g_opt=True,
+                question=Question(delta=self.delta, draws=self.draws, seed=self.draws_seed),
             ).improvement.policy
         within_budget = {"s-opt": s_opt.s_opt, "soft-spibb": s_opt.soft_spibb}
         if name not in within_budget:

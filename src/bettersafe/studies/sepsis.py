@@ -47,6 +47,7 @@ from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.h_opt import MIXES, choose_candidate
 from bettersafe.model import estimate_baseline, estimate_model
+from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies.mimic import PREPARED, draw_parts, find_splits, load_mimic
 from bettersafe.studies.sweep import Study
@@ -385,7 +386,7 @@ class _Case:
         if not np.any(preference):
             return self.baseline
         return b_opt(
-            self.outcomes, self.model, self.baseline, preference=preference, delta=BOPT_DELTA
+            self.outcomes, self.model, self.baseline, preference=preference, question=Question(delta=BOPT_DELTA)
         ).improvement.policy
 
     def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:

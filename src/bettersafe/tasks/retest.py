@@ -30,10 +30,12 @@ from bettersafe.logs.dataset import Columns, Dataset, in_vocabulary
 from bettersafe.logs.episodes import row_visits, split_log, with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
 from bettersafe.mdp.policy import check_policy
-from bettersafe.methods.b_opt import judge, resolve_form
+from bettersafe.mdp.values import policy_values
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.posterior.draws import connected
+from bettersafe.posterior.judge import Question, judge
 from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import in_vocabulary as policy_in_vocabulary
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, load_certificate, load_run
@@ -492,35 +494,38 @@ def certify_run_posterior(
         found = _gathered(run, data, columns, derived, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **(zeta or {})}
-    risk = old.get("delta", 0.1) if delta is None else delta
-    asked: dict[str, Any] = {
-        "delta": risk,
-        "zeta": by_objective(losses, run.objectives, "zeta", otherwise=0.0),
-        "draws": draws,
-        "seed": seed,
-        "neutral": old.get("prior", "hierarchical") if prior is None else prior,
-        "pessimism": old.get("pessimism", 1.0) if pessimism is None else pessimism,
-        "form": resolve_form(form, outcomes, draws=draws),
-        "cluster": cluster,
-    }
+    question = Question(
+        delta=old.get("delta", 0.1) if delta is None else delta,
+        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
+        draws=draws,
+        seed=seed,
+        form=form,
+        priors=PriorSet(
+            neutral=old.get("prior", "hierarchical") if prior is None else prior,
+            pessimism=old.get("pessimism", 1.0) if pessimism is None else pessimism,
+        ),
+        cluster=cluster,
+    )
+    baseline_v = policy_values(model.mdp, evidence.baseline)[0]
     with connected(cluster):
-        judged = judge(
+        answer = judge(
             [evidence.policy],
             outcomes,
             evidence.baseline,
+            question,
             model=model,
             names=["the run's policy"],
+            baseline_v=baseline_v,
             progress=progress,
-            **asked,
         )
         certificate = posterior_certificate(
-            judged,
-            judged.candidates[0],
+            answer,
+            answer.candidates[0],
             outcomes,
             evidence.baseline,
-            model,
-            evidence.baseline_known,
-            asked,
+            model=model,
+            baseline_known=evidence.baseline_known,
+            baseline_v=baseline_v,
             progress=progress,
         )
     earlier = certificates_before(run)

@@ -24,10 +24,11 @@ from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
 from bettersafe.methods import METHODS, result
-from bettersafe.methods.b_opt import b_opt, sensitivity
+from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
+from bettersafe.posterior.judge import sensitivity
 from bettersafe.posterior.rule import posterior_passes
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
@@ -48,6 +49,7 @@ from bettersafe.tasks.inputs import (
     task_episodes,
     task_model,
     task_outcomes,
+    task_question,
     task_thresholds,
     visit_table,
     with_derived,
@@ -59,10 +61,12 @@ from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.methods.b_opt import BOpt, Candidate
+    from bettersafe.methods.b_opt import BOpt
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
+    from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
+    from bettersafe.posterior.judge import Answer
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Task
@@ -264,25 +268,33 @@ def _believed_run(
     cluster: RayCluster | None,
 ) -> Run:
     """Ask the posterior, and put together what it says; of ``counts`` only the objectives and the log's size matter."""
-    known = source != ESTIMATED
-    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-    asked: dict[str, Any] = {
-        "delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed, "neutral": task.prior, "pessimism": task.pessimism,
-        "form": task.form, "cluster": cluster,
-    }  # fmt: skip
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
     (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
-        found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
-        asked["form"] = "linearised" if found.linearised else "draws"
+        found = b_opt(
+            outcomes,
+            model,
+            baseline,
+            preference=preference,
+            question=task_question(task, counts.objectives, cluster),
+            policies=handed_in,
+            progress=progress,
+        )
         if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
             certificate = posterior_certificate(
-                found, found.deciding, outcomes, baseline, model, known, asked, progress=progress
+                found.answer,
+                found.deciding,
+                outcomes,
+                baseline,
+                model=model,
+                baseline_known=source != ESTIMATED,
+                baseline_v=found.improvement.baseline_v,
+                progress=progress,
             )
     status = {"status": found.reason, "candidates": _believed(found)}
-    task = dataclasses.replace(task, form=asked["form"])
+    task = dataclasses.replace(task, form=found.answer.question.form)
     counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
     return _run(task, found.improvement, model, counts, source, certificate, status=status)
 
@@ -305,33 +317,34 @@ def _tested(found: HOpt) -> list[dict[str, Any]]:
 
 def _believed(found: BOpt) -> list[dict[str, Any]]:
     """B-OPT's candidates for run.json, in the order they were made."""
+    answer = found.answer
     return [
         {
             "name": candidate.name,
             "evidence": "posterior",
             "gain": _numbers(candidate.gain),
             "least": _numbers(candidate.least),
-            "level": found.delta,
+            "level": answer.question.delta,
             "p_safe": candidate.p_safe,
             "error": candidate.error,
             "p_objective": _numbers(candidate.p_objective),
-            "p_pessimistic": _numbers(candidate.p_pessimistic) if len(found.priors) > 1 else [],
+            "p_pessimistic": _numbers(candidate.p_pessimistic) if len(answer.priors) > 1 else [],
             "draws": candidate.draws,
             "passed": candidate.passed,
-            "open": _left_open(candidate, found),
+            "open": _left_open(candidate, answer),
             "chosen": place == found.chosen,
         }
         for place, candidate in enumerate(found.candidates)
     ]
 
 
-def _left_open(candidate: Candidate, found: BOpt) -> bool:
+def _left_open(candidate: Candidate, answer: Answer) -> bool:
     """Whether it was left before the last of its draws because a better one had passed, so that it neither passed nor failed."""
     asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
     return (
-        candidate.draws == found.draws
+        candidate.draws == answer.draws
         and len(asked) < len(candidate.p_pessimistic)
-        and posterior_passes(candidate.p_safe, asked, found.draws, found.delta)
+        and posterior_passes(candidate.p_safe, asked, answer.draws, answer.question.delta)
     )
 
 
@@ -341,27 +354,28 @@ def _numbers(values: Floats) -> list[float | str]:
 
 
 def posterior_certificate(
-    found: BOpt,
+    answer: Answer,
     candidate: Candidate,
     outcomes: Outcomes | CountedOutcomes,
     baseline: Floats,
+    *,
     model: Model,
-    known: bool,
-    asked: dict[str, Any],
+    baseline_known: bool,
+    baseline_v: Floats,
     progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of a candidate, with what other priors say of it."""
+    """The certificate of a candidate, with its probabilities under other priors."""
     others = sensitivity(
         candidate.policy,
         outcomes,
         baseline,
+        answer.question,
         model=model,
-        known=candidate if candidate.draws == found.draws else None,
-        baseline_v=found.improvement.baseline_v,
+        known=candidate if candidate.draws == answer.draws else None,
+        baseline_v=baseline_v,
         progress=progress,
-        **asked,
     )
-    return certify_posterior(found, candidate, baseline_known=known, others=others)
+    return certify_posterior(answer, candidate, baseline_known=baseline_known, others=others)
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
