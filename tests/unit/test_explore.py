@@ -33,7 +33,7 @@ from bettersafe.mdp.values import policy_values
 from bettersafe.methods.s_opt import s_opt
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior.linearised import linearised_gains
-from bettersafe.posterior.priors import posterior
+from bettersafe.posterior.priors import PriorSet, pessimistic, posterior
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.inputs import PAIR_REWARDS
 from bettersafe.tasks.task import Rare, Task
@@ -208,8 +208,8 @@ def assert_belief(session, settings):
     found = explore.solve(session, settings)
     belief = answers.believe(session, settings, found, explore.spread(session, found.policy))
     outcomes = session.priors[0].outcomes
-    prior, pessimism = session.task.prior, session.task.pessimism
-    mean, covariance = linearised_gains(posterior(outcomes, prior), found.policy[None], session.baseline)
+    neutral = posterior(outcomes, PriorSet(neutral=session.task.prior, pessimism=session.task.pessimism))
+    mean, covariance = linearised_gains(neutral, found.policy[None], session.baseline)
     v, _ = policy_values(session.model.mdp, session.baseline)
     dark_lost = 0.0
     for k, row in enumerate(belief["objectives"]):
@@ -218,7 +218,7 @@ def assert_belief(session, settings):
         low, high = stats.norm.interval(1.0 - settings.delta, mean[0, k], sd)
         assert (row["low"], row["high"]) == pytest.approx((low, high))
         assert row["p_no_worse"] == pytest.approx(stats.norm.sf(-zeta[k], mean[0, k], sd), abs=1e-12)
-        dark = posterior(outcomes, prior, pessimistic_for=k, pessimism=pessimism, baseline_v=v)
+        dark = pessimistic(neutral, k, v)
         dark_mean, dark_covariance = linearised_gains(dark, found.policy[None], session.baseline)
         risk = stats.norm.cdf(-zeta[k], dark_mean[0, k], dark_covariance[0, k, k] ** 0.5)
         assert row["p_no_worse_pessimistic"] == pytest.approx(1.0 - risk, abs=1e-9)
