@@ -74,7 +74,9 @@ OPTIONS = tuple(row for row in (*OBJECTIVE, *RARE, *SETTINGS, *COLUMNS) if row.f
 def options(*names: str, **changes: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Rows of the tables by name, all of `OPTIONS` if none is named; ``changes`` of rows for this command, by their names."""
     rows = [BY_NAME[name] for name in names] if names else OPTIONS
-    return tuple(dataclasses.replace(row, **changes.get(row.parameter, {})) for row in rows)
+    return tuple(
+        dataclasses.replace(row, **changes[row.parameter]) if row.parameter in changes else row for row in rows
+    )
 
 
 def takes(
@@ -105,8 +107,7 @@ def takes(
         del called.__wrapped__
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        called.brief = {row.parameter: with_flags(row.short_help) for row in rows if row.brief}  # type: ignore[attr-defined]
-        called.hidden = hidden  # type: ignore[attr-defined]
+        called.rows, called.hidden = rows, hidden  # type: ignore[attr-defined]
         return called
 
     return decorate
@@ -120,7 +121,8 @@ class Command(TyperCommand):
         parameters = super().get_params(ctx)
         if ctx.meta.get(EVERY_OPTION, True):
             return parameters
-        brief, hidden = getattr(self.callback, "brief", {}), getattr(self.callback, "hidden", ())
+        rows, hidden = getattr(self.callback, "rows", ()), getattr(self.callback, "hidden", ())
+        brief = {row.parameter: with_flags(row.short_help) for row in rows if row.brief}
         shown: list[Any] = [copy.copy(parameter) for parameter in parameters if parameter.name not in hidden]
         for parameter in shown:
             if parameter.name in brief:

@@ -35,6 +35,7 @@ from bettersafe.posterior.linearised_counts import available, gather_counted
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import policy_actions, read_policy
+from bettersafe.tasks.settings import BASELINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,7 +281,7 @@ def with_derived(counts: Counts, derived: tuple[Rare, ...]) -> Counts:
 
 
 def _is_file(baseline: str) -> bool:
-    return baseline not in ("", "logged", "estimate")
+    return baseline not in ("", *BASELINES)
 
 
 def _declared(task: Task, counts: Counts) -> Counts:

@@ -7,6 +7,7 @@ their options in their place. No NumPy here: the command line reads the table fo
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from dataclasses import dataclass, field
@@ -42,9 +43,9 @@ BASELINES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
-    """One setting.
+    """One setting; rows are told apart by identity.
 
     Attributes:
         name: Name of the field, and of the key in a task file unless ``key`` says otherwise.
@@ -118,7 +119,7 @@ class Setting:
             choices=listed(self.choices or [""], last="or"), default=f"(default: {self.default_text})"
         )
 
-    @property
+    @functools.cached_property
     def long_help(self) -> str:
         """All there is to say: methods, choices and what they mean, more, and the default."""
         meanings = [
@@ -332,7 +333,6 @@ RARE: tuple[Setting, ...] = (
 
 TABLES: Mapping[str, tuple[Setting, ...]] = {"objectives": OBJECTIVE, "columns": COLUMNS, "derived": RARE}
 """Fields of `Task` that are tables of their own, in a task file too."""
-
 
 EVERY: tuple[Setting, ...] = (*SETTINGS, *OBJECTIVE, *COLUMNS, *RARE)
 """All rows of all tables."""
