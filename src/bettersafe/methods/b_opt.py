@@ -410,13 +410,16 @@ def _along(
     equal = bool(np.all(model.mdp.discount == model.mdp.discount[0]))
     start = None
     for epsilon in epsilons:
-        found = s_opt.iterate(
-            model.mdp,
-            baseline,
-            model.error,
-            preference,
-            epsilon,
+        problem = s_opt.Problem(
+            mdp=model.mdp,
+            baseline=baseline,
+            error=model.error,
+            preference=preference,
+            epsilon=epsilon,
             constrained=True,
+        )
+        found = s_opt.iterate(
+            problem,
             progress=_making(progress, epsilons, epsilon),
             baseline_values=values,
             start=start,
@@ -478,15 +481,17 @@ def judge(
             "b-opt",
             model,
             baseline,
-            baseline,
+            result.Search(
+                policy=baseline,
+                baseline_v=v,
+                rounds=0,
+                converged=True,
+                gap=0.0,
+                kept=np.zeros(0, dtype=np.int64),
+                engine=resolve_engine("auto"),
+            ),
             preference=np.zeros(d),
             epsilon=np.inf,
-            baseline_v=v,
-            rounds=0,
-            converged=True,
-            gap=0.0,
-            kept=np.zeros(0, dtype=np.int64),
-            engine=resolve_engine("auto"),
         ),
         chosen=None,
         candidates=tuple(candidates),
