@@ -318,7 +318,7 @@ def test_progress_and_the_cap_on_rounds():
     rounds = []
     full = g_opt(model, baseline, preference=preference, epsilon=2.0, engine="native", progress=rounds.append)
     assert full.rounds > 2
-    assert [r.number for r in rounds] == list(range(1, full.rounds + 1))
+    assert [r.done for r in rounds] == list(range(1, full.rounds + 1))
     cut = g_opt(model, baseline, preference=preference, epsilon=2.0, engine="native", max_rounds=2)
     assert (cut.rounds, cut.converged) == (2, False)
     check_rows(cut, tables, 0.0)

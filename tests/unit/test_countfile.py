@@ -10,7 +10,7 @@ import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +32,13 @@ from bettersafe.logs.counts_file import (
     save_counts,
     with_objectives,
 )
-from bettersafe.logs.dataset import Columns, Objective, Reading
+from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.logs.merge import merge_counts
 from bettersafe.logs.source import count_files, read_dataset
 from logs import GAIN, PAIN, Rows, small_log, write
+
+if TYPE_CHECKING:
+    from bettersafe.typing import Event
 
 BOTH = [GAIN, PAIN]
 
@@ -165,7 +168,7 @@ def test_many_files_are_merged_in_rounds_and_blocks(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(
         counts_file, "merge_counts", lambda parts, **options: rounds.append(len(parts)) or merged(parts, **options)
     )
-    heard: list[Reading] = []
+    heard: list[Event] = []
     assert_bits(merge_files(files, progress=heard.append), at_once)
     assert len(rounds) > 2
     assert (heard[0].done, heard[-1].done, heard[-1].total) == (0, 9, 9)

@@ -23,7 +23,7 @@ from bettersafe.evaluation.evaluate import evaluate_many
 from bettersafe.logs._reader import blocks
 from bettersafe.logs.counts import Tally, count
 from bettersafe.logs.dataset import Objective, split, take_episodes, write_dataset
-from bettersafe.logs.episodes import blocks_of, count_blocks, split_log
+from bettersafe.logs.episodes import split_log
 from bettersafe.logs.source import open_episodes, read_dataset
 from bettersafe.model import estimate_model
 from bettersafe.runs.policy_file import write_policy
@@ -93,7 +93,7 @@ def test_blocks_are_the_log(files, small_blocks, name):
         blocks = list(episodes.blocks())
         assert episodes.n_truncated == np.sum(~whole.terminated[whole.episode_ptr[1:] - 1]) > 10
         assert (episodes.n_rows, episodes.n_episodes) == (whole.n_rows, whole.n_episodes)
-        same(count_blocks(episodes.blocks()), count(whole))
+        same(count(episodes), count(whole))
     assert len(blocks) > 5
     assert all(block.n_rows <= small_blocks or block.n_episodes == 1 for block in blocks)
     for field in ("states", "actions", "rewards", "next_states", "terminated"):
@@ -108,7 +108,7 @@ def test_one_block_is_read_once(files):
         [one] = episodes.blocks()
         [again] = episodes.blocks()
     assert one is again
-    assert blocks_of(one)[0] is one
+    assert one.blocks()[0] is one
 
 
 def test_estimates_are_those_of_the_log_in_memory(files, world, small_blocks):
@@ -172,7 +172,7 @@ def test_parts_drawn_at_random_are_those_of_the_log_in_memory(files, small_block
             for field in ("states", "actions", "rewards", "next_states", "terminated"):
                 found = np.concatenate([getattr(block, field) for block in blocks])
                 assert np.array_equal(found, getattr(expected, field))
-            same(count_blocks(part.blocks()), count(expected))
+            same(count(part), count(expected))
         with pytest.raises(DataError, match="leaves none"):
             split_log(episodes, (1e-4, 1.0 - 1e-4), np.random.default_rng(0))
 

@@ -15,6 +15,7 @@ from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
+from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies import gridworld
 from bettersafe.studies.catalogue import CATALOGUE, find_study, make_study
@@ -70,10 +71,11 @@ def test_b_opt_and_g_opt_are_the_librarys():
     model = estimate_model(data, delta=0.05, rewards=known_rewards(drawn), error_objectives=1)
     gains = {}
     for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0])):
-        known = {"preference": preference, "delta": 0.05, "draws": 60, "seed": seed}
+        question = Question(delta=0.05, draws=60, seed=seed)
+        believed = b_opt(gather_outcomes(data), model, baseline, preference=preference, question=question)
         policies = {
             "g-opt": g_opt(model, baseline, preference=preference, epsilon=0.1).policy,
-            "b-opt": b_opt(gather_outcomes(data), model, baseline, with_g_opt=True, **known).improvement.policy,
+            "b-opt": believed.improvement.policy,
         }
         for method, policy in policies.items():
             gain = np.array(preference) @ (expected_return(truth, policy) - expected_return(truth, baseline))

@@ -9,7 +9,8 @@ from scipy import sparse
 from bettersafe import _kernel
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.mdp import values
-from bettersafe.mdp.mdp import MDP, check_policy, dense_mdp, dense_q
+from bettersafe.mdp.mdp import MDP, dense_mdp, dense_q
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return, occupancy, policy_values, solve_policy
 from oracles import dense_values
 

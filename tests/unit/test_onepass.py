@@ -21,11 +21,12 @@ from bettersafe import _kernel
 from bettersafe.errors import DataError, MemoryLimitError
 from bettersafe.logs._reader import count_native, count_sql, plain_csv
 from bettersafe.logs.counts_file import save_counts
-from bettersafe.logs.dataset import Columns, Objective, Reading
+from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.logs.source import count_files
 
 if TYPE_CHECKING:
     from bettersafe.logs.counts import Counts
+    from bettersafe.typing import Event
 
 pytestmark = pytest.mark.skipif(_kernel.compiled is None, reason="without the kernel there is one way only")
 REWARDS = [Objective(name="r0", discount=0.9)]
@@ -388,7 +389,7 @@ def test_progress_is_never_taken_back(tmp_path: Path, monkeypatch: pytest.Monkey
     columns = plain(500)
     columns["episode"] = [*columns["episode"][:-4], -1, -1, -1, -1]
     parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
-    told: list[Reading] = []
+    told: list[Event] = []
     monkeypatch.setattr("bettersafe.logs._reader.progress.EVERY", 0.001)
     counts = count_files(tmp_path / "log.parquet", objectives=REWARDS, progress=told.append)
     assert counts.n_episodes == 500
@@ -556,7 +557,7 @@ def test_progress_over_csv_is_in_bytes(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(plain_csv, "BLOCK", 300)
     for i in range(2):
         write_csv(tmp_path / f"{i}.csv", pa.table(plain(50, episode=np.repeat(np.arange(50) + 50 * i, 4))))
-    told: list[Reading] = []
+    told: list[Event] = []
     assert in_one_pass(tmp_path / "*.csv", progress=told.append) is not None
     size = sum(path.stat().st_size for path in tmp_path.glob("*.csv"))
     done = [one.done for one in told]

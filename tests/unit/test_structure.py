@@ -65,6 +65,15 @@ def test_there_is_no_cycle_of_imports():
     order.prepare()  # raises CycleError, which names the modules of a cycle
 
 
+def test_array_types_have_one_home():
+    shared = re.compile(
+        r"^(Floats|Ints|Bools|Bytes|Labels|Flags|Log|Event|Progress)\b\s*(:[^=]+)?=|^class (Log|Event|Progress)\b", re.M
+    )
+    assert [name for name, path in MODULES.items() if shared.search(path.read_text(encoding="utf-8"))] == [
+        "bettersafe.typing"
+    ]
+
+
 def test_every_public_name_is_there_and_documented():
     for name in bettersafe.__all__:
         assert getattr(bettersafe, name).__doc__, name

@@ -1,12 +1,15 @@
 """Files and folders that are whole when they have their name: written under another one beside it, then renamed.
 
-And folders for what is only needed on the way, of which a process that was killed leaves none for long.
+And folders for what is only needed on the way, of which a process that was killed leaves none for long; digests of files, and the
+versions of the packages that wrote them.
 """
 
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -160,3 +163,22 @@ def check_free(path: str | os.PathLike[str], *, mark: str, force: bool) -> None:
         raise RunError(f"{target} exists and has no {mark}: it is something else. Choose another name.")
     if not force:
         raise RunError(f"{target} already has a {mark}; choose another name, or replace it with --force.")
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that a result depends on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("bettersafe", "numpy", "scipy", "duckdb", "pyarrow"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found

@@ -16,30 +16,28 @@ from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
-from bettersafe.logs.episodes import truncated_episodes
 from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Dataset
-    from bettersafe.logs.episodes import Episodes
-    from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
-    from bettersafe.typing import Floats
+    from bettersafe.posterior.candidates import Candidate
+    from bettersafe.posterior.judge import Answer
+    from bettersafe.typing import Floats, Log
 
 
 def certify(
     policy: Floats,
     baseline: Floats,
-    held_out: Dataset | Episodes,
+    held_out: Log,
     rule: SafetyRule,
     *,
     baseline_known: bool,
     thresholds: npt.ArrayLike | None = None,
-    tuning: Dataset | Episodes | None = None,
+    tuning: Log | None = None,
     model: Model | None = None,
     folds: int | None = None,
     seed: int = 0,
@@ -86,9 +84,7 @@ def certify(
     )
 
 
-def certify_h_opt(
-    result: HOpt, safety: Dataset | Episodes, *, baseline_known: bool, seed: int | None = None
-) -> Certificate:
+def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int | None = None) -> Certificate:
     """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
     test = result.deciding
     if test is None:
@@ -164,18 +160,18 @@ NOT_PESSIMISTIC = (
 
 
 def certify_posterior(
-    result: BOpt, candidate: Candidate, *, baseline_known: bool, others: Sequence[BOpt] = ()
+    answer: Answer, candidate: Candidate, *, baseline_known: bool, others: Sequence[Answer] = ()
 ) -> Certificate:
     """The certificate of a candidate that the posterior was asked about.
 
     Args:
-        result: From `bopt.b_opt` or `bopt.judge`.
+        answer: From `judge`, or the answer of `b_opt`.
         candidate: One of its candidates.
         baseline_known: Whether the baseline is known, not estimated from the same data.
-        others: The same question under other priors (`bopt.sensitivity`), each about this one policy.
+        others: Answers about this policy under other priors (`sensitivity`).
     """
 
-    def belief(found: BOpt, of: Candidate) -> Belief:
+    def belief(found: Answer, of: Candidate) -> Belief:
         return Belief(
             priors=_priors(found),
             p_safe=of.p_safe,
@@ -190,10 +186,10 @@ def certify_posterior(
                 objective=name,
                 estimate=float(candidate.gain[k]),
                 lower_bound=float(candidate.least[k]),
-                level=result.delta,
-                zeta=float(result.zeta[k]),
+                level=answer.question.delta,
+                zeta=float(answer.zeta[k]),
             )
-            for k, name in enumerate(result.objectives)
+            for k, name in enumerate(answer.objectives)
         ),
         evidence="posterior",
         grade="posterior",
@@ -202,55 +198,55 @@ def certify_posterior(
             "What can happen after a decision is among what was seen to happen in that state under some decision, or an end as"
             " they are elsewhere in the log.",
             "Episodes start as those of the log do.",
-            f"The priors: {_priors(result)}. {_fit(result)}",
-            *([LINEARISED] if result.linearised else []),
+            f"The priors: {_priors(answer)}. {_fit(answer)}",
+            *([LINEARISED] if answer.linearised else []),
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
-            *([] if len(result.priors) > 1 else [NOT_PESSIMISTIC]),
+            *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
             "What is believed of a policy does not depend on the preference, so another may be tried on the same log. What is"
             " promised is about belief given this data, not about how often such choices go wrong over many data sets.",
         ),
-        delta=result.delta,
-        beliefs=(belief(result, candidate), *(belief(other, other.candidates[0]) for other in others)),
+        delta=answer.question.delta,
+        beliefs=(belief(answer, candidate), *(belief(other, other.candidates[0]) for other in others)),
         settings={
             "bound": "posterior",
-            "draws": result.draws,
-            "form": "linearised" if result.linearised else "draws",
+            "draws": answer.draws,
+            "form": answer.question.form,
             "candidate": candidate.name,
-            "prior": result.priors[0],
-            "pessimism": result.pessimism,
+            "prior": answer.question.priors.neutral,
+            "pessimism": answer.question.priors.pessimism,
         },
         diagnostics={
-            "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(result.objectives)},
-            "concentration": result.concentration,
-            "end_concentration": result.end_concentration,
+            "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(answer.objectives)},
+            "concentration": answer.concentration,
+            "end_concentration": answer.end_concentration,
         },
-        seed=result.seed,
+        seed=answer.question.seed,
     )
 
 
-def _priors(result: BOpt) -> str:
+def _priors(answer: Answer) -> str:
     """The priors in words; one that is pessimistic for each of many objectives is not spelled out."""
-    first, *darker = result.priors
-    if len(darker) > MOST_NAMED:
-        return f"{first}; {first}, pessimistic for each of {len(darker)} objectives in turn"
-    return "; ".join(result.priors)
+    first, *pessimistic = answer.priors
+    if len(pessimistic) > MOST_NAMED:
+        return f"{first}; {first}, pessimistic for each of {len(pessimistic)} objectives in turn"
+    return "; ".join(answer.priors)
 
 
-def _fit(result: BOpt) -> str:
+def _fit(answer: Answer) -> str:
     """How strong the neutral prior is, in words."""
-    if result.priors[0] != "hierarchical":
+    if answer.question.priors.neutral != "hierarchical":
         return "The neutral one counts for one visit of every action."
 
     def visits(strength: float, most: float) -> str:
         return f"{strength:.3g} (the most that is allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
 
-    ends = result.end_concentration
+    ends = answer.end_concentration
     more = "" if ends is None else f", and for {visits(ends, END_CONCENTRATIONS[-1])} in whether it ends"
     return (
         "Learned from the log: what a state's other actions did counts for"
-        f" {visits(result.concentration, CONCENTRATIONS[-1])} visits in where a step leads{more}; in pessimistic priors for at most"
+        f" {visits(answer.concentration, CONCENTRATIONS[-1])} visits in where a step leads{more}; in pessimistic priors for at most"
         f" {PESSIMISTIC_CONCENTRATION:g}."
     )
 
@@ -314,7 +310,7 @@ def prove(
 
 def _from_test(
     test: SafetyTest,
-    data: Dataset | Episodes,
+    data: Log,
     rule: SafetyRule,
     delta: float,
     evidence: Evidence,
@@ -324,7 +320,7 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not truncated_episodes(data)
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not data.n_truncated
     return Certificate(
         findings=tuple(
             Finding(objective=name, estimate=float(e), lower_bound=float(b), level=test.level, zeta=float(z))
@@ -348,7 +344,7 @@ def _from_test(
     )
 
 
-def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
+def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
     texts = [
         "The episodes tested on were not used to make the policy, are independent of each other, and come from the process in"
         " which the policy will act.",
@@ -364,14 +360,14 @@ def _assumptions(data: Dataset | Episodes, rule: SafetyRule, baseline_known: boo
         texts.append("Rewards never leave the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
-    cut = truncated_episodes(data)
+    cut = data.n_truncated
     if cut:
         after = "is filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "is left out"
         texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
     return tuple(texts)
 
 
-def _names(data: Dataset | Episodes) -> tuple[str, ...]:
+def _names(data: Log) -> tuple[str, ...]:
     return tuple(objective.name for objective in data.objectives)
 
 
@@ -404,7 +400,7 @@ def _floors(
 
 def _baseline_bound(
     baseline: Floats,
-    data: Dataset | Episodes,
+    data: Log,
     rule: SafetyRule,
     level: float,
     *,
@@ -415,7 +411,7 @@ def _baseline_bound(
     """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
     discount = np.array([objective.discount for objective in data.objectives])
     needs = ESTIMATORS[rule.estimator].needs_model
-    if not needs and truncated_episodes(data):
+    if not needs and data.n_truncated:
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,

@@ -161,6 +161,7 @@ def count(
     from bettersafe.cli import show
     from bettersafe.logs.counts_file import add_files, check_output, save_counts
     from bettersafe.logs.sharded import count_shards, parts_of, remove_parts
+    from bettersafe.typing import Event
 
     job = task_from({**locals(), "data": data[0], "engine": None})  # a task's engine is another thing
     if output is None:
@@ -173,13 +174,13 @@ def count(
     with show.working("Reading and counting") as progress:
         if engine is None:
             counts = add_files(data, progress=progress, **what)
-            progress("Writing")
+            progress(Event(what="Writing"))
             save_counts(counts, output)
         else:
             where: dict[str, Any] = {"engine": engine, "workers": workers, "address": address}
             parts = parts_of(output)
             counts = count_shards(data, parts=parts, progress=progress, **where, **what)
-            progress("Writing")
+            progress(Event(what="Writing"))
             save_counts(counts, output)
             remove_parts(parts)
     show.print_counted(counts, output, as_json=as_json)
@@ -202,13 +203,14 @@ def merge(
     """
     from bettersafe.cli import show
     from bettersafe.logs.counts_file import check_output, merge_files, save_counts
+    from bettersafe.typing import Event
 
     if output is None:
         raise typer.BadParameter("say where to write the counts, e.g. -o counts.parquet", param_hint="--output / -o")
     check_output(output, inputs=counts)
     with show.working("Merging") as progress:
         merged = merge_files(counts, force=force, progress=progress)
-        progress("Writing")
+        progress(Event(what="Writing"))
         save_counts(merged, output)
     show.print_counted(merged, output, as_json=as_json)
 

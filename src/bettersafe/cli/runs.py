@@ -176,6 +176,7 @@ def improve(
     from bettersafe.runs.run import MARK, save_run
     from bettersafe.tasks.inputs import memory_needed
     from bettersafe.tasks.run import run_task
+    from bettersafe.typing import Event
 
     cluster = cluster_from(engine, address)
     job = task_from({**locals(), "engine": None if engine == "ray" else engine})
@@ -192,7 +193,7 @@ def improve(
             typer.echo(f"{memory_note(needed, what)}.", err=True)
     with show.working("Reading and counting") as progress:
         run = run_task(job, progress=progress, cluster=cluster)
-        progress("Saving the run")
+        progress(Event(what="Saving the run"))
         save_run(run, output, force=force)
     page = write_page(output, no_report)
     if as_json:

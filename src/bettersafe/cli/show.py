@@ -9,6 +9,7 @@ import dataclasses
 import json
 import math
 import shlex
+import time
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,13 +24,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bettersafe.certificate.files import certificate_json
-from bettersafe.logs.dataset import Reading, user_sign
+from bettersafe.logs.dataset import user_sign
 from bettersafe.methods import facts_of
-from bettersafe.methods.b_opt import Judging
 from bettersafe.runs.run import deciding, largest_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.progress import Task as BarTask
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Objective
     from bettersafe.logs.describe import Description
     from bettersafe.logs.discretize import Discretization
-    from bettersafe.methods.result import Round
     from bettersafe.runs.run import Run
     from bettersafe.studies.catalogue import Entry
     from bettersafe.studies.demo import Demo
     from bettersafe.tasks.draft import Start
+    from bettersafe.typing import Event, Progress
 
 
 def _console() -> Console:
@@ -77,18 +77,19 @@ class _Clock(TimeElapsedColumn):
         return Text(str(timedelta(seconds=int(task.elapsed or 0.0))), style="progress.elapsed")
 
 
-def _amount(reading: Reading) -> str:
+def _amount(event: Event) -> str:
     """``1,200,000 of 8,000,000 rows``, ``120 of 800 MB``."""
-    if reading.unit != "bytes":
-        return f"{reading.done:,} of {reading.total:,} {reading.unit}"
-    return f"{reading.done / 1e6:,.0f} of {reading.total / 1e6:,.0f} MB"
+    total = event.total or 0
+    if event.unit != "bytes":
+        return f"{event.done:,} of {total:,} {event.unit}"
+    return f"{event.done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
 
 
 @contextmanager
-def working(text: str) -> Iterator[Callable[[Round | Reading | Judging | str], None]]:
-    """A spinner with the time on stderr, shown on terminals only; yields a callback that says what or which round it is.
+def working(text: str) -> Iterator[Progress]:
+    """A spinner on stderr with the current step, a bar if its size is known, and the time; on terminals only.
 
-    While a log is read, and while the posterior is asked, a bar says how much is done.
+    ``text`` names the reading of a log, whose events have no words of their own.
     """
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), _BarOfKnownSize(), _Clock())
@@ -96,43 +97,49 @@ def working(text: str) -> Iterator[Callable[[Round | Reading | Judging | str], N
         line = bar.add_task(text, total=None)
         last, passes = 0, 1
 
-        def progress(done: Round | Reading | Judging | str) -> None:
+        def progress(event: Event) -> None:
             nonlocal last, passes
-            total, completed = None, 0
-            if isinstance(done, Reading):
-                total, completed = done.total, done.done
-                passes += completed < last  # it is read again
-                last = completed
-                done = f"{text}{f', pass {passes}' if passes > 1 else ''}: {_amount(done)}"
-            elif isinstance(done, Judging):
-                total, completed = done.total, done.done
-                done = f"{done.what}: {done.done:,} of {done.total:,} {done.unit}"
-            elif not isinstance(done, str):
-                gain = f", largest gain {done.gain:.3g}" if done.gain > LEAST_GAIN else ""
-                done = f"{done.what or 'Improving'}: round {done.number}{gain}"
-            bar.tasks[line].total = total  # `update` takes None for: as it was
-            bar.update(line, description=done, completed=completed)
+            what = event.what
+            if event.unit == "rounds":
+                gain = f", largest gain {event.gain:.3g}" if (event.gain or 0.0) > LEAST_GAIN else ""
+                what = f"{what or 'Improving'}: round {event.done}{gain}"
+            elif event.total is not None:
+                if not what:
+                    passes += event.done < last  # it is read again
+                    last = event.done
+                    what = f"{text}, pass {passes}" if passes > 1 else text
+                what = f"{what}: {_amount(event)}"
+            known = event.unit != "rounds" and event.total is not None
+            bar.tasks[line].total = event.total if known else None  # `update` takes None for: as it was
+            bar.update(line, description=what, completed=event.done if known else 0)
 
         yield progress
 
 
+def time_left(seconds: float) -> str:
+    """``12 s left``, ``about 3 min left``."""
+    return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left"
+
+
 @contextmanager
-def counting(text: str) -> Iterator[Callable[[int, int, float | None], None]]:
-    """A bar on stderr for work of known size, shown on terminals only; yields the callback (done, total, seconds left)."""
+def counting(text: str) -> Iterator[Progress]:
+    """A bar on stderr with the time that is left, for work of known size; on terminals only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(text, total=None, left="")
 
-        def progress(done: int, total: int, seconds: float | None) -> None:
-            left = (
-                ""
-                if seconds is None
-                else f"about {seconds / 60:.0f} min left"
-                if seconds > 90
-                else f"{seconds:.0f} s left"
-            )
-            bar.update(line, completed=done, total=total, left=left)
+        began: tuple[int, float] | None = None
+
+        def progress(event: Event) -> None:
+            nonlocal began
+            began = began or (event.done, time.perf_counter())
+            first, start = began
+            left = ""
+            if event.done > first:
+                each = (time.perf_counter() - start) / (event.done - first)
+                left = time_left(each * ((event.total or 0) - event.done))
+            bar.update(line, completed=event.done, total=event.total, left=left)
 
         yield progress
 

@@ -24,7 +24,7 @@ from bettersafe.envs.tabular import World, true_mdp
 from bettersafe.errors import NoSolutionError, ParameterError
 from bettersafe.logs.dataset import Objective
 from bettersafe.mdp.constrained import cmdp_optimum
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import frozen
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from bettersafe.envs.gridworld import render_image, render_text
 from bettersafe.envs.tabular import draw_entries, running_sums
 from bettersafe.errors import DataError, ParameterError, PolicyError, check_vector
 from bettersafe.logs.dataset import Dataset, label_array
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,8 @@ from scipy.sparse import csgraph
 
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.logs.dataset import Dataset, Objective, label_array
-from bettersafe.mdp.mdp import MDP, check_policy
+from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import frozen
 
 if TYPE_CHECKING:

@@ -36,15 +36,13 @@ from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, opinions, value_model_of
 from bettersafe.logs.dataset import user_sign
-from bettersafe.logs.episodes import blocks_of, truncated_episodes
-from bettersafe.mdp.mdp import check_policy
-from bettersafe.typing import Floats, frozen
+from bettersafe.mdp.policy import check_policy
+from bettersafe.typing import Floats, Log, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.logs.episodes import Episodes
     from bettersafe.model import Model
 
 
@@ -154,7 +152,7 @@ class Evaluation:
 
 
 def evaluate_policy(
-    data: Dataset | Episodes,
+    data: Log,
     target: npt.ArrayLike,
     baseline: npt.ArrayLike,
     *,
@@ -192,7 +190,7 @@ def evaluate_policy(
 
 
 def evaluate_many(
-    data: Dataset | Episodes,
+    data: Log,
     target: npt.ArrayLike,
     baseline: npt.ArrayLike,
     *,
@@ -238,7 +236,7 @@ def evaluate_many(
 
     def trajectories() -> Iterator[Trajectories]:
         first = 0
-        for block in blocks_of(data):
+        for block in data.blocks():
             place = slice(first, first + block.n_episodes)
             first = place.stop
             yield from _trajectories(block, log_ratio, judges, fold[place], keep[place])
@@ -287,7 +285,7 @@ def evaluate_many(
             max_weight_share=1.0 / total if total > 0.0 else 0.0,
             unsupported_mass=survey.missing,
             unsupported_episodes=int(survey.unsupported.sum()),
-            truncated_episodes=truncated_episodes(data),
+            truncated_episodes=data.n_truncated,
             n_episodes=n,
             biased=" and ".join(reasons),
         )
@@ -335,9 +333,7 @@ def evaluation_rows(
     return rows
 
 
-def logged_rows(
-    data: Dataset | Episodes, baseline: Floats, *, delta: float, interval: str = "t"
-) -> list[dict[str, Any]]:
+def logged_rows(data: Log, baseline: Floats, *, delta: float, interval: str = "t") -> list[dict[str, Any]]:
     """What the baseline [X, A] earned in its own log, as rows like those of `evaluation_rows`, estimator "logged"."""
     own = evaluate_many(data, baseline, baseline, estimators=("is",))
     plain = {"estimator": "logged", "usable": True, "trust": "What the baseline earned in the log."}
@@ -364,7 +360,7 @@ def _trajectories(
         yield Trajectories(ptr=ptr, log_ratio=ratios, rewards=rewards, v=v, q=q, tail=tail)
 
 
-def _check_vocabulary(data: Dataset | Episodes, model: Model) -> None:
+def _check_vocabulary(data: Log, model: Model) -> None:
     if not (
         np.array_equal(data.state_labels, model.state_labels)
         and np.array_equal(data.action_labels, model.action_labels)

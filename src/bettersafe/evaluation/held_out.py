@@ -29,14 +29,14 @@ from bettersafe.errors import ParameterError, check_choice, check_probability, c
 from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
-from bettersafe.logs.episodes import blocks_of, row_visits, with_blocks
+from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
+from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.mdp.values import expected_return
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
-    from bettersafe.logs.episodes import Episodes
     from bettersafe.model import Model
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Log
 
 
 Comparison = Literal["paired", "published"]
@@ -44,12 +44,6 @@ COMPARISONS: tuple[Comparison, ...] = ("paired", "published")
 Levels = Literal["split", "full"]
 LEVELS: tuple[Levels, ...] = ("split", "full")
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
-
-UNSUPPORTED_TOL = 1e-9
-"""Share of a policy's decisions that may lie where the baseline never goes, for rounding."""
-
-UNSEEN_TOL = 0.01
-"""Share of a policy's decisions that may be raised where nothing was seen, with an approximate bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +153,10 @@ class SafetyTest:
 def safety_test(
     policy: Floats,
     baseline: Floats,
-    safety: Dataset | Episodes,
+    safety: Log,
     rule: SafetyRule,
     *,
-    tuning: Dataset | Episodes | None = None,
+    tuning: Log | None = None,
     model: Model | None = None,
     folds: int | None = None,
     rng: np.random.Generator | None = None,
@@ -234,12 +228,12 @@ def terms_test(
     )
 
 
-def unseen_share(policy: Floats, baseline: Floats, data: Dataset | Episodes, model: Model | None) -> float:
+def unseen_share(policy: Floats, baseline: Floats, data: Log, model: Model | None) -> float:
     """Share of decisions, over the states of the data, that the policy takes more often than the baseline does, and that
     neither the data nor the model's has.
     """
     seen = np.zeros(policy.shape, dtype=bool)
-    for block in blocks_of(data):
+    for block in data.blocks():
         seen[block.states, block.actions] = True
     if model is not None:
         tried = model.counts > 0
@@ -248,7 +242,7 @@ def unseen_share(policy: Floats, baseline: Floats, data: Dataset | Episodes, mod
     return float(row_visits(data) @ raised) / data.n_rows
 
 
-def unsupported_share(policy: Floats, baseline: Floats, data: Dataset | Episodes) -> float:
+def unsupported_share(policy: Floats, baseline: Floats, data: Log) -> float:
     """Share of the policy's decisions, over the states of the data, that the baseline never takes."""
     beyond = np.where(baseline > 0.0, 0.0, policy).sum(axis=1)
     return float(row_visits(data) @ beyond) / data.n_rows
@@ -257,7 +251,7 @@ def unsupported_share(policy: Floats, baseline: Floats, data: Dataset | Episodes
 def paired_terms(
     policy: Floats,
     baseline: Floats,
-    data: Dataset | Episodes,
+    data: Log,
     rule: SafetyRule,
     *,
     model: Model | None = None,
@@ -315,7 +309,7 @@ def _step_range(rule: SafetyRule) -> tuple[Floats, Floats]:
     return np.minimum(low, 0.0), np.maximum(high, 0.0)
 
 
-def _least(data: Dataset | Episodes, rule: SafetyRule) -> Floats:
+def _least(data: Log, rule: SafetyRule) -> Floats:
     """What the paired terms are never below: the policy's weights 0, the baseline's return at its highest, shape [d]."""
     if ESTIMATORS[rule.estimator].known_range == "return_range":
         assert rule.return_range is not None

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from bettersafe._system.memory import check_memory, crossfit_bytes
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.logs.counts import Tally
-from bettersafe.logs.episodes import blocks_of
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bettersafe.logs.dataset import Dataset
-    from bettersafe.logs.episodes import Episodes
     from bettersafe.model import Model
-    from bettersafe.typing import Bools, Floats, Ints
+    from bettersafe.typing import Bools, Floats, Ints, Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,7 @@ def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel
 
 
 def crossfit(
-    data: Dataset | Episodes, policy: Floats, baseline: Floats, folds: int, rng: np.random.Generator
+    data: Log, policy: Floats, baseline: Floats, folds: int, rng: np.random.Generator
 ) -> tuple[tuple[ValueModel, ...], Ints]:
     """A judge for each of ``folds`` parts of the episodes, fitted on the others; and the part of every episode, shape [n]."""
     n = data.n_episodes
@@ -114,9 +112,7 @@ def crossfit(
     return tuple(judges), fold
 
 
-def check_support(
-    data: Dataset | Episodes, policy: Floats, baseline: Floats, judges: tuple[ValueModel, ...], fold: Ints
-) -> Survey:
+def check_support(data: Log, policy: Floats, baseline: Floats, judges: tuple[ValueModel, ...], fold: Ints) -> Survey:
     """Look for what is odd, and raise where the log has what the baseline never plays; ``fold`` [n] says whose judge is whose."""
     missing = [judge.missing for judge in judges] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
@@ -183,9 +179,9 @@ def _tail(block: Dataset, last: Ints, judge: ValueModel) -> Floats:
     return np.where(truncated, np.where(following >= 0, value, expected), 0.0)
 
 
-def _with_folds(data: Dataset | Episodes, fold: Ints) -> Iterator[tuple[Dataset, Ints]]:
+def _with_folds(data: Log, fold: Ints) -> Iterator[tuple[Dataset, Ints]]:
     """Every block, and the folds of its episodes."""
     first = 0
-    for block in blocks_of(data):
+    for block in data.blocks():
         yield block, fold[first : first + block.n_episodes]
         first += block.n_episodes

@@ -21,16 +21,16 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from bettersafe._system.files import check_free
 from bettersafe.errors import ParameterError, RunError, check_choice, did_you_mean
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns, Objective, user_sign
+from bettersafe.mdp.values import policy_values
 from bettersafe.methods import METHODS
-from bettersafe.methods.b_opt import Spread, all_priors, linearised_candidates, linearised_spread
-from bettersafe.posterior.priors import Posterior, only_played
+from bettersafe.posterior.candidates import Spread, linearised_candidates, linearised_spread
+from bettersafe.posterior.priors import Posterior, all_priors, only_played
 from bettersafe.report import write_report
 from bettersafe.runs.run import MARK, largest_changes, make_run, save_run
 from bettersafe.tasks.inputs import (
@@ -42,21 +42,21 @@ from bettersafe.tasks.inputs import (
     task_dataset,
     task_model,
     task_outcomes,
+    task_priors,
     visit_table,
 )
 from bettersafe.tasks.run import run_task, task_improve
 from bettersafe.tasks.task import Task
+from bettersafe.typing import Event, Floats, Progress, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Reading
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
 
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 Priors = tuple[Posterior, list[Posterior]]
 BLAS = ThreadpoolController()
@@ -106,7 +106,7 @@ class Session:
         baseline: π_b, shape [X, A].
         source: Where the baseline came from.
         model: The model at the task's δ.
-        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`bopt.all_priors`).
+        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`all_priors`).
         usual: The same of what the baseline plays alone: enough for nearly every policy, and its tables are made only once.
         digest: sha256 of the log.
     """
@@ -148,7 +148,7 @@ def open_session(
     *,
     base: Task | None = None,
     task_file: str | None = None,
-    progress: Callable[[str | Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Session:
     """Read and count the log, and make the model and the priors.
 
@@ -156,9 +156,9 @@ def open_session(
         task: Of a method that is explorable, with nothing held out.
         base: The task file as read, if one was given.
         task_file: Its name.
-        progress: Told what is going on, and how far the reading is.
+        progress: Called at every step, and while the log is read.
     """
-    say = progress or (lambda _: None)
+    say = progress or ignore
     if task.method == "auto":
         task = replace(task, method="s-opt")
     offered = [name for name, facts in METHODS.items() if facts.explorable]
@@ -167,7 +167,7 @@ def open_session(
         raise ParameterError(
             "the explorer works with all of the log: hold nothing out, and test what you keep with: bettersafe certify RUN HELD_OUT."
         )
-    say("Reading and counting")
+    say(Event(what="Reading and counting"))
     counts = task_counts(task, progress=progress)
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
@@ -175,13 +175,13 @@ def open_session(
     if np.any(zeta < 0.0):
         raise ParameterError(f"an accepted loss can't be negative; got {task.zeta}.")
     baseline, source = task_baseline(task, counts)
-    say("Estimating the model")
+    say(Event(what="Estimating the model"))
     model = task_model(task, counts, baseline)
-    say("Making the priors")
+    say(Event(what="Making the priors"))
     outcomes = task_outcomes(
         task_dataset(task, progress=progress), visit_table(counts), task.derived, counts.objectives
     )
-    priors = all_priors(outcomes, baseline, model=model)
+    priors = all_priors(outcomes, task_priors(task), baseline_v=policy_values(model.mdp, baseline)[0])
     return Session(
         task=task,
         base=base,
@@ -430,8 +430,8 @@ def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, floa
 def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
     """What the posterior says of a policy, linearised; ``linearised`` (of `spread`) is None where it is the baseline itself.
 
-    The rule is B-OPT's (`bopt`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
-    gains taken for normal (`bopt.normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
+    The rule is B-OPT's (`posterior.judge`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
+    gains taken for normal (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": EVIDENCE}
     if linearised is None:

@@ -19,7 +19,7 @@ from bettersafe._system.memory import Sizes
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.logs.dataset import Columns, Dataset, Objective, check_objectives, label_array, take_episodes
 from bettersafe.logs.tally import Groups, by_pair, sum_by
-from bettersafe.typing import Floats, Ints, Labels, frozen
+from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +190,7 @@ class Counts:
 
     @property
     def n_objectives(self) -> int:
-        """D."""
+        """The number d of objectives."""
         return len(self.objectives)
 
     @property
@@ -205,10 +205,11 @@ class Counts:
         )
 
 
-def count(dataset: Dataset) -> Counts:
-    """Counts of a log in memory, with the dataset's whole vocabulary."""
+def count(log: Log) -> Counts:
+    """Counts of a log, with its whole vocabulary; how it is cut into blocks does not change a bit."""
     tally = Tally()
-    tally.add(dataset)
+    for block in log.blocks():
+        tally.add(block)
     return tally.counts()
 
 

@@ -21,18 +21,19 @@ from bettersafe._system.workers import cores
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, SCHEMA_KEY, schema_of
 from bettersafe.logs.counts import Counts, Input, Origin, Rests
-from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective, Reading
+from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
 from bettersafe.logs.merge import merge_counts
 from bettersafe.logs.source import count_files
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
     from bettersafe.logs._reader.files import PathsLike
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Progress
 
 
 PathLike = str | os.PathLike[str]
@@ -184,7 +185,7 @@ def add_files(
     add: Sequence[PathLike] = (),
     memory_limit: str | None = None,
     force: bool = False,
-    progress: Callable[[Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Counts:
     """Counts of log files, and of what was counted before: bit for bit those of one count of all files.
 
@@ -211,9 +212,7 @@ def add_files(
     return merge_counts([*before, new], force=force)
 
 
-def merge_files(
-    paths: Sequence[PathLike], *, force: bool = False, progress: Callable[[Reading], None] | None = None
-) -> Counts:
+def merge_files(paths: Sequence[PathLike], *, force: bool = False, progress: Progress | None = None) -> Counts:
     """Files of counts, merged (`merge_counts`); of many or large ones only some are held at a time.
 
     Args:
@@ -224,14 +223,14 @@ def merge_files(
     parts: list[Counts] = []  # the first is what has been merged so far, once there is something
     for done, path in enumerate(paths):
         if progress is not None:
-            progress(Reading(done=done, total=len(paths), unit="files"))
+            progress(Event(done=done, total=len(paths), unit="files"))
         parts.append(load_counts(path))
         # merged in rounds of at least as much as there was before: of many files, none is merged more than a few times
         if len(parts) > 2 and sum(_size(part) for part in parts[1:]) > max(_size(parts[0]), HELD):
             parts = [merge_counts(parts, force=force)]
     merged = merge_counts(parts, force=force)
     if progress is not None:
-        progress(Reading(done=len(paths), total=len(paths), unit="files"))
+        progress(Event(done=len(paths), total=len(paths), unit="files"))
     return merged
 
 

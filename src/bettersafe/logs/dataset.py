@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -80,15 +80,6 @@ class Columns:
 
 
 DEFAULT_COLUMNS = Columns()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How far the reading of a log has come; handed to ``progress``."""
-
-    done: int
-    total: int
-    unit: Literal["rows", "bytes", "files"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,15 +192,24 @@ class Dataset:
                     f" {self.episode_labels[episode]!s}."
                 )
 
+    def blocks(self) -> tuple[Dataset]:
+        """The log as one block: itself."""
+        return (self,)
+
     @property
     def n_rows(self) -> int:
-        """N."""
+        """The number N of rows."""
         return int(self.states.size)
 
     @property
     def n_episodes(self) -> int:
-        """N."""
+        """The number n of episodes."""
         return int(self.episode_ptr.size - 1)
+
+    @property
+    def n_truncated(self) -> int:
+        """Number of episodes that did not terminate."""
+        return int(np.count_nonzero(~self.terminated[self.episode_ptr[1:] - 1]))
 
     @property
     def n_states(self) -> int:
@@ -223,7 +223,7 @@ class Dataset:
 
     @property
     def n_objectives(self) -> int:
-        """D."""
+        """The number d of objectives."""
         return len(self.objectives)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.mdp.mdp import check_policy
+from bettersafe.mdp.policy import check_policy
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -29,7 +29,7 @@ from bettersafe.errors import DataError, ParameterError, check_choice
 from bettersafe.logs._reader.features import read_features
 from bettersafe.logs._reader.tables import open_table
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns
-from bettersafe.typing import Floats, Ints, frozen
+from bettersafe.typing import Event, Floats, Ints, Progress, frozen, ignore
 
 if TYPE_CHECKING:
     import os
@@ -305,7 +305,7 @@ def discretize_log(
     quick: bool = False,
     n_init: int = 10,
     force: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Discretization:
     """Turn a table of continuous features into logs with a column ``state``, and save the map beside them.
 
@@ -324,12 +324,12 @@ def discretize_log(
         quick: See `fit_discretizer`.
         n_init: See `fit_discretizer`.
         force: Replace an earlier result.
-        progress: Is told what is being done.
+        progress: Called at every step.
 
     Returns:
         What was written. Columns that have a role get its default name; all others that are not features keep theirs.
     """
-    say = progress or (lambda text: None)
+    say = progress or ignore
     given = None if fitted is None else load_discretizer(fitted)
     if given is not None and (features is not None or train_share is not None):
         raise ParameterError(
@@ -338,7 +338,7 @@ def discretize_log(
     if train_share is not None and not 0.0 < train_share < 1.0:
         raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
     with whole_folder(output, mark="discretizer.parquet", force=force) as folder:
-        say("Reading")
+        say(Event(what="Reading"))
         rules = given.features if given is not None else None if features is None else _rules(features)
         with open_table(data) as table:
             names = None if rules is None else [rule.name for rule in rules]
@@ -360,10 +360,10 @@ def discretize_log(
             parts = {"train": train, "test": ~train}
         if given is None:
             rows = values[next(iter(parts.values()))]
-            say(f"Finding {k:,} states in {rows.shape[0]:,} rows")
+            say(Event(what=f"Finding {k:,} states in {rows.shape[0]:,} rows"))
             wanted = [(rule.name, rule.transform) for rule in rules]
             given = fit_discretizer(rows, features=wanted, k=k, random_state=seed, quick=quick, n_init=n_init)
-        say("Writing")
+        say(Event(what="Writing"))
         states = assign_states(given, values)
         log = log.add_column(2, "state", [states])
         held = {}

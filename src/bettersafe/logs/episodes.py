@@ -6,21 +6,19 @@ Dataset, and gives the same bits: the episodes come in the same order, and state
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.logs.counts import Tally
-from bettersafe.logs.dataset import Dataset, random_parts, split, take_episodes
+from bettersafe.logs.dataset import Dataset, random_parts, take_episodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Ints, Labels
+    from bettersafe.typing import Ints, Labels, Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,40 +58,34 @@ class Episodes:
 
     @property
     def n_objectives(self) -> int:
-        """D."""
+        """The number d of objectives."""
         return len(self.objectives)
 
 
-def blocks_of(data: Dataset | Episodes) -> Iterable[Dataset]:
-    """The log in blocks of whole episodes; one in memory is one block."""
-    return [data] if isinstance(data, Dataset) else data.blocks()
-
-
-def with_blocks(data: Dataset | Episodes, change: Callable[[Dataset], Dataset]) -> Dataset | Episodes:
+def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
     """The log with every block changed in the same way: its rewards, objectives or vocabulary, not its episodes."""
-    if isinstance(data, Dataset):
+    if isinstance(data, Dataset):  # changed once, not at every reading
         return change(data)
     like = change(empty_block(data))
-    return replace(
-        data,
+    return Episodes(
         blocks=lambda: map(change, data.blocks()),
+        n_rows=data.n_rows,
+        n_episodes=data.n_episodes,
+        n_truncated=data.n_truncated,
         state_labels=like.state_labels,
         action_labels=like.action_labels,
         objectives=like.objectives,
+        notes=data.notes,
     )
 
 
-def split_log(
-    data: Dataset | Episodes, fractions: Sequence[float], rng: np.random.Generator
-) -> tuple[Dataset | Episodes, ...]:
-    """Parts of the log, by episode, drawn at random: those of `split`, in memory or on disk as the log is."""
-    if isinstance(data, Dataset):
-        return split(data, fractions, rng)
+def split_log(data: Log, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Log, ...]:
+    """Parts of the log, by episode, drawn at random: those of `split`; in memory if the log is one block, else on disk."""
     parts = random_parts(data.n_episodes, fractions, rng)
     n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)
     at = 0
     for block in data.blocks():
-        if block.n_episodes == data.n_episodes:  # a small log: its parts are held as it is
+        if block.n_episodes == data.n_episodes:  # in memory: so are its parts
             return tuple(take_episodes(block, part) for part in parts)
         lengths, open_end = np.diff(block.episode_ptr), ~block.terminated[block.episode_ptr[1:] - 1]
         for i, part in enumerate(parts):
@@ -102,19 +94,20 @@ def split_log(
             n_truncated[i] += np.count_nonzero(open_end[here])
         at += block.n_episodes
     return tuple(
-        replace(
-            data,
+        Episodes(
             blocks=partial(_blocks_of_part, data, part),
             n_rows=int(n_rows[i]),
             n_episodes=part.size,
             n_truncated=int(n_truncated[i]),
-            notes=(),
+            state_labels=data.state_labels,
+            action_labels=data.action_labels,
+            objectives=data.objectives,
         )
         for i, part in enumerate(parts)
     )
 
 
-def _blocks_of_part(data: Episodes, part: Ints) -> Iterator[Dataset]:
+def _blocks_of_part(data: Log, part: Ints) -> Iterator[Dataset]:
     """The blocks of a log, of each only the episodes whose places are in ``part``, in order; none that is empty."""
     at = 0
     for block in data.blocks():
@@ -130,22 +123,15 @@ def _within(part: Ints, at: int, n: int) -> Ints:
     return part[first:last] - at
 
 
-def truncated_episodes(data: Dataset | Episodes) -> int:
-    """How many episodes did not terminate."""
-    if isinstance(data, Dataset):
-        return int(np.count_nonzero(~data.terminated[data.episode_ptr[1:] - 1]))
-    return data.n_truncated
-
-
-def row_visits(data: Dataset | Episodes) -> Ints:
+def row_visits(data: Log) -> Ints:
     """How many rows are in every state, shape [X]."""
     visits = np.zeros(data.n_states, dtype=np.int64)
-    for block in blocks_of(data):
+    for block in data.blocks():
         visits += np.bincount(block.states, minlength=data.n_states)
     return visits
 
 
-def empty_block(data: Episodes) -> Dataset:
+def empty_block(data: Log) -> Dataset:
     """A Dataset with the log's vocabulary and no rows."""
     nothing = np.zeros(0, dtype=np.int64)
     return Dataset(
@@ -160,11 +146,3 @@ def empty_block(data: Episodes) -> Dataset:
         episode_labels=nothing,
         objectives=data.objectives,
     )
-
-
-def count_blocks(blocks: Iterable[Dataset]) -> Counts:
-    """Counts of a log that comes in blocks: those of `count`, bit for bit."""
-    tally = Tally()
-    for block in blocks:
-        tally.add(block)
-    return tally.counts()

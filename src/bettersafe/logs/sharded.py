@@ -25,15 +25,17 @@ from bettersafe._system.workers import Lost, cores, here, in_pool, on_ray
 from bettersafe.errors import BettersafeError, DataError, ParameterError, RunError, check_choice
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, expand
 from bettersafe.logs.counts_file import load_counts, save_counts
-from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective, Reading
+from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
 from bettersafe.logs.merge import merge_counts
 from bettersafe.logs.source import count_files
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from bettersafe.logs._reader.files import PathsLike
     from bettersafe.logs.counts import Counts
+    from bettersafe.typing import Progress
 
 
 Engine = Literal["local", "ray"]
@@ -78,7 +80,7 @@ def count_shards(
     engine: Engine = "ray",
     workers: int | None = None,
     address: str | None = None,
-    progress: Callable[[Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Counts:
     """Counts of log files, shard by shard: bit for bit those of `add_files`.
 
@@ -111,7 +113,7 @@ def count_shards(
     workers = cores() if workers is None and engine == "local" else workers
     with closing(_results(todo, engine, workers, address)) as results:
         if progress is not None:
-            progress(Reading(done=done, total=total, unit="bytes"))
+            progress(Event(done=done, total=total, unit="bytes"))
         for index, result in results:
             if isinstance(result, _Refused):
                 raise DataError(result.reason)
@@ -122,7 +124,7 @@ def count_shards(
                 partial.write_bytes(result)
             done += todo[index].bytes
             if progress is not None:
-                progress(Reading(done=done, total=total, unit="bytes"))
+                progress(Event(done=done, total=total, unit="bytes"))
     if problems:
         raise RunError(
             f"{len(problems)} of {len(shards)} shards could not be counted ({'; '.join(problems[:3])}). The others are kept in"

@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective, Reading
+from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from bettersafe.logs._reader.files import PathsLike
     from bettersafe.logs.counts import Counts, Input
     from bettersafe.logs.episodes import Episodes
+    from bettersafe.typing import Event, Progress
 
 
 def read_dataset(
@@ -22,7 +23,7 @@ def read_dataset(
     *,
     objectives: Sequence[Objective],
     columns: Columns = DEFAULT_COLUMNS,
-    progress: Callable[[Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Read a whole log into memory; ``count_files`` is for logs that don't fit.
 
@@ -52,7 +53,7 @@ def open_episodes(
     objectives: Sequence[Objective],
     columns: Columns = DEFAULT_COLUMNS,
     memory_limit: str | None = None,
-    progress: Callable[[Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Episodes]:
     """Check and sort a log of any size, by episode and step, into a scratch file, and read it from there in blocks.
 
@@ -82,7 +83,7 @@ def count_files(
     memory_limit: str | None = None,
     mergeable: bool = False,
     known: Sequence[Input] = (),
-    progress: Callable[[Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Counts:
     """Counts of a log on disk, of any size; the same as ``count(read_dataset(...))`` up to rounding.
 
@@ -102,14 +103,14 @@ def count_files(
     digests = input_digests(path, known) if mergeable else {}
     told = 0  # by the quick way, which may turn out not to be one
 
-    def tell(reading: Reading) -> None:
+    def tell(event: Event) -> None:
         nonlocal told
-        told = reading.done
-        progress(reading)  # type: ignore[misc]
+        told = event.done
+        progress(event)  # type: ignore[misc]
 
-    def tell_more(reading: Reading) -> None:
-        left = 1.0 - told / max(reading.total, 1)
-        progress(replace(reading, done=told + round(left * reading.done)))  # type: ignore[misc]
+    def tell_more(event: Event) -> None:
+        left = 1.0 - told / max(event.total or 0, 1)
+        progress(replace(event, done=told + round(left * event.done)))  # type: ignore[misc]
 
     counts = count_sorted(
         path,

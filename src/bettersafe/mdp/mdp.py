@@ -13,21 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import ParameterError, PolicyError, check_discount
+from bettersafe.errors import ParameterError, check_discount
 from bettersafe.typing import Floats, Ints, frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-ROUNDING = 1e-9
-"""Rows that sum to 1 within this are kept to the bit; others, within the tolerance of the check, are normalised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +122,7 @@ class MDP:
 
     @property
     def n_objectives(self) -> int:
-        """D."""
+        """The number d of objectives."""
         return int(self.reward.shape[0])
 
     @property
@@ -185,40 +178,6 @@ def dense_mdp(
         discount=np.asarray(discount, dtype=np.float64),
         initial=np.asarray(initial, dtype=np.float64),
     )
-
-
-def check_policy(
-    policy: npt.ArrayLike,
-    n_states: int,
-    n_actions: int,
-    *,
-    name: str = "policy",
-    state_labels: Sequence[object] | npt.NDArray[np.generic] | None = None,
-    tol: float = 1e-6,
-) -> Floats:
-    """``policy`` as a read-only [X, A] array whose rows are distributions, or an error that names the first bad state."""
-    table = np.asarray(policy, dtype=np.float64)
-    if table.shape != (n_states, n_actions):
-        raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")
-
-    def state(x: int) -> object:
-        return x if state_labels is None else state_labels[x]
-
-    bad = np.flatnonzero(~np.all((table >= -tol) & (table <= 1.0 + tol), axis=1))
-    if bad.size:
-        x = int(bad[0])
-        raise PolicyError(f"the {name} has a probability outside [0, 1] in state {state(x)!s}: {table[x].tolist()}.")
-    totals = table.sum(axis=1)
-    bad = np.flatnonzero(~(np.abs(totals - 1.0) <= tol))
-    if bad.size:
-        x = int(bad[0])
-        raise PolicyError(
-            f"the {name}'s probabilities in state {state(x)!s} sum to {totals[x]:.6g}, not 1"
-            + (f" (and {bad.size - 1} more states like it)." if bad.size > 1 else ".")
-        )
-    rounding = np.max(np.abs(totals - 1.0), initial=0.0) <= ROUNDING and np.min(table, initial=0.0) >= 0.0
-    exact = table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
-    return frozen(exact, np.float64)
 
 
 def dense_q(mdp: MDP, q: Floats, *, unseen_value: Floats | None = None) -> Floats:

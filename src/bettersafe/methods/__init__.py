@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bettersafe.mdp.programs import Engine
-    from bettersafe.methods.result import Improvement, Progress
+    from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
+    from bettersafe.typing import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

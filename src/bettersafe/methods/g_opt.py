@@ -39,12 +39,13 @@ from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
-from bettersafe.mdp.mdp import MDP, check_policy, dense_q
+from bettersafe.mdp.mdp import MDP, dense_q
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import ENGINES, Engine, highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
-from bettersafe.methods.result import Improvement, Progress, Round, Search, check_preference, improvement
+from bettersafe.methods.result import Improvement, Search, check_preference, improvement
 from bettersafe.methods.s_opt import Problem, cleaned_rows, iterate
-from bettersafe.typing import Floats, Ints, frozen
+from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -380,7 +381,7 @@ class _Columns:
         """Tell ``progress`` of the last policy."""
         if self.progress is not None:
             start = float(self.preference @ self.setting.values.v @ self.setting.mdp.initial)
-            self.progress(Round(number=self.rounds, gain=gain, scalar_return=start + level))
+            self.progress(Event(done=self.rounds, unit="rounds", gain=gain, scalar_return=start + level))
 
     def found(self, policy: Floats, *, gap: float = 0.0, converged: bool, reason: str = "") -> Search:
         """The answer for one margin; rounds are counted anew for the next."""
@@ -576,7 +577,7 @@ def _by_lp(
         value = -float(answer.fun) * scale
         if progress is not None:
             start = float(preference @ setting.values.v @ mdp.initial)
-            progress(Round(number=1, gain=value, scalar_return=start))
+            progress(Event(done=1, unit="rounds", gain=value, scalar_return=start))
         dual = answer.ineqlin.marginals @ limits + answer.eqlin.marginals @ target
         policy = baseline
         small = OPTIMAL_TOL * float(preference @ size)

@@ -29,22 +29,20 @@ from bettersafe.errors import ParameterError, check_choice, check_vector
 from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
-from bettersafe.logs.episodes import blocks_of, count_blocks
-from bettersafe.mdp.mdp import by_state, check_policy
+from bettersafe.logs.counts import count
+from bettersafe.mdp.mdp import by_state
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
-from bettersafe.typing import Bools, Floats, frozen
+from bettersafe.typing import Bools, Floats, Log, Progress, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bettersafe.evaluation.evaluate import Evaluation
     from bettersafe.evaluation.held_out import Comparison
-    from bettersafe.logs.dataset import Dataset
-    from bettersafe.logs.episodes import Episodes
-    from bettersafe.methods.result import Progress
     from bettersafe.model import Model
 
 
@@ -109,8 +107,8 @@ class HOpt:
 
 
 def h_opt(
-    train: Dataset | Episodes,
-    safety: Dataset | Episodes,
+    train: Log,
+    safety: Log,
     baseline: npt.ArrayLike,
     *,
     preference: npt.ArrayLike,
@@ -144,7 +142,7 @@ def h_opt(
     rule = SafetyRule(delta=0.1, zeta=np.zeros(d)) if rule is None else rule
     check_vector("zeta", rule.zeta, d, "objective")
     base = check_policy(baseline, train.n_states, train.n_actions, name="baseline", state_labels=train.state_labels)
-    fitted = estimate_model(count_blocks(blocks_of(train))) if model is None else model
+    fitted = estimate_model(count(train)) if model is None else model
     proposal = adv_linearized(fitted, base, preference=weights, progress=progress)
     if rule.strict:
         proposal = _where_seen(proposal, fitted)

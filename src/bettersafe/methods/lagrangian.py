@@ -25,7 +25,6 @@ the estimated model; nothing guards against what the data does not show.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,28 +32,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.mdp.mdp import MDP, check_policy, dense_q
+from bettersafe.mdp.mdp import MDP, dense_q
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import RESIDUAL_ROUNDING, solve_policy, state_values
 from bettersafe.methods.result import check_preference
-from bettersafe.typing import Floats, frozen
+from bettersafe.typing import Bools, Event, Floats, Progress, frozen
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
-
-
-Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GameRound:
-    """What one round of the game came to; handed to ``progress``."""
-
-    number: int
-    gap: float  # at least this; exact once it is ω or less
-    n_policies: int  # different policies met
-
-
-Progress = Callable[[GameRound], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +157,7 @@ def lagrangian(
         if gap <= tol or rounds == max_rounds:
             gap = max(0.0, upper + float(weights @ _best_response(mdp, base, weights, met).returns) - offset)
         if progress is not None:
-            progress(GameRound(number=rounds, gap=gap, n_policies=len(times)))
+            progress(Event(done=rounds, total=max_rounds, unit="rounds", gap=gap))
         if gap <= tol:
             break
         exponent[:-1] += eta * (floor - answer.returns)
@@ -215,13 +200,13 @@ class _Policy:
     """A policy that was met, with all that is needed to try it against other multipliers without solving again."""
 
     key: bytes  # its support, packed
-    support: Flags  # actions that it plays, shape [X, A]
+    support: Bools  # actions that it plays, shape [X, A]
     v: Floats  # [d, X]
     error: Floats  # of v, shape [d]
     returns: Floats  # J_k, shape [d]
 
 
-def _rows(baseline: Floats, support: Flags) -> Floats:
+def _rows(baseline: Floats, support: Bools) -> Floats:
     """The policy with this support, shape [X, A]: the baseline's proportions, evenly where it plays none of it."""
     rows = np.where(support, baseline, 0.0)
     total = rows.sum(axis=1, keepdims=True)
@@ -231,7 +216,7 @@ def _rows(baseline: Floats, support: Flags) -> Floats:
     return np.where(whole[:, None], baseline, rows)
 
 
-def _evaluate(mdp: MDP, baseline: Floats, support: Flags, guess: Floats | None = None) -> _Policy:
+def _evaluate(mdp: MDP, baseline: Floats, support: Bools, guess: Floats | None = None) -> _Policy:
     values = solve_policy(mdp, _rows(baseline, support), guess=guess)
     return _Policy(
         key=np.packbits(support).tobytes(),

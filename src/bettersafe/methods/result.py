@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
 
 TELLING = 0.01
 """Share of v_λ from which on a value may be told from what the others leave of it: two digits of sixteen are lost at most."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """What one round of policy iteration did; handed to ``progress``."""
-
-    number: int
-    gain: float  # largest gain of a state, in units of Q_λ
-    scalar_return: float  # J_λ of the policy that the round started from
-    what: str = ""  # which of several policies is being made, in words
-
-
-Progress = Callable[[Round], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,11 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_epsilon
-from bettersafe.mdp.mdp import MDP, by_state, check_policy
+from bettersafe.mdp.mdp import MDP, by_state
+from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import Engine, Programs, WarmStart, resolve_engine, solve
 from bettersafe.mdp.values import AIM, Values, solve_weights
-from bettersafe.methods.result import Improvement, Progress, Round, Search, check_preference, improvement
-from bettersafe.typing import Floats, Ints, frozen
+from bettersafe.methods.result import Improvement, Search, check_preference, improvement
+from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
@@ -223,7 +224,7 @@ def iterate(
         gain = float(np.max(entries.by_state((answer - current) * objective), initial=0.0))
         scalar_return = float(mix @ values.v @ mdp.initial)
         if progress is not None:
-            progress(Round(number=rounds, gain=gain, scalar_return=scalar_return))
+            progress(Event(done=rounds, unit="rounds", gain=gain, scalar_return=scalar_return))
         if not equal_discounts and scalar_return <= best_return + error_of_objective:
             converged = True  # it no longer rises: the best one met is kept
             break

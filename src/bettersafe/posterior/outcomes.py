@@ -85,6 +85,16 @@ class Outcomes:
         """The number d of objectives."""
         return int(self.discount.size)
 
+    @property
+    def n_transitions(self) -> int:
+        """Number of distinct transitions, ends among them."""
+        return int(self.count.size)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether any outcome is an end."""
+        return bool(np.any(self.ends))
+
     @cached_property
     def pair_index(self) -> Ints:
         """Place of every pair in a table [X, A] laid out flat, shape [P]."""

@@ -19,10 +19,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bettersafe._system.files import whole_file
+from bettersafe._system.files import file_digest, whole_file
 from bettersafe.report import charts, differences, limits, outcomes, verdict
 from bettersafe.report.words import listed, percent, risk, shorten
-from bettersafe.runs.run import REPORT, deciding, file_digest, load_run
+from bettersafe.runs.run import REPORT, deciding, load_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

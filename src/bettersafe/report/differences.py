@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.report.words import number, percent, shorten
 from bettersafe.runs.run import largest_changes
 
 if TYPE_CHECKING:
     from bettersafe.runs.run import Run
-    from bettersafe.typing import Labels
+    from bettersafe.typing import Floats, Labels
 
-Floats = npt.NDArray[np.float64]
 
 MOST_STATES = 500
 """States that are listed."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe.certificate.certificate import MOST_NAMED
-from bettersafe.evaluation.held_out import UNSUPPORTED_TOL
+from bettersafe.evaluation.support import UNSUPPORTED_TOL
 from bettersafe.report.words import chance, listed, number, percent, risk, shorten
 
 if TYPE_CHECKING:

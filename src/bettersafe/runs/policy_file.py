@@ -15,7 +15,7 @@ import numpy as np
 from bettersafe._system.files import whole_file
 from bettersafe.errors import PolicyError, did_you_mean
 from bettersafe.logs.dataset import label_array
-from bettersafe.mdp.mdp import ROUNDING, check_policy
+from bettersafe.mdp.policy import ROUNDING, check_policy
 
 if TYPE_CHECKING:
     import pyarrow as pa

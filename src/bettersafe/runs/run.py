@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import platform
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe._system.files import whole_file, whole_folder
+from bettersafe._system.files import file_digest, versions, whole_file, whole_folder
 from bettersafe.certificate.files import certificate_from_json, certificate_json
 from bettersafe.errors import BettersafeError, RunError
 from bettersafe.logs.dataset import Objective, label_array, user_sign
@@ -374,25 +373,6 @@ def _document_digest(document: dict[str, Any]) -> str:
     """sha256 of a JSON document in its canonical form, hex."""
     text = json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file, hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version()}
-    for name in ("bettersafe", "numpy", "scipy", "duckdb", "pyarrow"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
 
 
 def _number(value: float) -> float | str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe._system.files import check_free
+from bettersafe._system.files import check_free, file_digest
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import RunError
@@ -21,7 +21,7 @@ from bettersafe.logs.dataset import write_dataset
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.s_opt import linearized, s_opt
 from bettersafe.model import Model, estimate_baseline, estimate_model
-from bettersafe.runs.run import MARK, file_digest, make_run, save_run
+from bettersafe.runs.run import MARK, make_run, save_run
 
 if TYPE_CHECKING:
     from pathlib import Path

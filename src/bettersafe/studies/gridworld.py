@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
@@ -32,11 +31,12 @@ from bettersafe.logs.dataset import split
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods import s_opt
-from bettersafe.methods.b_opt import DRAWS, b_opt
+from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.h_opt import Trial, try_candidates
 from bettersafe.methods.lagrangian import lagrangian, mixture_return
 from bettersafe.model import estimate_model
+from bettersafe.posterior.judge import DRAWS, Question
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies.sweep import Study
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats
 
-Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
 QUALITIES = (0.1, 0.4, 0.7, 0.9)
 SIZES = (10, 50, 500, 2000)
@@ -380,10 +380,7 @@ class Case:
                 self.model,
                 self.baseline,
                 preference=preference,
-                delta=self.delta,
-                draws=self.draws,
-                seed=self.draws_seed,
-                with_g_opt=True,
+                question=Question(delta=self.delta, draws=self.draws, seed=self.draws_seed),
             ).improvement.policy
         within_budget = {"s-opt": s_opt.s_opt, "soft-spibb": s_opt.soft_spibb}
         if name not in within_budget:

@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bettersafe._system.files import file_digest
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_choice
@@ -46,8 +46,8 @@ from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.h_opt import Trial, inside, try_candidates
 from bettersafe.model import estimate_baseline, estimate_model
+from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
-from bettersafe.runs.run import file_digest
 from bettersafe.studies.mimic import PREPARED, draw_parts, find_splits, load_mimic
 from bettersafe.studies.sweep import Study
 
@@ -58,9 +58,8 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Row = dict[str, Any]
 PATIENTS = 20_954
 FEWEST = 100
@@ -390,7 +389,7 @@ class _Case:
         if not np.any(preference):
             return self.baseline
         return b_opt(
-            self.outcomes, self.model, self.baseline, preference=preference, delta=BOPT_DELTA
+            self.outcomes, self.model, self.baseline, preference=preference, question=Question(delta=BOPT_DELTA)
         ).improvement.policy
 
     def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:

@@ -25,28 +25,29 @@ from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs._reader.files import rows_about
 from bettersafe.logs.counts import Counts, count, declare_actions, with_rare, with_rare_rows
 from bettersafe.logs.counts_file import counted_sizes, is_counts, load_counts, with_objectives
-from bettersafe.logs.dataset import Dataset, Objective, Reading, in_vocabulary, reward_ranges, user_sign
-from bettersafe.logs.episodes import count_blocks, with_blocks
+from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, reward_ranges, user_sign
+from bettersafe.logs.episodes import with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
 from bettersafe.methods import METHODS
-from bettersafe.methods.b_opt import form_for
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
+from bettersafe.posterior.judge import Question, form_for
 from bettersafe.posterior.linearised_counts import available, gather_counted
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
+from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import policy_actions, read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from bettersafe._system.memory import Sizes
     from bettersafe.logs.dataset import Columns
-    from bettersafe.logs.episodes import Episodes
-    from bettersafe.methods.b_opt import Form
     from bettersafe.model import Model
+    from bettersafe.posterior.draws import RayCluster
+    from bettersafe.posterior.judge import Form
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task
-    from bettersafe.typing import Floats, Labels
+    from bettersafe.typing import Floats, Labels, Log, Progress
 
 
 ESTIMATED = "estimated from the data"
@@ -57,7 +58,7 @@ LARGE_ROWS = 10_000_000
 PAIR_REWARDS = "rewards are taken from counts: known by decision, not by where a step led"
 
 
-def task_counts(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Counts:
+def task_counts(task: Task, *, progress: Progress | None = None) -> Counts:
     """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
     if is_counts(task.data):
         counts = with_objectives(load_counts(task.data), task.objectives, title=Path(task.data).name)
@@ -73,7 +74,7 @@ def task_columns(task: Task) -> Columns:
     return dataclasses.replace(task.columns, baseline_prob="") if task.baseline == "estimate" else task.columns
 
 
-def task_dataset(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Dataset:
+def task_dataset(task: Task, *, progress: Progress | None = None) -> Dataset:
     """The task's data in memory, with the actions that its baseline file names, without derived objectives."""
     dataset = read_dataset(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
     if _is_file(task.baseline):
@@ -83,13 +84,13 @@ def task_dataset(task: Task, *, progress: Callable[[Reading], None] | None = Non
 
 
 @contextmanager
-def task_episodes(task: Task, *, progress: Callable[[Reading], None] | None = None) -> Iterator[Dataset | Episodes]:
+def task_episodes(task: Task, *, progress: Progress | None = None) -> Iterator[Log]:
     """The same as `task_dataset`, read in blocks, for logs of any size."""
     with open_episodes(
         task.data, objectives=task.objectives, columns=task_columns(task), progress=progress
     ) as episodes:
         if _is_file(task.baseline):
-            actions = _declared(task, count_blocks(episodes.blocks())).action_labels
+            actions = _declared(task, count(episodes)).action_labels
             yield with_blocks(episodes, lambda block: in_vocabulary(block, block.state_labels, actions))
         else:
             yield episodes
@@ -141,6 +142,24 @@ def safety_rule(settings: Any, objectives: tuple[Objective, ...]) -> SafetyRule:
         levels=settings.levels,
         reward_range=ranges,
         return_range=None if ranges is None else return_range(*ranges, discount),
+    )
+
+
+def task_priors(task: Task) -> PriorSet:
+    """The priors that the task asks for."""
+    return PriorSet(neutral=task.prior, pessimism=task.pessimism)
+
+
+def task_question(task: Task, objectives: tuple[Objective, ...], cluster: RayCluster | None = None) -> Question:
+    """What the task asks of the posterior."""
+    return Question(
+        delta=task.delta,
+        zeta=by_objective(task.zeta, objectives, "zeta", otherwise=0.0),
+        draws=task.draws,
+        seed=task.seed,
+        form=task.form,
+        priors=task_priors(task),
+        cluster=cluster,
     )
 
 

@@ -17,25 +17,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe._system.files import file_digest, versions
 from bettersafe.certificate.files import certificate_json
 from bettersafe.certificate.make import certify
 from bettersafe.errors import DataError, ParameterError, RunError, check_choice
 from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
-from bettersafe.logs._reader.files import data_digest, expand, file_digest
-from bettersafe.logs.counts import declare_actions
+from bettersafe.logs._reader.files import data_digest, expand
+from bettersafe.logs.counts import count, declare_actions
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
 from bettersafe.logs.dataset import Columns, Dataset, in_vocabulary
-from bettersafe.logs.episodes import blocks_of, count_blocks, row_visits, split_log, with_blocks
+from bettersafe.logs.episodes import row_visits, split_log, with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
-from bettersafe.mdp.mdp import check_policy
-from bettersafe.methods.b_opt import judge, resolve_form
+from bettersafe.mdp.policy import check_policy
+from bettersafe.mdp.values import policy_values
 from bettersafe.model import check_logged_baseline, estimate_model, logged_baseline
 from bettersafe.posterior.draws import connected
+from bettersafe.posterior.judge import Question, judge
 from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import in_vocabulary as policy_in_vocabulary
 from bettersafe.runs.policy_file import read_policy
-from bettersafe.runs.run import Run, load_certificate, load_run, versions
+from bettersafe.runs.run import Run, load_certificate, load_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     PAIR_REWARDS,
@@ -53,25 +56,24 @@ from bettersafe.tasks.inputs import (
 )
 from bettersafe.tasks.run import MODELLING, diagnostics, posterior_certificate
 from bettersafe.tasks.task import Rare
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.held_out import Levels
     from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Objective, Reading
-    from bettersafe.logs.episodes import Episodes
-    from bettersafe.methods.b_opt import Form
+    from bettersafe.logs.dataset import Objective
     from bettersafe.model import Model
     from bettersafe.posterior.draws import RayCluster
+    from bettersafe.posterior.judge import Form
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.posterior.priors import Neutral
-    from bettersafe.tasks.run import Progress
     from bettersafe.tasks.task import Task
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Log, Progress
 
 
 Rows = tuple[dict[str, Any], ...]
@@ -93,7 +95,7 @@ class Evidence:
         notes: What is worth saying.
     """
 
-    log: Dataset | Episodes
+    log: Log
     policy: Floats
     baseline: Floats
     baseline_known: bool
@@ -103,7 +105,7 @@ class Evidence:
 
 @contextmanager
 def evidence_for_run(
-    run: Run, data: str, *, columns: Columns | None = None, progress: Callable[[Reading], None] | None = None
+    run: Run, data: str, *, columns: Columns | None = None, progress: Progress | None = None
 ) -> Iterator[Evidence]:
     """A log read as the run's own was, with the run's policy and baseline over the states and actions of both.
 
@@ -124,7 +126,7 @@ def _read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Colu
     return [o for o in run.objectives if o.name not in names], columns
 
 
-def _evidence(run: Run, own: Dataset | Episodes, data: str) -> Evidence:
+def _evidence(run: Run, own: Log, data: str) -> Evidence:
     """Evidence on the log ``own``, which was read from ``data``."""
     derived = tuple(Rare(**rare) for rare in run.info.get("settings", {}).get("derived", ()))
     for what, theirs, ours in (
@@ -139,7 +141,7 @@ def _evidence(run: Run, own: Dataset | Episodes, data: str) -> Evidence:
     states = np.union1d(run.state_labels, own.state_labels)
     actions = np.union1d(run.action_labels, own.action_labels)
     log = with_blocks(own, lambda block: in_vocabulary(block, states, actions))
-    counts = count_blocks(blocks_of(log))
+    counts = count(log)
     new = visit_table(counts)
     old = _run_visits(run, log)
     known = run.info["baseline_source"] != ESTIMATED
@@ -213,9 +215,7 @@ def _with_logged(baseline: Floats, counts: Counts, tried: npt.NDArray[np.bool_],
 
 
 @contextmanager
-def evidence_for_policy(
-    policy: str | Path, task: Task, *, progress: Callable[[Reading], None] | None = None
-) -> Iterator[Evidence]:
+def evidence_for_policy(policy: str | Path, task: Task, *, progress: Progress | None = None) -> Iterator[Evidence]:
     """A log read as ``task`` says, with a policy from a file and the baseline that the task names.
 
     The log may have any size: it is read in blocks while the context is open.
@@ -225,7 +225,7 @@ def evidence_for_policy(
             f"what is rare ({task.derived[0].name}) is a matter of the data that the policy was made from: evaluate a run directory for that."
         )
     with task_episodes(task, progress=progress) as log:
-        counts = count_blocks(blocks_of(log))
+        counts = count(log)
         check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
         baseline, source = task_baseline(task, counts)
         yield Evidence(
@@ -306,7 +306,7 @@ def certify_run(
     folds: int = 5,
     seed: int = 0,
     columns: Columns | None = None,
-    progress: Callable[[Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Certificate, Rows]:
     """Test a run's policy on a log that it was not made from; what is left out is as in the run's own settings.
 
@@ -349,7 +349,7 @@ def certify_run(
     rule = safety_rule(settings, run.objectives)
     with evidence_for_run(run, data, columns=columns, progress=progress) as evidence:
         held_out = evidence.log
-        counts = count_blocks(blocks_of(held_out))
+        counts = count(held_out)
         if held_out.n_rows == made_from.get("rows") and np.array_equal(visit_table(counts), _run_visits(run, held_out)):
             raise RunError(
                 f"{data} has the same decisions as the log that the policy was made from, in another order or file; a test on it"
@@ -359,12 +359,12 @@ def certify_run(
             raise RunError(f"{data} has one episode; a test needs at least 2, and many more to find anything.")
         folds = min(folds, held_out.n_episodes)
         check_ranges(held_out.objectives, counts.reward_min, counts.reward_max)
-        tuning: Dataset | Episodes | None = None
+        tuning: Log | None = None
         model: Model | None = None
         use_folds: int | None = folds
         if BOUNDS[rule.bound].finite_sample:
             tuning, held_out = split_log(held_out, (TUNING_SHARE, 1.0 - TUNING_SHARE), np.random.default_rng(seed))
-            model = estimate_model(count_blocks(blocks_of(tuning)), unseen="baseline", baseline=evidence.baseline)
+            model = estimate_model(count(tuning), unseen="baseline", baseline=evidence.baseline)
             use_folds = None
         certificate = certify(
             evidence.policy,
@@ -495,35 +495,38 @@ def certify_run_posterior(
         found = _gathered(run, data, columns, derived, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **(zeta or {})}
-    risk = old.get("delta", 0.1) if delta is None else delta
-    asked: dict[str, Any] = {
-        "delta": risk,
-        "zeta": by_objective(losses, run.objectives, "zeta", otherwise=0.0),
-        "draws": draws,
-        "seed": seed,
-        "neutral": old.get("prior", "hierarchical") if prior is None else prior,
-        "pessimism": old.get("pessimism", 1.0) if pessimism is None else pessimism,
-        "form": resolve_form(form, outcomes, draws=draws),
-        "cluster": cluster,
-    }
+    question = Question(
+        delta=old.get("delta", 0.1) if delta is None else delta,
+        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
+        draws=draws,
+        seed=seed,
+        form=form,
+        priors=PriorSet(
+            neutral=old.get("prior", "hierarchical") if prior is None else prior,
+            pessimism=old.get("pessimism", 1.0) if pessimism is None else pessimism,
+        ),
+        cluster=cluster,
+    )
+    baseline_v = policy_values(model.mdp, evidence.baseline)[0]
     with connected(cluster):
-        judged = judge(
+        answer = judge(
             [evidence.policy],
             outcomes,
             evidence.baseline,
+            question,
             model=model,
             names=["the run's policy"],
+            baseline_v=baseline_v,
             progress=progress,
-            **asked,
         )
         certificate = posterior_certificate(
-            judged,
-            judged.candidates[0],
+            answer,
+            answer.candidates[0],
             outcomes,
             evidence.baseline,
-            model,
-            evidence.baseline_known,
-            asked,
+            model=model,
+            baseline_known=evidence.baseline_known,
+            baseline_v=baseline_v,
             progress=progress,
         )
     earlier = certificates_before(run)
@@ -619,7 +622,7 @@ def _counted(
     else:
         counts = count_files(data, objectives=objectives, columns=reading, progress=progress)
     if progress is not None:
-        progress(MODELLING)
+        progress(Event(what=MODELLING))
     counts = with_derived(counts, derived)
     given = run.info["baseline_source"].startswith("given")
     if given:
@@ -648,7 +651,7 @@ def _counted(
     )
 
 
-def _run_visits(run: Run, log: Dataset | Episodes) -> npt.NDArray[np.int64]:
+def _run_visits(run: Run, log: Log) -> npt.NDArray[np.int64]:
     """The run's n(x,a) over the log's states and actions, shape [X, A]."""
     table = np.zeros((log.n_states, log.n_actions), dtype=np.int64)
     x, a = (

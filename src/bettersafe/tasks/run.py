@@ -10,27 +10,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
-from bettersafe.logs.dataset import Dataset, Objective, Reading, reward_ranges
-from bettersafe.logs.episodes import blocks_of, count_blocks, split_log, with_blocks
+from bettersafe.logs.dataset import Objective, reward_ranges
+from bettersafe.logs.episodes import split_log, with_blocks
 from bettersafe.methods import METHODS, result
-from bettersafe.methods.b_opt import Judging, b_opt, sensitivity
+from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
+from bettersafe.posterior.judge import sensitivity
 from bettersafe.posterior.rule import posterior_passes
 from bettersafe.runs.policy_file import read_policy
-from bettersafe.runs.run import Run, make_run, versions
+from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     PAIR_REWARDS,
@@ -48,34 +49,30 @@ from bettersafe.tasks.inputs import (
     task_episodes,
     task_model,
     task_outcomes,
+    task_question,
     task_thresholds,
     visit_table,
     with_derived,
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.logs.episodes import Episodes
-    from bettersafe.methods.b_opt import BOpt, Candidate
+    from bettersafe.methods.b_opt import BOpt
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
+    from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
+    from bettersafe.posterior.judge import Answer
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Task
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Log, Progress
 
 
 MODELLING = "Making the model"
-
-Progress = Callable[[result.Round | Reading | Judging | str], None]
-"""Hears how far the reading of the log is, then of every round and of what the posterior is asked, and between them in words what is done."""
-
-
-def _silent(_: result.Round | Reading | Judging | str) -> None:
-    """Nobody wants to know."""
 
 
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
@@ -83,7 +80,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
 
     Args:
         task: What is wanted.
-        progress: Called while the log is read, after every round and while the posterior is asked, and told of what lies between.
+        progress: Called at every step, while the log is read, after every round and while the posterior is asked.
         cluster: Where B-OPT makes its draws, if not here; the numbers are the same.
     """
     if is_counts(task.data):
@@ -93,21 +90,21 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         return _run_held_out(task, progress)
     if METHODS[task.resolved_method].posterior:
         return _run_posterior(task, progress, cluster)
-    say = progress or _silent
-    say(_reading(task))
+    say = progress or ignore
+    say(Event(what=_reading(task)))
     counts = task_counts(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     counts = without_outcomes(counts)
-    say("Improving: the baseline's values")
+    say(Event(what="Improving: the baseline's values"))
     result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
     if result.changed.size:
-        say("Proving what the counts prove")
+        say(Event(what="Proving what the counts prove"))
         theory = prove(
             model,
             result.policy,
@@ -132,16 +129,16 @@ def _run_held_out(task: Task, progress: Progress | None) -> Run:
         return _tested_run(task, log, progress)
 
 
-def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) -> Run:
-    say = progress or _silent
-    everything = count_blocks(blocks_of(log))
-    say(MODELLING)
+def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
+    say = progress or ignore
+    everything = count(log)
+    say(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
     baseline, source = task_baseline(task, everything)
     known = source != ESTIMATED
     parts = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
-    counts = with_derived(count_blocks(blocks_of(parts[0])), task.derived)
+    counts = with_derived(count(parts[0]), task.derived)
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
@@ -173,7 +170,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
     else:
         result = task_improve(task, model, baseline, counts.objectives, progress)
         if result.changed.size:
-            say("Testing")
+            say(Event(what="Testing"))
             certificate = certify(
                 result.policy,
                 baseline,
@@ -187,7 +184,7 @@ def _tested_run(task: Task, log: Dataset | Episodes, progress: Progress | None) 
             )
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
-        say("Evaluating what was held out")
+        say(Event(what="Evaluating what was held out"))
         evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
         rows = [
             *logged_rows(held_out, baseline, delta=task.delta),
@@ -219,9 +216,9 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     """Make candidates from all the data, and ask the posterior which of them to trust."""
     if not fits(task.data, len(task.objectives)):
         return _run_counted_posterior(task, progress, cluster)
-    say = progress or _silent
+    say = progress or ignore
     dataset = task_dataset(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
@@ -238,10 +235,10 @@ def _reading(task: Task) -> str:
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
     """The same from counts, whatever the number of rows."""
-    say = progress or _silent
-    say(_reading(task))
+    say = progress or ignore
+    say(Event(what=_reading(task)))
     counts = task_counts(task, progress=progress)
-    say(MODELLING)
+    say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
@@ -263,25 +260,33 @@ def _believed_run(
     cluster: RayCluster | None,
 ) -> Run:
     """Ask the posterior, and put together what it says; of ``counts`` only the objectives and the log's size matter."""
-    known = source != ESTIMATED
-    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-    asked: dict[str, Any] = {
-        "delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed, "neutral": task.prior, "pessimism": task.pessimism,
-        "form": task.form, "cluster": cluster,
-    }  # fmt: skip
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
-    (progress or _silent)("Making candidates")
+    (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
-        found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
-        asked["form"] = "linearised" if found.linearised else "draws"
+        found = b_opt(
+            outcomes,
+            model,
+            baseline,
+            preference=preference,
+            question=task_question(task, counts.objectives, cluster),
+            policies=handed_in,
+            progress=progress,
+        )
         if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
             certificate = posterior_certificate(
-                found, found.deciding, outcomes, baseline, model, known, asked, progress=progress
+                found.answer,
+                found.deciding,
+                outcomes,
+                baseline,
+                model=model,
+                baseline_known=source != ESTIMATED,
+                baseline_v=found.improvement.baseline_v,
+                progress=progress,
             )
     status = {"status": found.reason, "candidates": _believed(found)}
-    task = dataclasses.replace(task, form=asked["form"])
+    task = dataclasses.replace(task, form=found.answer.question.form)
     counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
     return _run(task, found.improvement, model, counts, source, certificate, status=status)
 
@@ -304,33 +309,34 @@ def _tested(found: HOpt) -> list[dict[str, Any]]:
 
 def _believed(found: BOpt) -> list[dict[str, Any]]:
     """B-OPT's candidates for run.json, in the order they were made."""
+    answer = found.answer
     return [
         {
             "name": candidate.name,
             "evidence": "posterior",
             "gain": _numbers(candidate.gain),
             "least": _numbers(candidate.least),
-            "level": found.delta,
+            "level": answer.question.delta,
             "p_safe": candidate.p_safe,
             "error": candidate.error,
             "p_objective": _numbers(candidate.p_objective),
-            "p_pessimistic": _numbers(candidate.p_pessimistic) if len(found.priors) > 1 else [],
+            "p_pessimistic": _numbers(candidate.p_pessimistic) if len(answer.priors) > 1 else [],
             "draws": candidate.draws,
             "passed": candidate.passed,
-            "open": _left_open(candidate, found),
+            "open": _left_open(candidate, answer),
             "chosen": place == found.chosen,
         }
         for place, candidate in enumerate(found.candidates)
     ]
 
 
-def _left_open(candidate: Candidate, found: BOpt) -> bool:
+def _left_open(candidate: Candidate, answer: Answer) -> bool:
     """Whether it was left before the last of its draws because a better one had passed, so that it neither passed nor failed."""
     asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
     return (
-        candidate.draws == found.draws
+        candidate.draws == answer.draws
         and len(asked) < len(candidate.p_pessimistic)
-        and posterior_passes(candidate.p_safe, asked, found.draws, found.delta)
+        and posterior_passes(candidate.p_safe, asked, answer.draws, answer.question.delta)
     )
 
 
@@ -340,27 +346,28 @@ def _numbers(values: Floats) -> list[float | str]:
 
 
 def posterior_certificate(
-    found: BOpt,
+    answer: Answer,
     candidate: Candidate,
     outcomes: Outcomes | CountedOutcomes,
     baseline: Floats,
+    *,
     model: Model,
-    known: bool,
-    asked: dict[str, Any],
+    baseline_known: bool,
+    baseline_v: Floats,
     progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of a candidate, with what other priors say of it."""
+    """The certificate of a candidate, with its probabilities under other priors."""
     others = sensitivity(
         candidate.policy,
         outcomes,
         baseline,
+        answer.question,
         model=model,
-        known=candidate if candidate.draws == found.draws else None,
-        baseline_v=found.improvement.baseline_v,
+        known=candidate if candidate.draws == answer.draws else None,
+        baseline_v=baseline_v,
         progress=progress,
-        **asked,
     )
-    return certify_posterior(found, candidate, baseline_known=known, others=others)
+    return certify_posterior(answer, candidate, baseline_known=baseline_known, others=others)
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:

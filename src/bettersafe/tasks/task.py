@@ -34,9 +34,9 @@ from bettersafe.evaluation.held_out import COMPARISONS, LEVELS, Comparison, Leve
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.mdp import programs
 from bettersafe.methods import METHODS
-from bettersafe.methods.b_opt import FORMS, Form
 from bettersafe.methods.h_opt import SELECTIONS, Selection
 from bettersafe.model import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
+from bettersafe.posterior.judge import FORMS, Form
 from bettersafe.posterior.priors import NEUTRAL, Neutral
 
 BUDGET = 0.1

@@ -10,17 +10,18 @@ import numpy as np
 from bettersafe._system.files import scratch_folder
 from bettersafe.logs._reader.files import literal
 from bettersafe.logs._reader.relation import code_labels, coded_rows, open_source
-from bettersafe.logs.dataset import Dataset, Reading
+from bettersafe.logs.dataset import Dataset
 from bettersafe.logs.episodes import Episodes
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from bettersafe.logs._reader.files import PathsLike
     from bettersafe.logs._reader.relation import Source
     from bettersafe.logs.dataset import Columns, Objective
-    from bettersafe.typing import Ints, Labels
+    from bettersafe.typing import Ints, Labels, Progress
 
 
 BLOCK_ROWS = 1 << 18
@@ -37,7 +38,7 @@ def sorted_episodes(
     objectives: Sequence[Objective],
     columns: Columns,
     memory_limit: str | None,
-    progress: Callable[[Reading], None] | None,
+    progress: Progress | None,
 ) -> Iterator[Episodes]:
     """See `open_episodes`."""
     with scratch_folder() as scratch:
@@ -54,7 +55,7 @@ def sorted_episodes(
         def blocks() -> Iterator[Dataset]:
             for first, last, values in _blocks(rows, ptr):
                 if progress is not None:
-                    progress(Reading(done=int(ptr[first]), total=int(ptr[-1]), unit="rows"))
+                    progress(Event(done=int(ptr[first]), total=int(ptr[-1]), unit="rows"))
                 yield Dataset(
                     states=values["state"],
                     actions=values["action"],

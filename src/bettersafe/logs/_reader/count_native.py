@@ -26,8 +26,9 @@ from bettersafe.logs._reader.files import SCHEMA, SCHEMA_KEY, csv_layout, expand
 from bettersafe.logs._reader.plain_csv import plain_batches
 from bettersafe.logs._reader.relation import LEAST_MEMORY, SHARE, names_of_roles, notes_on
 from bettersafe.logs.counts import Counts, Rests, layered
-from bettersafe.logs.dataset import Reading, label_array
+from bettersafe.logs.dataset import label_array
 from bettersafe.logs.tally import Pairs, agreed_prob
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from bettersafe.logs._reader.cells import Kind
     from bettersafe.logs._reader.files import PathsLike
     from bettersafe.logs.dataset import Columns, Objective
-    from bettersafe.typing import Floats, Ints, Labels
+    from bettersafe.typing import Floats, Ints, Labels, Progress
 
 
 Bits: TypeAlias = "tuple[npt.NDArray[np.uint8], int]"
@@ -67,7 +68,7 @@ def count_sorted(
     columns: Columns,
     memory_limit: str | None,
     digests: Mapping[str, str] | None,
-    progress: Callable[[Reading], None] | None,
+    progress: Progress | None,
 ) -> Counts | None:
     """Counts of a log, as `count_files` gives them; None if it has to be read in another way.
 
@@ -105,7 +106,7 @@ def count_sorted(
     return _counts(log, places, digests)
 
 
-def _teller(places: Sequence[Path], progress: Callable[[Reading], None] | None) -> Callable[[int], None]:
+def _teller(places: Sequence[Path], progress: Progress | None) -> Callable[[int], None]:
     """A function that hears how many rows of Parquet or bytes of CSV were read, and tells it now and then."""
     if progress is None:
         return lambda done: None
@@ -113,14 +114,14 @@ def _teller(places: Sequence[Path], progress: Callable[[Reading], None] | None) 
     total = rows_in(places) if unit == "rows" else sum(place.stat().st_size for place in places)
     if total is None:
         raise _UnusualError
-    progress(Reading(done=0, total=total, unit=unit))
+    progress(Event(done=0, total=total, unit=unit))
     told = time.monotonic()
 
     def tell(done: int) -> None:
         nonlocal told
         if done == total or time.monotonic() - told >= reading.EVERY:
             told = time.monotonic()
-            progress(Reading(done=done, total=total, unit=unit))
+            progress(Event(done=done, total=total, unit=unit))
 
     return tell
 

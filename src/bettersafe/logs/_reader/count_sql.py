@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bettersafe._system.files import file_digest
 from bettersafe._system.memory import check_memory, tally_bytes
 from bettersafe.errors import DataError
 from bettersafe.logs._reader.exact import sum_parts
@@ -17,7 +18,7 @@ from bettersafe.logs._reader.exact_sql import (
     discounted_sum,
     sum_in_parts,
 )
-from bettersafe.logs._reader.files import expand, file_digest
+from bettersafe.logs._reader.files import expand
 from bettersafe.logs.counts import Counts, Input, Origin, Rests, layered
 from bettersafe.logs.dataset import label_array
 from bettersafe.logs.tally import BLOCK, Groups, by_pair_in_blocks

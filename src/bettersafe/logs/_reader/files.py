@@ -135,12 +135,6 @@ def data_digest(paths: PathsLike) -> str:
     return digest.hexdigest()
 
 
-def file_digest(path: Path) -> str:
-    """SHA-256 in hex of one file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def rows_in(paths: Sequence[Path]) -> int | None:
     """Rows of Parquet files, from their footers; None where a file is of another kind or can't be read."""
     from pyarrow import ArrowException, parquet

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import duckdb
 
 from bettersafe.logs._reader.files import rows_in
-from bettersafe.logs.dataset import Reading
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from bettersafe.logs._reader.files import File
+    from bettersafe.typing import Progress
 
 
 Stage: TypeAlias = "Callable[[str], AbstractContextManager[None]]"
@@ -29,7 +30,7 @@ TEXT = {"probe": 10.0, "log": 10.0, "episodes": 2.0, "groups": 3.0, "returns": 2
 """The same over text, which is parsed twice and then kept on disk."""
 
 
-def stages(connection: DuckDBPyConnection, files: Sequence[File], progress: Callable[[Reading], None] | None) -> Stage:
+def stages(connection: DuckDBPyConnection, files: Sequence[File], progress: Progress | None) -> Stage:
     """A context manager for each pass over a log; while it is open, ``progress`` hears how far all of them are.
 
     What is done is counted in rows where footers tell how many there are, else in bytes of the files: a share of the passes,
@@ -46,7 +47,7 @@ def stages(connection: DuckDBPyConnection, files: Sequence[File], progress: Call
     connection.execute("SET progress_bar_time = 0").fetchall()
 
     def tell(share: float) -> None:
-        progress(Reading(done=round(total * min(share, 1.0)), total=total, unit="bytes" if n_rows is None else "rows"))
+        progress(Event(done=round(total * min(share, 1.0)), total=total, unit="bytes" if n_rows is None else "rows"))
 
     def stage(name: str) -> AbstractContextManager[None]:
         return _watched(connection, tell, *_span(shares, name))

@@ -43,14 +43,13 @@ from bettersafe.logs.counts import dropped_note
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives, label_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from bettersafe.logs._reader.progress import Stage
-    from bettersafe.logs.dataset import Reading
-    from bettersafe.typing import Floats, Labels
+    from bettersafe.typing import Floats, Labels, Progress
 
 
 REQUIRED = ("episode", "step", "state", "action")
@@ -123,7 +122,7 @@ def open_source(
     objectives: Sequence[Objective],
     columns: Columns = DEFAULT_COLUMNS,
     memory_limit: str | None = None,
-    progress: Callable[[Reading], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Source]:
     """Open and check a log; the scratch directory goes when the context ends.
 
