@@ -58,10 +58,8 @@ from .mdp.values import expected_return as expected_return
 from .mdp.values import occupancy as occupancy
 from .mdp.values import policy_values as policy_values
 from .methods.b_opt import BOpt as BOpt
-from .methods.b_opt import Candidate as Candidate
+from .methods.b_opt import CandidateGrid as CandidateGrid
 from .methods.b_opt import b_opt as b_opt
-from .methods.b_opt import judge as judge
-from .methods.b_opt import sensitivity as sensitivity
 from .methods.g_opt import g_opt as g_opt
 from .methods.g_opt import g_opt_path as g_opt_path
 from .methods.h_opt import HOpt as HOpt
@@ -78,13 +76,19 @@ from .model import Model as Model
 from .model import estimate_baseline as estimate_baseline
 from .model import estimate_model as estimate_model
 from .model import logged_baseline as logged_baseline
+from .posterior.candidates import Candidate as Candidate
 from .posterior.draws import RayCluster as RayCluster
+from .posterior.judge import Answer as Answer
+from .posterior.judge import Question as Question
+from .posterior.judge import judge as judge
+from .posterior.judge import sensitivity as sensitivity
 from .posterior.linearised_counts import CountedOutcomes as CountedOutcomes
 from .posterior.linearised_counts import gather_counted as gather_counted
 from .posterior.outcomes import Outcomes as Outcomes
 from .posterior.outcomes import gather_outcomes as gather_outcomes
 from .posterior.outcomes import outcomes_of as outcomes_of
 from .posterior.priors import Posterior as Posterior
+from .posterior.priors import PriorSet as PriorSet
 from .report import report_html as report_html
 from .report import write_report as write_report
 from .runs.changes import largest_changes as largest_changes
@@ -106,3 +110,5 @@ from .tasks.run import run_task as run_task
 from .tasks.task import Task as Task
 from .tasks.toml import read_task as read_task
 from .tasks.verify import verify_run as verify_run
+from .typing import Event as Event
+from .typing import Log as Log

@@ -19,6 +19,7 @@ from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.s_opt import adv_linearized, s_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import drawn_gains
+from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import posterior
 
@@ -40,7 +41,9 @@ def gains_in(seed, quality, episodes, ends_differ=False):
     truth, baseline, data = a_world(seed, quality, episodes, ends_differ)
     model = estimate_model(data)
     before = expected_return(truth, baseline)
-    chosen = b_opt(gather_outcomes(data), model, baseline, preference=PREFERENCE, delta=DELTA, draws=100)
+    chosen = b_opt(
+        gather_outcomes(data), model, baseline, preference=PREFERENCE, question=Question(delta=DELTA, draws=100)
+    )
     untested = adv_linearized(model, baseline, preference=PREFERENCE)
     return [
         (expected_return(truth, policy) - before) / before for policy in (chosen.improvement.policy, untested.policy)

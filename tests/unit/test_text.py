@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from bettersafe.certificate.certificate import Belief, Floor, Proof, Theory
 from bettersafe.cli.main import app
-from bettersafe.explore import session as explore
+from bettersafe.explore import keeping
 from bettersafe.report import report_html
 from bettersafe.runs.run import Decision, save_run
 from bettersafe.tasks.task import Task
@@ -125,11 +125,10 @@ def command(*arguments):
 def kept(run, folder, monkeypatch):
     """What the explorer answers when such a run is kept."""
     task = Task(data="log.csv", objectives=OBJECTIVES)
-    monkeypatch.setattr(explore, "explored_task", lambda *_: task)
-    monkeypatch.setattr(explore, "run_task", lambda *_, **__: run)
-    monkeypatch.setattr(explore, "improve_command", lambda *_: None)
+    monkeypatch.setattr(keeping, "explored_task", lambda *_: task)
+    monkeypatch.setattr(keeping, "run_task", lambda *_, **__: run)
     session = SimpleNamespace(digest=run.info.data.sha256, base=None, task_file=None)
-    return explore.keep(session, None, "kept", folder)
+    return keeping.keep(session, None, "kept", folder)
 
 
 @pytest.mark.parametrize("name", RUNS)

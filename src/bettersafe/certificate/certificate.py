@@ -4,7 +4,7 @@ Four kinds of evidence:
 
     "held-out"      a policy tested on episodes that it was not made from (`safety.safety_test`)
     "safety-test"   the test with which H-OPT chose its policy
-    "posterior"     nothing was held out: the probability, given all the data, that no objective loses (`bopt`)
+    "posterior"     nothing was held out: the probability, given all the data, that no objective loses (`posterior.judge`)
     "theory"        nothing was held out: what the counts alone prove (`theory.proven_loss`), which is seldom much
 
 A *gain* is J_k(π) − J_k(π_b) with the sign that more is better, also where the objective is a cost: a gain of −0.2 on pain

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.methods.b_opt import BOpt, Candidate
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
+    from bettersafe.posterior.candidates import Candidate
+    from bettersafe.posterior.judge import Answer
     from bettersafe.typing import Floats, Log
 
 
@@ -175,25 +176,25 @@ NOT_PESSIMISTIC = (
 
 
 def certify_posterior(
-    result: BOpt,
+    answer: Answer,
     candidate: Candidate,
     *,
     baseline_known: bool,
-    others: Sequence[BOpt] = (),
+    others: Sequence[Answer] = (),
     objectives: Sequence[Objective] = (),
 ) -> Certificate:
     """The certificate of a candidate that the posterior was asked about.
 
     Args:
-        result: From `bopt.b_opt` or `bopt.judge`.
+        answer: From `judge`, or the answer of `b_opt`.
         candidate: One of its candidates.
         baseline_known: Whether the baseline is known, not estimated from the same data.
-        others: The same question under other priors (`bopt.sensitivity`), each about this one policy.
+        others: Answers about this policy under other priors (`sensitivity`).
         objectives: For what people call them.
     """
     labels = {objective.name: objective.label or "" for objective in objectives}
 
-    def belief(found: BOpt, of: Candidate) -> Belief:
+    def belief(found: Answer, of: Candidate) -> Belief:
         return Belief(
             priors=_priors(found),
             p_safe=of.p_safe,
@@ -208,11 +209,11 @@ def certify_posterior(
                 objective=name,
                 estimate=float(candidate.gain[k]),
                 lower_bound=float(candidate.least[k]),
-                level=result.delta,
-                zeta=float(result.zeta[k]),
+                level=answer.question.delta,
+                zeta=float(answer.zeta[k]),
                 label=labels.get(name, ""),
             )
-            for k, name in enumerate(result.objectives)
+            for k, name in enumerate(answer.objectives)
         ),
         evidence="posterior",
         grade="posterior",
@@ -221,55 +222,55 @@ def certify_posterior(
             "What can happen after a decision is among what was seen to happen in that state under some decision, or an end as"
             " they are elsewhere in the log.",
             "Episodes start as those of the log do.",
-            f"The priors: {_priors(result)}. {_fit(result)}",
-            *([LINEARISED] if result.linearised else []),
+            f"The priors: {_priors(answer)}. {_fit(answer)}",
+            *([LINEARISED] if answer.linearised else []),
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
-            *([] if len(result.priors) > 1 else [NOT_PESSIMISTIC]),
+            *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
             "What is believed of a policy does not depend on the preference, so another may be tried on the same log. What is"
             " promised is about belief given this data, not about how often such choices go wrong over many data sets.",
         ),
-        delta=result.delta,
-        beliefs=(belief(result, candidate), *(belief(other, other.candidates[0]) for other in others)),
+        delta=answer.question.delta,
+        beliefs=(belief(answer, candidate), *(belief(other, other.candidates[0]) for other in others)),
         settings={
             "bound": "posterior",
-            "draws": result.draws,
-            "form": "linearised" if result.linearised else "draws",
+            "draws": answer.draws,
+            "form": answer.question.form,
             "candidate": candidate.name,
-            "prior": result.priors[0],
-            "pessimism": result.pessimism,
+            "prior": answer.question.priors.neutral,
+            "pessimism": answer.question.priors.pessimism,
         },
         diagnostics={
-            "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(result.objectives)},
-            "concentration": result.concentration,
-            "end_concentration": result.end_concentration,
+            "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(answer.objectives)},
+            "concentration": answer.concentration,
+            "end_concentration": answer.end_concentration,
         },
-        seed=result.seed,
+        seed=answer.question.seed,
     )
 
 
-def _priors(result: BOpt) -> str:
+def _priors(answer: Answer) -> str:
     """The priors in words; one that is pessimistic for each of many objectives is not spelled out."""
-    first, *darker = result.priors
-    if len(darker) > MOST_NAMED:
-        return f"{first}; {first}, pessimistic for each of {len(darker)} objectives in turn"
-    return "; ".join(result.priors)
+    first, *pessimistic = answer.priors
+    if len(pessimistic) > MOST_NAMED:
+        return f"{first}; {first}, pessimistic for each of {len(pessimistic)} objectives in turn"
+    return "; ".join(answer.priors)
 
 
-def _fit(result: BOpt) -> str:
+def _fit(answer: Answer) -> str:
     """How strong the neutral prior is, in words."""
-    if result.priors[0] != "hierarchical":
+    if answer.question.priors.neutral != "hierarchical":
         return "The neutral one counts for one visit of every action."
 
     def visits(strength: float, most: float) -> str:
         return f"{strength:.3g} (the most that is allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
 
-    ends = result.end_concentration
+    ends = answer.end_concentration
     more = "" if ends is None else f", and for {visits(ends, END_CONCENTRATIONS[-1])} in whether it ends"
     return (
         "Learned from the log: what a state's other actions did counts for"
-        f" {visits(result.concentration, CONCENTRATIONS[-1])} visits in where a step leads{more}; in pessimistic priors for at most"
+        f" {visits(answer.concentration, CONCENTRATIONS[-1])} visits in where a step leads{more}; in pessimistic priors for at most"
         f" {PESSIMISTIC_CONCENTRATION:g}."
     )
 

@@ -20,7 +20,7 @@ one for which all terms are the same (it changes nothing where the data goes).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
 from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
+from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Log
 
 
-Comparison = Literal["paired", "published"]
-COMPARISONS: tuple[Comparison, ...] = ("paired", "published")
-Levels = Literal["split", "full"]
-LEVELS: tuple[Levels, ...] = ("split", "full")
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
@@ -183,7 +180,6 @@ def safety_test(
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
     )
-    unseen, thin = 0.0, False
     if BOUNDS[rule.bound].finite_sample:
         if tuning is None:
             raise ParameterError(
@@ -192,22 +188,40 @@ def safety_test(
         low = _least(safety, rule)
         before = paired_terms(policy, baseline, tuning, rule, model=model)
         cap = choose_cap(before, rule.level, method=rule.bound, low=low, high=np.inf, n_later=terms.shape[0])
-        bound = lower_bound(terms, rule.level, method=rule.bound, low=low, cap=cap)
+        test = terms_test(terms, rule, low=low, cap=cap)
     else:
-        bound = lower_bound(terms, rule.level, method=rule.bound)
+        test = terms_test(terms, rule)
         if rule.strict:
-            bound[np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))] = -np.inf
-            seen_as = baseline if training_baseline is None else np.maximum(baseline, training_baseline)
-            unseen = unseen_share(policy, seen_as, safety, model)
-            thin = evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it
+            alike = np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))
+            known = baseline if training_baseline is None else np.maximum(baseline, training_baseline)
+            test = replace(
+                test,
+                bound=np.where(alike, -np.inf, test.bound),
+                unseen=unseen_share(policy, known, safety, model),
+                thin=evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it,
+            )
+    return replace(test, unsupported=unsupported_share(policy, baseline, safety)) if rule.strict else test
+
+
+def terms_test(
+    terms: Floats, rule: SafetyRule, *, low: Floats | None = None, cap: Floats | None = None, mix: float = 0.0
+) -> SafetyTest:
+    """The test of paired terms [n, d] alone: what the data can't tell is not asked.
+
+    Args:
+        terms: Terms whose mean is J(π) − J(π_b).
+        rule: How.
+        low: For finite-sample bounds, as in `lower_bound`.
+        cap: The same.
+        mix: The baseline's share of the policy, where it is a candidate of H-OPT.
+    """
     return SafetyTest(
         estimate=terms.mean(axis=0),
-        bound=bound,
+        bound=lower_bound(terms, rule.level, method=rule.bound, low=low, cap=cap),
         level=rule.level,
         zeta=rule.zeta,
-        unsupported=unsupported_share(policy, baseline, safety) if rule.strict else 0.0,
-        unseen=unseen,
-        thin=thin,
+        unsupported=0.0,
+        mix=mix,
     )
 
 

@@ -1,18 +1,18 @@
-"""The linearised posterior of a log of any size, straight from its counts: `posterior`'s numbers without its lists.
+"""The linearised posterior of a log of any size, straight from its counts: the numbers of `linearised` without its lists.
 
-`posterior.Outcomes` lists the outcomes of every state, and all its pairs; at a million states that is many times the log. Here the
-steps are those of the estimated model itself, one byte is added to each, and what is needed by state or pair is computed on the
-way, in the C++ kernel. Rewards are those of pairs (`posterior.outcomes_of`), and every number is the same but for rounding:
+`Outcomes` lists the outcomes of every state, and all its pairs; at a million states that is many times the log. Here the
+transitions are those of the estimated model itself, one byte is added to each, and sums by state or pair are computed on the
+way, in the C++ kernel. Rewards are those of pairs (`outcomes_of`), and every number is the same up to rounding:
 
     P_π(o|x) = Σ_a c(x,a) n(x,a,o) + A(x) α_0(x,o) + B(x) [o is the worst]       c, A, B follow from π and the prior
 
-so that a product with P_π, or with its transpose, is one pass over the log's distinct steps, and so is the covariance. Pairs that
-were never tried have the prior's rows alone, whichever they are: of them only sums of π by state are kept.
+so that a product with P_π, or with its transpose, is one pass over the log's distinct transitions, and so is the covariance. Pairs
+that were never tried all have the prior's row, so of them only sums of π by state are kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,28 +20,36 @@ import numpy as np
 
 from bettersafe import _kernel
 from bettersafe._system import workers
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError
 from bettersafe.logs.dataset import lowest_rewards
 from bettersafe.posterior.outcomes import pooled_rewards, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
+    DEFAULT_PRIORS,
     END_CONCENTRATIONS,
-    NEUTRAL,
     PESSIMISTIC_CONCENTRATION,
     VALUE_TOL,
-    Neutral,
+    PriorSet,
     capped,
+    check_pessimistic,
     likely,
-    strengths,
+    log_evidence,
+    nonzero,
+    on_mass,
+    pessimistic_step,
+    pooled_ends,
+    share_of_going,
+    visits_of_others,
     worth,
 )
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from bettersafe.logs.counts import Counts
     from bettersafe.model import Model
-    from bettersafe.typing import Bools, Bytes, Floats, Ints
+    from bettersafe.typing import Bools, Bytes, Floats, Ints, Progress
 
 
 MAX_PRODUCTS = 20_000
@@ -53,7 +61,7 @@ ACCEPT = 1e-7
 
 @dataclass(frozen=True, kw_only=True)
 class CountedOutcomes:
-    """What a counted log says of every pair that was tried, laid over its model's transitions.
+    """The outcomes of every pair that was tried, laid over the transitions of the log's model.
 
     Attributes:
         state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1].
@@ -108,13 +116,13 @@ class CountedOutcomes:
         return int(self.discount.size)
 
     @property
-    def n_steps(self) -> int:
-        """Distinct transitions."""
+    def n_transitions(self) -> int:
+        """Number of distinct transitions, ends not among them."""
         return int(self.flag.size)
 
     @property
-    def ends(self) -> bool:
-        """Whether anything ever ended."""
+    def has_ends(self) -> bool:
+        """Whether any episode terminated."""
         return bool(np.any(self.ended))
 
     @cached_property
@@ -124,27 +132,27 @@ class CountedOutcomes:
 
     @cached_property
     def goes(self) -> Floats:
-        """How often a state's pairs went on, shape [X]."""
+        """Visits of a state that went on, shape [X]."""
         return self.by_state(self.on)
 
     @cached_property
     def ends_in(self) -> Floats:
-        """How often they ended, shape [X]."""
+        """Visits of a state that ended, shape [X]."""
         return self.by_state(self.ended)
 
     @cached_property
     def live(self) -> Bools:
-        """Whether anything is known of a state, shape [X]."""
+        """Whether a state has any outcome, shape [X]."""
         return np.asarray(self.goes + self.ends_in > 0.0)
 
     @cached_property
     def strength(self) -> Strength:
-        """What the hierarchical prior learns from the log."""
+        """The hierarchical prior, learned from the log."""
         return _learn(self)
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """What every function of the kernel begins with."""
+        """The first arguments of every function of the kernel."""
         return self.state_ptr, *self.rows, self.visits, self.flag
 
     def by_state(self, value: Floats) -> Floats:
@@ -154,7 +162,7 @@ class CountedOutcomes:
 
 @dataclass(frozen=True, kw_only=True)
 class Strength:
-    """How alike actions and states are: by concentration its probability, and what every state has beside its own ends."""
+    """How alike actions and states are: probabilities of the concentrations, and `pooled_ends`."""
 
     weight: Floats
     end_weight: Floats
@@ -163,31 +171,31 @@ class Strength:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prior:
-    """A posterior, as `posterior.Posterior` is one, of `CountedOutcomes`.
+class CountedPosterior:
+    """The posterior under one prior, as `Posterior` is, of `CountedOutcomes`.
 
     Attributes:
-        steps: The log.
-        neutral: Its neutral prior.
-        counted: What counts count for in the prior's shares: 1, or 0 for "support".
-        even: What every outcome has in them beside that, shape [X].
-        share_on: All of them of where to, shape [X].
-        share_end: That of the end, shape [X].
-        going: That of going on, shape [X].
-        others: What of it the other pairs saw, of where to, shape [P].
-        end_others: The same of ends and going on, shape [P].
-        concentration: Of where to, those worth looking at.
+        outcomes: The log.
+        priors: The set that its prior is from.
+        counted: Factor on counts in the prior's shares: 1, or 0 for "support".
+        even: What every outcome has in the shares beside its counts, shape [X].
+        share_on: Prior's share of all outcomes that go on, shape [X].
+        share_end: Prior's share of the end, shape [X].
+        going: Prior's share of going on, shape [X].
+        others: Visits of the state's other pairs that went on, shape [P].
+        end_others: All visits of the state's other pairs, shape [P].
+        concentration: The concentrations of where to that are likely enough.
         weight: Their probabilities.
-        end_concentration: Of ends.
+        end_concentration: The concentrations of ends that are likely enough.
         end_weight: Their probabilities.
         pair_reward: Means of rewards, shape [d, P].
-        untried_reward: Those of pairs never tried, shape [d].
-        pessimism: Pseudo-transitions of every pair to the worst outcome.
+        untried_reward: Means of rewards of pairs never tried, shape [d].
+        pessimism: Pseudo-transitions of every pair to the worst outcome; 0 under the neutral prior.
         worst: That outcome: a state, −1 the end, −2 none, shape [X].
     """
 
-    steps: CountedOutcomes
-    neutral: Neutral
+    outcomes: CountedOutcomes
+    priors: PriorSet
     counted: float
     even: Floats
     share_on: Floats
@@ -207,13 +215,13 @@ class Prior:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A policy at the mean of a posterior.
+    """Values and visits of a policy at the posterior mean.
 
     Attributes:
         value: v, shape [n, X].
-        visits: ν of the discounts of the same objectives, shape [n, X].
+        visits: Discounted visits ν, by the discounts of the objectives, shape [n, X].
         policy: π of pairs that were tried, shape [P].
-        untried: π of all others by state, [X, A], or None where it plays none.
+        untried: π of all other pairs, shape [X, A]; None if it plays none.
         objectives: Which objectives, length n.
     """
 
@@ -225,17 +233,17 @@ class Side:
 
 
 def available() -> bool:
-    """Whether the kernel is there: without it, `posterior.linearised_gains` does the same in more memory."""
+    """Whether the kernel is there; without it `linearised_gains` computes the same with more memory."""
     return _kernel.compiled is not None
 
 
 def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ()) -> CountedOutcomes:
-    """The steps of a log that was counted.
+    """Outcomes of a log that was counted, for the linearised form.
 
     Args:
         counts: The log.
         model: Estimated from the same counts; its transitions are shared, not copied.
-        known: Objectives whose rewards are a known rule on pairs, as derived ones are.
+        known: Objectives whose rewards are a known rule on pairs, such as derived ones.
     """
     kernel, mdp = _kernel.compiled, model.mdp
     assert kernel is not None
@@ -293,204 +301,210 @@ def _rising(alpha: Floats, count: Floats) -> float:
 
 
 def _shares(
-    steps: CountedOutcomes, more_ends: float, more_on: float
+    o: CountedOutcomes, more_ends: float, more_on: float
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
     """The hierarchical prior's even, share_on, share_end, going [X], others, end_others [P]."""
-    known = steps.distinct > 0.0
-    even = np.where(known, 1.0 / np.maximum(steps.distinct, 1.0), 0.0)
-    share_on = steps.goes + known
-    share_end = np.where(steps.live & steps.ends, steps.ends_in + more_ends, 0.0)
-    going = np.where(steps.goes > 0.0, steps.goes + more_on, 0.0)
-    others = share_on[steps.pair_state] - steps.on
-    end_others = (share_end + going)[steps.pair_state] - steps.on - steps.ended
+    known = o.distinct > 0.0
+    even = np.where(known, 1.0 / np.maximum(o.distinct, 1.0), 0.0)
+    share_on = o.goes + known
+    share_end = np.where(o.live & o.has_ends, o.ends_in + more_ends, 0.0)
+    going = share_of_going(o.goes, more_on)
+    others, end_others = visits_of_others(o.pair_state, share_on, share_end, going, o.on, o.on + o.ended)
     return even, share_on, share_end, going, others, end_others
 
 
-def _learn(steps: CountedOutcomes) -> Strength:
-    """The likelihoods of `posterior`, of states' ends, of pairs' ends and of where pairs lead."""
+def _learn(o: CountedOutcomes) -> Strength:
+    """The hierarchical prior by the likelihoods of states' ends, of pairs' ends and of where pairs lead."""
     assert _kernel.compiled is not None
-    went, ended = steps.goes, steps.ends_in
-    total = float((went + ended).sum())
-    shares = np.array([ended.sum(), went.sum()]) / max(total, 1.0)
-    more_ends, more_on = shares.tolist()
-    grid = np.array(END_CONCENTRATIONS)
-    if np.max(shares) < 1.0:
-        live = steps.live
-        counts = [each[each > 0.0] for each in (ended, went)]
-        both = np.concatenate(counts)
-        alpha = np.repeat(shares, [each.size for each in counts])
-        all_of = (went + ended)[live]
-        spread = likely(lambda c: _rising(c * alpha, both) - _rising(np.full(all_of.size, c), all_of), grid)
-        mass = float(np.exp(spread @ np.log(grid)))
-        more_ends, more_on = mass * more_ends, mass * more_on
-    even, _, share_end, going, others, end_others = _shares(steps, more_ends, more_on)
-    where = np.zeros(len(CONCENTRATIONS))
-    _kernel.compiled.where_to_likelihood(
-        *steps.arrays, even, others, np.array(CONCENTRATIONS), where, workers.cores()
-    )  # fmt: skip
+    went, ended = o.goes, o.ends_in
+    share = np.array([ended.sum(), went.sum()]) / max(float((went + ended).sum()), 1.0)
+    kind = np.repeat([0, 1], [np.count_nonzero(ended), np.count_nonzero(went)])
+    count = np.concatenate([ended[ended > 0.0], went[went > 0.0]])
+    more_ends, more_on = pooled_ends(share, kind, count, (went + ended)[o.live], _rising).tolist()
+    even, _, share_end, going, others, end_others = _shares(o, more_ends, more_on)
+    grid, end_grid = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
+    where = np.zeros(grid.size)
+    _kernel.compiled.where_to_likelihood(*o.arrays, even, others, grid, where, workers.cores())
     to = dict(zip(CONCENTRATIONS, where.tolist(), strict=True))
-    x, on, stop = steps.pair_state, steps.on, steps.ended
-    visits = on + stop
-    went_on, stopped, tried = on > 0.0, stop > 0.0, visits > 0.0
-
-    def where_to(c: float) -> float:
-        scale, _ = strengths(c, others[went_on])
-        return to[c] - _rising(scale * others[went_on], on[went_on])
-
-    def whether(c: float) -> float:
-        scale, _ = strengths(c, end_others)
-        found = _rising((scale * (share_end[x] - stop))[stopped], stop[stopped])
-        found += _rising((scale * (going[x] - on))[went_on], on[went_on])
-        return found - _rising((scale * end_others)[tried], visits[tried])
-
+    x, went_on, stopped = o.pair_state, o.on > 0.0, o.ended > 0.0
+    whether = [
+        (stopped, (share_end[x] - o.ended)[stopped], o.ended[stopped]),
+        (went_on, (going[x] - o.on)[went_on], o.on[went_on]),
+    ]
+    visits = o.on + o.ended
     return Strength(
-        weight=likely(where_to, np.array(CONCENTRATIONS)),
-        end_weight=likely(whether, grid),
+        weight=likely(lambda c: to[c] + log_evidence(c, others, o.on, (), _rising), grid),
+        end_weight=likely(lambda c: log_evidence(c, end_others, visits, whether, _rising), end_grid),
         more_ends=more_ends,
         more_on=more_on,
     )
 
 
-def prior_of(
-    steps: CountedOutcomes,
-    neutral: Neutral = "hierarchical",
+def counted_posterior(
+    outcomes: CountedOutcomes,
+    priors: PriorSet = DEFAULT_PRIORS,
     *,
     pessimistic_for: int | None = None,
-    pessimism: float = 1.0,
     baseline_v: Floats | None = None,
-    scale_concentration: float = 1.0,
-) -> Prior:
-    """The posterior under a prior; the arguments are those of `posterior.posterior`."""
-    check_choice("prior", neutral, NEUTRAL)
-    if neutral == "support":
-        seen = steps.distinct + (steps.ends_in > 0.0)
-        even = 1.0 / np.maximum(seen, 1.0)
-        share_on = going = steps.distinct * even
-        share_end = np.where(steps.ends_in > 0.0, even, 0.0)
-        others = end_others = np.zeros(steps.visits.size)
-        concentration = weight = end_concentration = end_weight = np.ones(1)
+) -> CountedPosterior:
+    """The posterior under one prior of a set; the arguments are those of `posterior`."""
+    o = outcomes
+    concentration, weight, end_concentration, end_weight = _concentrations(o, priors)
+    if priors.neutral == "support":
+        even = 1.0 / np.maximum(o.distinct + (o.ends_in > 0.0), 1.0)
+        share_on = going = o.distinct * even
+        share_end = np.where(o.ends_in > 0.0, even, 0.0)
+        others = end_others = np.zeros(o.visits.size)
     else:
-        learnt = steps.strength
-        even, share_on, share_end, going, others, end_others = _shares(steps, learnt.more_ends, learnt.more_on)
-        concentration, weight = np.array(CONCENTRATIONS) * scale_concentration, learnt.weight
-        end_concentration, end_weight = np.array(END_CONCENTRATIONS) * scale_concentration, learnt.end_weight
-    pair_reward, untried = steps.pair_reward, steps.prior_mean
-    worst = np.full(steps.n_states, -2, dtype=np.int64)
-    if pessimistic_for is None:
-        pessimism = 0.0
-    else:
-        k = pessimistic_for
-        if baseline_v is None:
-            raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
-        assert _kernel.compiled is not None
-        _kernel.compiled.worst_outcomes(
-            *steps.arrays, (steps.ends_in > 0.0).astype(np.uint8), steps.discount[k] * baseline_v[k], worst, workers.cores()
-        )  # fmt: skip
-        concentration, weight = capped(concentration, weight, PESSIMISTIC_CONCENTRATION)
-        end_concentration, end_weight = capped(end_concentration, end_weight, PESSIMISTIC_CONCENTRATION)
-        if steps.noisy[k] and pessimism > 0.0:
-            pair_reward, untried = pair_reward.copy(), untried.copy()
-            shift = pessimism * (steps.least_reward[k] - steps.prior_mean[k])
-            pair_reward[k] += steps.prior_share[k] * shift
-            untried[k] += shift
-    kept, kept_ends = worth(weight), worth(end_weight)
-    return Prior(
-        steps=steps,
-        neutral=neutral,
-        counted=float(neutral != "support"),
+        learnt = o.strength
+        even, share_on, share_end, going, others, end_others = _shares(o, learnt.more_ends, learnt.more_on)
+    neutral = CountedPosterior(
+        outcomes=o,
+        priors=priors,
+        counted=float(priors.neutral != "support"),
         even=even,
         share_on=share_on,
         share_end=share_end,
         going=going,
         others=others,
         end_others=end_others,
-        concentration=concentration[[i for i, _ in kept]],
-        weight=np.array([probability for _, probability in kept]),
-        end_concentration=end_concentration[[i for i, _ in kept_ends]],
-        end_weight=np.array([probability for _, probability in kept_ends]),
+        concentration=concentration,
+        weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
+        pair_reward=o.pair_reward,
+        untried_reward=o.prior_mean,
+        pessimism=0.0,
+        worst=np.full(o.n_states, -2, dtype=np.int64),
+    )
+    return neutral if pessimistic_for is None else counted_pessimistic(neutral, pessimistic_for, baseline_v)
+
+
+def _concentrations(
+    o: CountedOutcomes, priors: PriorSet, most: float = np.inf
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Concentrations, at most ``most``, that are likely enough, and their probabilities: of where to, then of ends."""
+    if priors.neutral == "support":
+        grids = [(np.ones(1), np.ones(1))] * 2
+    else:
+        grids = [
+            (np.array(CONCENTRATIONS) * priors.concentration_scale, o.strength.weight),
+            (np.array(END_CONCENTRATIONS) * priors.concentration_scale, o.strength.end_weight),
+        ]
+    if np.isfinite(most):
+        grids = [capped(grid, weight, most) for grid, weight in grids]
+    kept = [worth(weight) for _, weight in grids]
+    values = [grid[[i for i, _ in places]] for (grid, _), places in zip(grids, kept, strict=True)]
+    weights = [np.array([probability for _, probability in places]) for places in kept]
+    return values[0], weights[0], values[1], weights[1]
+
+
+def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | None) -> CountedPosterior:
+    """The posterior under the prior of the same set that is pessimistic for objective k, by the baseline's values [d, X]."""
+    assert _kernel.compiled is not None
+    o, priors = neutral.outcomes, neutral.priors
+    v = check_pessimistic(k, o.n_objectives, baseline_v)
+    worst = np.full_like(neutral.worst, -2)
+    can_end = (o.ends_in > 0.0).astype(np.uint8)
+    _kernel.compiled.worst_outcomes(*o.arrays, can_end, o.discount[k] * v[k], worst, workers.cores())
+    concentration, weight, end_concentration, end_weight = _concentrations(o, priors, PESSIMISTIC_CONCENTRATION)
+    pair_reward, untried = neutral.pair_reward, neutral.untried_reward
+    if o.noisy[k]:
+        pair_reward, untried = pair_reward.copy(), untried.copy()
+        pair_reward[k] += pessimistic_step(priors, o.prior_share[k], o.least_reward[k], o.prior_mean[k])
+        untried[k] += pessimistic_step(priors, 1.0, o.least_reward[k], o.prior_mean[k])
+    return replace(
+        neutral,
+        concentration=concentration,
+        weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
         pair_reward=pair_reward,
         untried_reward=untried,
-        pessimism=pessimism,
+        pessimism=priors.pessimism,
         worst=worst,
     )
 
 
-def side_of(prior: Prior, policy: Floats, objectives: Sequence[int], *, guess: Side | None = None) -> Side:
-    """A policy's values and visits at the posterior mean.
+def side_of(
+    posterior: CountedPosterior, policy: Floats, objectives: Sequence[int], *, guess: Side | None = None
+) -> Side:
+    """Values and visits of a policy at the posterior mean.
 
     Args:
-        prior: Whose mean.
+        posterior: The posterior.
         policy: π, shape [X, A].
         objectives: Which objectives.
-        guess: Another policy's, to start from.
+        guess: Those of another policy, to start from.
     """
-    steps = prior.steps
+    o = posterior.outcomes
     asked = list(objectives)
-    tried = policy.reshape(-1)[steps.pair_index]
-    rest = np.where(steps.live, 1.0 - steps.by_state(tried), 0.0)
+    tried = policy.reshape(-1)[o.pair_index]
+    rest = np.where(o.live, 1.0 - o.by_state(tried), 0.0)
     untried = None
     if np.max(rest) > 1e-12:
-        untried = np.where(steps.live[:, None], policy, 0.0)
-        untried.reshape(-1)[steps.pair_index] = 0.0
+        untried = np.where(o.live[:, None], policy, 0.0)
+        untried.reshape(-1)[o.pair_index] = 0.0
         rest = untried.sum(axis=1)
     else:
-        rest = np.zeros(steps.n_states)
-    weight, even, extra = _mixed(prior, tried, rest)
+        rest = np.zeros(o.n_states)
+    weight, even, extra = _mixed(posterior, tried, rest)
     rhs = np.array(
-        [steps.by_state(tried * prior.pair_reward[k]) + rest * prior.untried_reward[k] for k in asked]
+        [o.by_state(tried * posterior.pair_reward[k]) + rest * posterior.untried_reward[k] for k in asked]
     ).reshape(len(asked), -1)
     value = np.zeros_like(rhs) if guess is None else guess.value.copy()
     visits = np.zeros_like(rhs) if guess is None else guess.visits.copy()
-    for gamma in np.unique(steps.discount[asked]):
-        same = np.flatnonzero(steps.discount[asked] == gamma)
-        system = (prior, weight, even, extra, float(gamma))
+    for gamma in np.unique(o.discount[asked]):
+        same = np.flatnonzero(o.discount[asked] == gamma)
+        system = (posterior, weight, even, extra, float(gamma))
         value[same] = _solved(*system, rhs[same], value[same], transposed=False)
-        visits[same] = _solved(*system, steps.initial[None], visits[same[:1]], transposed=True)
+        visits[same] = _solved(*system, o.initial[None], visits[same[:1]], transposed=True)
     return Side(value=value, visits=visits, policy=tried, untried=untried, objectives=tuple(asked))
 
 
-def _mixed(prior: Prior, tried: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:
+def _mixed(posterior: CountedPosterior, tried: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:
     """P_π at the mean: weights of pairs' rows [P], what every outcome of a state has [X], and its worst one more [X].
 
     ``tried`` is π of pairs [P], ``rest`` the sum of π over pairs never tried [X].
     """
-    steps, x = prior.steps, prior.steps.pair_state
-    extra_on = np.where(prior.worst >= 0, prior.pessimism, 0.0)
-    extra_end = np.where(prior.worst == -1, prior.pessimism, 0.0)
+    o, x = posterior.outcomes, posterior.outcomes.pair_state
+    extra_on = np.where(posterior.worst >= 0, posterior.pessimism, 0.0)
+    extra_end = np.where(posterior.worst == -1, posterior.pessimism, 0.0)
 
     def parts(
         pi: Floats, place: Ints | slice, on: Floats | float, ended: Floats | float, others: Floats, end_others: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Of pairs with these counts: what their own counts have, the shares, and the worst one."""
+        """Factors on the own counts of pairs with these visits, on the shares, and on the worst outcome."""
         goes = np.zeros_like(pi)
-        for c, probability in zip(prior.end_concentration, prior.end_weight, strict=True):
-            scale, own = strengths(float(c), end_others) if prior.counted else (float(c), 1.0)
-            going = scale * prior.going[place] + own * on + extra_on[place]
-            total = scale * prior.share_end[place] + own * ended + extra_end[place] + going
-            goes += probability * going / np.where(total > 0.0, total, 1.0)
+        for c, probability in zip(posterior.end_concentration.tolist(), posterior.end_weight, strict=True):
+            scale, own, going = on_mass(c, end_others, posterior.going[place], on, extra_on[place])
+            total = scale * posterior.share_end[place] + own * ended + extra_end[place] + going
+            goes += probability * going / nonzero(total)
         onward = pi * goes
         mine, shared, more = np.zeros_like(pi), np.zeros_like(pi), np.zeros_like(pi)
-        for c, probability in zip(prior.concentration, prior.weight, strict=True):
-            scale, own = strengths(float(c), others) if prior.counted else (float(c), 1.0)
-            total = scale * prior.share_on[place] + own * on + extra_on[place]
-            part = probability * onward / np.where(total > 0.0, total, 1.0)
+        for c, probability in zip(posterior.concentration.tolist(), posterior.weight, strict=True):
+            scale, own, total = on_mass(c, others, posterior.share_on[place], on, extra_on[place])
+            part = probability * onward / nonzero(total)
             mine += part * own
             shared += part * scale
             more += part
         return mine, shared, more
 
-    mine, shared, more = parts(tried, x, steps.on, steps.ended, prior.others, prior.end_others)
-    of_state, of_worst = steps.by_state(shared), steps.by_state(more)
+    mine, shared, more = parts(tried, x, o.on, o.ended, posterior.others, posterior.end_others)
+    of_state, of_worst = o.by_state(shared), o.by_state(more)
     if np.any(rest):
-        every = slice(None)
-        _, shared, more = parts(rest, every, 0.0, 0.0, prior.share_on, prior.share_end + prior.going)
+        # all visits of the state are those of others; "support" takes nothing from others
+        others, end_others = (
+            posterior.counted * share for share in (posterior.share_on, posterior.share_end + posterior.going)
+        )
+        _, shared, more = parts(rest, slice(None), 0.0, 0.0, others, end_others)
         of_state, of_worst = of_state + shared, of_worst + more
-    weight = (mine + prior.counted * of_state[x]) * steps.visits
-    return weight, of_state * prior.even, of_worst * extra_on
+    weight = (mine + posterior.counted * of_state[x]) * o.visits
+    return weight, of_state * posterior.even, of_worst * extra_on
 
 
 def _solved(
-    prior: Prior,
+    posterior: CountedPosterior,
     weight: Floats,
     even: Floats,
     extra: Floats,
@@ -504,7 +518,7 @@ def _solved(
     assert _kernel.compiled is not None
     found = np.ascontiguousarray(guess)
     error = _kernel.compiled.solve_mean(
-        *prior.steps.arrays, weight, even, extra, prior.worst, gamma, transposed, np.ascontiguousarray(rhs), found,
+        *posterior.outcomes.arrays, weight, even, extra, posterior.worst, gamma, transposed, np.ascontiguousarray(rhs), found,
         VALUE_TOL, MAX_PRODUCTS, workers.cores(),
     )  # fmt: skip
     if not error <= ACCEPT:
@@ -514,36 +528,40 @@ def _solved(
     return found
 
 
-def step_gains(
-    prior: Prior, policies: Sequence[Floats], base: Side, *, progress: Callable[[int], None] | None = None
+def counted_gains(
+    posterior: CountedPosterior,
+    policies: Sequence[Floats],
+    base: Side,
+    *,
+    progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Means [C, n] and covariances [C, n, n] of J(π) − J(π_b) to first order, as `posterior.linearised_gains`.
+    """Means [C, n] and covariances [C, n, n] of J(π) − J(π_b) to first order around the posterior mean.
 
     Args:
-        prior: Around whose mean.
+        posterior: The posterior.
         policies: C tables [X, A].
-        base: The baseline's side, which says which objectives.
-        progress: Hears how many policies are done.
+        base: The baseline at the posterior mean (`side_of`), of the objectives that are wanted.
+        progress: Called after every policy.
     """
     n = len(base.objectives)
     mean, covariance = np.zeros((len(policies), n)), np.zeros((len(policies), n, n))
     for c, policy in enumerate(policies):
-        side = side_of(prior, policy, base.objectives, guess=base)
-        mean[c], covariance[c] = _gain(prior, side, base)
+        side = side_of(posterior, policy, base.objectives, guess=base)
+        mean[c], covariance[c] = _gain(posterior, side, base)
         if progress is not None:
-            progress(c + 1)
+            progress(Event(done=c + 1, total=len(policies), unit="candidates"))
     return mean, covariance
 
 
-def _gain(prior: Prior, side: Side, base: Side) -> tuple[Floats, Floats]:
+def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, Floats]:
     """Mean [n] and covariance [n, n] of one policy's gains."""
-    kernel, steps = _kernel.compiled, prior.steps
+    kernel, o = _kernel.compiled, posterior.outcomes
     assert kernel is not None
     asked = list(side.objectives)
     gained = side.value - base.value
-    mean = gained @ steps.initial
+    mean = gained @ o.initial
     moved = side.policy - base.policy
-    untried = np.zeros((steps.n_states, 3))
+    untried = np.zeros((o.n_states, 3))
     if side.untried is not None or base.untried is not None:
         nothing = np.zeros((1, 1))
         pi = nothing if side.untried is None else side.untried
@@ -554,20 +572,20 @@ def _gain(prior: Prior, side: Side, base: Side) -> tuple[Floats, Floats]:
     both = np.stack([side.value.T, base.value.T], axis=2)  # [X, n, 2]
     visits = np.stack([side.visits.T, base.visits.T], axis=2)
     kernel.gains_covariance(
-        *steps.arrays, steps.discount[asked], both, visits, side.policy, moved, untried, steps.on, steps.ended,
-        prior.share_on, prior.even, prior.counted, prior.share_end, prior.going, prior.others, prior.end_others,
-        prior.neutral != "support", prior.pessimism, prior.worst, prior.concentration, prior.weight,
-        prior.end_concentration, prior.end_weight, found, workers.cores(),
+        *o.arrays, o.discount[asked], both, visits, side.policy, moved, untried, o.on, o.ended,
+        posterior.share_on, posterior.even, posterior.counted, posterior.share_end, posterior.going, posterior.others, posterior.end_others,
+        posterior.priors.neutral != "support", posterior.pessimism, posterior.worst, posterior.concentration, posterior.weight,
+        posterior.end_concentration, posterior.end_weight, found, workers.cores(),
     )  # fmt: skip
-    centred = gained - mean[:, None]  # and of where episodes start, a Dirichlet of their number
-    found += (centred * steps.initial) @ centred.T / (steps.starts.sum() + 1.0)
+    centred = gained - mean[:, None]  # the start of episodes is uncertain too: a Dirichlet of their number
+    found += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
     for i, k in enumerate(asked):
-        if not steps.noisy[k]:
+        if not o.noisy[k]:
             continue
         more = side.visits[i] - base.visits[i]  # ν π − ν_b π_b = (ν − ν_b) π + ν_b (π − π_b)
-        played = more[steps.pair_state] * side.policy + base.visits[i][steps.pair_state] * moved
+        played = more[o.pair_state] * side.policy + base.visits[i][o.pair_state] * moved
         rest = (
             more**2 * untried[:, 0] + 2.0 * more * base.visits[i] * untried[:, 1] + base.visits[i] ** 2 * untried[:, 2]
         )
-        found[i, i] += np.sum((steps.pair_noise[k] * played) ** 2) + steps.prior_noise[k] ** 2 * rest.sum()
+        found[i, i] += np.sum((o.pair_noise[k] * played) ** 2) + o.prior_noise[k] ** 2 * rest.sum()
     return mean, found

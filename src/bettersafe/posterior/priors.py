@@ -1,4 +1,4 @@
-"""The posterior of the true process given a log, and the probability that a policy is no worse than the baseline in it.
+"""Priors of the true process, and its posterior given a log.
 
 Every pair (x,a) has its own unknown distribution over the outcomes of its state. An outcome is where the step led (a state,
 or the end) together with what it paid; so rewards that go with the outcome need no model of their own. Outcomes of a state are
@@ -13,16 +13,16 @@ Two neutral priors, and a pessimistic one for every objective k:
     "support"        total mass 1, spread evenly over what was seen of the state; both Dirichlets then are one
     "hierarchical"   for a pair, what the *other* actions of its state saw, at two concentrations, of ends c' and of where to c,
                      integrated over by the likelihood of every pair given the others. No prior counts for more visits than it
-                     was learned from. How often a state ends is drawn to how often all do (`_end_mass`)
-    pessimistic(k)   the neutral one, its concentrations at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one, if not
-                     said otherwise) of every pair to the outcome seen of its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
+                     was learned from. How often a state ends is shrunk to how often all do (`pooled_ends`)
+    pessimistic(k)   the neutral one, its concentrations at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one by
+                     default) of every pair to the outcome seen of its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
 
 Ends have a concentration of their own because actions that lead to different places may well be equally likely to end. With one
-for both, a pair that has not ended yet in ten visits is taken for one that hardly ever does; policies made from the log prefer
-such pairs, and everything that is paid per step then looks better than it is, by four standard deviations in some worlds.
+concentration for both, a pair that has not ended in ten visits is taken for one that hardly ever ends; policies made from the log
+prefer such pairs, and everything that is paid per step then looks better than it is, by four standard deviations in some worlds.
 
 A good baseline is itself evidence that what it seldom does is bad; an exchangeable prior ignores that, which is why a policy
-has to convince under the pessimistic priors too (`bopt`).
+has to pass under the pessimistic priors too (`posterior.judge`).
 
 Rewards come in three kinds. *Known*: a table [X, A] that the caller has (a rule on pairs). *Outcome*: a function of where a step led,
 and of ends of their kind. *Noisy*: anything else. Means of pairs are spread around the mean m of all pairs with variance τ²,
@@ -34,41 +34,42 @@ and the prior that is pessimistic for k has the least reward there can be (as de
 another pessimism than one the step from m down to it is as many times as long.
 
 A prior is the same for all pairs of a state, so it is kept per outcome and only what was seen is kept per pair: means and the
-linearised form take one pass over the log's distinct steps, and draws (in the C++ kernel) keep no pair's distribution at all,
-only what policies make of them.
+linearised form take one pass over the log's distinct transitions, and draws (in the C++ kernel) keep no pair's distribution at all,
+only what policies make of them. The formulas are shared with `posterior.linearised_counts`, where the same posterior is kept by
+pair and state alone.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.logs.counts import Counts
+from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from bettersafe.typing import Bools, Floats, Ints
 
 
-Neutral = Literal["support", "hierarchical"]
-NEUTRAL: tuple[Neutral, ...] = ("support", "hierarchical")
-
 CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 300.0, 15))
-"""Grid over which the hierarchical prior's concentration of where to is integrated. It stops where what a state's other actions
-did counts for 300 visits: more would say of an action tried often that it is like the others, whatever was seen of it."""
+"""Grid over which the hierarchical prior's concentration of where to is integrated. It stops at 300 visits' worth of what a state's
+other actions did: more would say of an action tried often that it is like the others, whatever was seen of it."""
 
 END_CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 3000.0, 19))
-"""The same of ends, which may be as likely everywhere."""
+"""Grid of the concentration of ends, which may be equally likely everywhere."""
 
 PESSIMISTIC_CONCENTRATION = 5.0
-"""Visits that what the other actions did counts for at most in a pessimistic prior. Beside a neutral prior that counts for hundreds
-one bad visit would say nothing, and what the log tells wrongly of the others it would tell both."""
+"""Largest concentration of a pessimistic prior, in visits. Beside a neutral prior that counts for hundreds one bad visit would say
+nothing, and if the log is wrong about the other actions, both priors would be."""
 
 VALUE_TOL = 1e-9
 """Backward error of values in a draw and at the mean: far below the spread of draws."""
@@ -78,17 +79,47 @@ LEAST_WEIGHT = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
+class PriorSet:
+    """The priors under which a policy has to pass: a neutral one, and for every objective one that is pessimistic about it.
+
+    Attributes:
+        neutral: The neutral prior, "hierarchical" or "support".
+        pessimism: Pseudo-transitions of every pair to its worst outcome in the pessimistic priors; 0 leaves these priors out.
+        concentration_scale: Factor on the concentrations of the hierarchical prior, for a sensitivity analysis.
+    """
+
+    neutral: Neutral = "hierarchical"
+    pessimism: float = 1.0
+    concentration_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("prior", self.neutral, NEUTRAL)
+        if not 0.0 <= self.pessimism < math.inf:
+            raise ParameterError(f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.")
+        if not 0.0 < self.concentration_scale < math.inf:
+            raise ParameterError(f"concentration_scale must be a number above 0; got {self.concentration_scale}.")
+
+    def names(self, objectives: Sequence[str]) -> tuple[str, ...]:
+        """Names of the priors, the neutral one first."""
+        pessimistic = objectives if self.pessimism > 0.0 else ()
+        return (self.neutral, *(f"{self.neutral}, pessimistic for {name}" for name in pessimistic))
+
+
+DEFAULT_PRIORS = PriorSet()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Block:
     """One of the two Dirichlets of pairs at one concentration: α + n = scale · share + own · n + extra.
 
     Attributes:
-        probability: Of this concentration.
-        share: By outcome, 0 for outcomes of the other one, shape [K].
-        extra: The same of pseudo-transitions, shape [K].
+        probability: Posterior probability of this concentration.
+        share: Prior's share of an outcome, 0 for outcomes of the other Dirichlet, shape [K].
+        extra: Pseudo-transitions to an outcome, 0 for outcomes of the other Dirichlet, shape [K].
         scale: w, shape [P].
-        own: 1 − w: what a pair's own counts count for beside their part in the share; 1 for "support", shape [P].
-        going: α + n of going on, shape [P]; 0 in the one of where to.
-        total: The sum of α + n over all of a pair, shape [P].
+        own: 1 − w, the factor on a pair's own counts, which are in the share already; 1 for "support", shape [P].
+        going: α + n of going on, shape [P]; 0 in the Dirichlet of where to.
+        total: Sum of α + n over the outcomes of a pair, shape [P].
     """
 
     probability: float
@@ -102,27 +133,26 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """A posterior over the processes that could have made a log.
+    """The posterior over the processes that could have made a log, under one prior.
 
     Attributes:
         outcomes: The log.
-        neutral: Its neutral prior.
-        share: What the prior is taken from, by outcome, shape [K]: for "hierarchical" what all pairs of the state saw, and a little more.
-        going: The same of going on, shape [X].
-        others: What of it the other pairs of the state saw, of where to, shape [P]; 0 for "support".
-        end_others: The same of ends and going on, shape [P].
+        priors: The set that its prior is from.
+        share: Prior's share of an outcome, shape [K]: for "hierarchical" its visits under all actions, and a little more.
+        going: Prior's share of going on, shape [X].
+        others: Visits of the state's other pairs that went on, shape [P]; 0 for "support".
+        end_others: All visits of the state's other pairs, shape [P]; 0 for "support".
         extra: Pseudo-transitions of every pair to an outcome, shape [K].
         concentration: The concentrations c of where to, shape [C]; 1 for "support".
         weight: Posterior probability of each, shape [C].
         end_concentration: The concentrations c' of ends, shape [C']; 1 for "support".
         end_weight: Posterior probability of each, shape [C'].
         pair_reward: Means of the rewards that don't go with outcomes, shape [d, P].
-        pessimistic_for: Objective that a pseudo-transition is bad for, or None.
-        pessimism: Pseudo-transitions.
+        pessimistic_for: Objective that the prior is pessimistic about; None for the neutral prior.
     """
 
     outcomes: Outcomes
-    neutral: Neutral
+    priors: PriorSet
     share: Floats
     going: Floats
     others: Floats
@@ -134,27 +164,26 @@ class Posterior:
     end_weight: Floats
     pair_reward: Floats
     pessimistic_for: int | None = None
-    pessimism: float = 0.0
 
     def __repr__(self) -> str:
-        """The prior and how strong it was found to be: what one wants to see of it."""
+        """The prior and its mean concentrations, without the arrays."""
         c, ends = self.weight @ self.concentration, self.end_weight @ self.end_concentration
-        dark = (
+        pessimistic = (
             ""
             if self.pessimistic_for is None
-            else f", pessimistic_for={self.pessimistic_for}, pessimism={self.pessimism:g}"
+            else f", pessimistic_for={self.pessimistic_for}, pessimism={self.priors.pessimism:g}"
         )
         return (
-            f"Posterior({self.neutral!r}{dark}, concentration={c:.3g}, end_concentration={ends:.3g},"
+            f"Posterior({self.priors.neutral!r}{pessimistic}, concentration={c:.3g}, end_concentration={ends:.3g},"
             f" {self.outcomes.pair_state.size} pairs, {self.outcomes.outcome_next.size} outcomes)"
         )
 
     def on_block(self, c: float, probability: float = 1.0) -> Block:
-        """Where to, at one concentration."""
+        """The Dirichlet of where to, at one concentration."""
         o = self.outcomes
         share, extra = np.where(o.ends, 0.0, self.share), np.where(o.ends, 0.0, self.extra)
-        scale, own = strengths(c, self.others)
-        total = scale * by_state(o, share)[o.pair_state] + own * o.visits_on + by_state(o, extra)[o.pair_state]
+        x = o.pair_state
+        scale, own, total = on_mass(c, self.others, by_state(o, share)[x], o.visits_on, by_state(o, extra)[x])
         return Block(
             probability=probability,
             share=share,
@@ -166,26 +195,25 @@ class Posterior:
         )
 
     def end_block(self, c: float, probability: float = 1.0) -> Block:
-        """Whether and how it ends, at one concentration."""
+        """The Dirichlet of ends and of going on, at one concentration."""
         o = self.outcomes
         share, extra = np.where(o.ends, self.share, 0.0), np.where(o.ends, self.extra, 0.0)
-        scale, own = strengths(c, self.end_others)
-        extra_on = by_state(o, self.extra - extra)
-        going = scale * self.going[o.pair_state] + own * o.visits_on + extra_on[o.pair_state]
-        ended = own * (o.visits - o.visits_on)
-        total = scale * by_state(o, share)[o.pair_state] + ended + going + by_state(o, extra)[o.pair_state]
+        x = o.pair_state
+        extra_on = by_state(o, self.extra - extra)[x]
+        scale, own, going = on_mass(c, self.end_others, self.going[x], o.visits_on, extra_on)
+        total = scale * by_state(o, share)[x] + own * (o.visits - o.visits_on) + going + by_state(o, extra)[x]
         return Block(probability=probability, share=share, extra=extra, scale=scale, own=own, going=going, total=total)
 
     @cached_property
     def end_blocks(self) -> list[Block]:
-        """Whether and how it ends, at every concentration worth looking at."""
+        """The Dirichlets of ends and of going on, at every concentration that is likely enough."""
         return [
             self.end_block(float(self.end_concentration[i]), probability) for i, probability in worth(self.end_weight)
         ]
 
     @cached_property
     def on_blocks(self) -> list[Block]:
-        """Where to, at every concentration worth looking at."""
+        """The Dirichlets of where to, at every concentration that is likely enough."""
         return [self.on_block(float(self.concentration[i]), probability) for i, probability in worth(self.weight)]
 
     @cached_property
@@ -194,8 +222,11 @@ class Posterior:
         return np.asarray(np.sum([b.probability * b.going / b.total for b in self.end_blocks], axis=0))
 
 
+# ---- the prior of a pair, by its visits and those of the state's other pairs
+
+
 def strengths(c: float, others: Floats) -> tuple[Floats, Floats]:
-    """The weight w, and what a pair's own counts count for beside it, shape [P]; (c, 1) where nothing is taken from others.
+    """The weight w of the shares and the factor 1 − w on a pair's own counts, shape [P]; (c, 1) if nothing is taken from others.
 
     The others' distribution m is itself known from ``others`` visits alone. With p ~ Dirichlet(c m) and m ~ Dirichlet of that mass, p has
     the variance of a Dirichlet of mass c̃, 1/(c̃+1) = 1/(c+1) + c/(c+1) · 1/(others+1), which is under both; w = c̃/others.
@@ -206,132 +237,82 @@ def strengths(c: float, others: Floats) -> tuple[Floats, Floats]:
     return scale, np.where(alone, 1.0, 1.0 - scale)
 
 
-def worth(weight: Floats) -> list[tuple[int, float]]:
-    """Places and probabilities of the concentrations that are likely enough to look at."""
-    kept = np.flatnonzero(weight >= LEAST_WEIGHT)
-    return [(i, float(weight[i] / weight[kept].sum())) for i in kept.tolist()]
+def on_mass(
+    c: float, others: Floats, share: Floats, seen: Floats | float, extra: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """w, 1 − w and α + n of going on, each [P], in either Dirichlet: the prior's share, the pair's visits and pseudo-transitions."""
+    scale, own = strengths(c, others)
+    return scale, own, scale * share + own * seen + extra
 
 
-def posterior(
-    outcomes: Outcomes | Counts,
-    neutral: Neutral = "hierarchical",
-    *,
-    pessimistic_for: int | None = None,
-    pessimism: float = 1.0,
-    baseline_v: Floats | None = None,
-    scale_concentration: float = 1.0,
-) -> Posterior:
-    """The posterior under a prior.
+def visits_of_others(
+    state: Ints, share_on: Floats, share_end: Floats, going: Floats, on: Floats, visits: Floats
+) -> tuple[Floats, Floats]:
+    """Visits of the other pairs of every pair's state [P], those that went on and all: shares [X] less the pair's own counts [P]."""
+    return share_on[state] - on, (share_end + going)[state] - visits
+
+
+def share_of_going(goes: Floats, more: float) -> Floats:
+    """The hierarchical prior's share of going on, shape [X], from the visits that went on [X]; 0 where none did."""
+    return np.where(goes > 0.0, goes + more, 0.0)
+
+
+# ---- how strong the hierarchical prior is, learned from the log
+
+Rising = Callable[["Floats", "Floats"], float]
+"""Σ log Γ(α + n)/Γ(α) over arrays α and n."""
+
+
+def log_rising(alpha: Floats, count: Floats) -> float:
+    """Σ log Γ(α + n)/Γ(α); α that are 0 but for rounding are taken for tiny."""
+    from scipy.special import gammaln
+
+    alpha = np.maximum(alpha, 1e-9)
+    return float(np.sum(gammaln(alpha + count) - gammaln(alpha)))
+
+
+def log_evidence(
+    c: float,
+    others: Floats,
+    visits: Floats,
+    seen: Sequence[tuple[Ints | Bools, Floats, Floats]],
+    rising: Rising = log_rising,
+) -> float:
+    """Σ_p log P(n_p | visits of the others): Dirichlet–multinomial with α = w · (share − n) and mass w · others.
 
     Args:
-        outcomes: The log (`gather_outcomes`), or counts of it (`outcomes_of`).
-        neutral: "support" or "hierarchical".
-        pessimistic_for: Objective k to be pessimistic about, or None.
-        pessimism: Pseudo-transitions to the outcome that is worst for k.
-        baseline_v: v̂^{π_b} [d, X], which says what is worst; needed with ``pessimistic_for``.
-        scale_concentration: Multiplies the hierarchical prior's concentrations, to see how much hangs on them.
+        c: Concentration.
+        others: Visits of the other pairs, shape [P].
+        visits: Visits of the pair itself, shape [P].
+        seen: Groups of what was seen: pairs, share − n, and n, each of one shape.
+        rising: How to sum.
     """
-    check_choice("prior", neutral, NEUTRAL)
-    o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
-    if not isinstance(o, Outcomes):
-        raise ParameterError(
-            f"the posterior is made from what was seen: outcomes (gather_outcomes of a dataset) or counts; got {type(o).__name__}."
-        )
-    nobody = np.zeros(o.pair_state.size)
-    if neutral == "support":
-        share = ~o.assumed / by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
-        going = by_state(o, share * ~o.ends)
-        others = end_others = nobody
-        concentration = weight = end_concentration = end_weight = np.ones(1)
-    else:
-        concentration, end_concentration = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
-        on = np.where(o.ends, 0.0, 1.0)
-        more_ends, more_on = _end_mass(o)
-        base = np.where(o.ends, np.append(more_ends, 0.0)[o.kind], on / nonzero(by_state(o, on))[o.outcome_state])
-        share = o.seen + base  # one visit more of where to, spread evenly
-        goes = by_state(o, o.seen * on)
-        going = np.where(goes > 0.0, goes + more_on, 0.0)
-        others = by_state(o, share * on)[o.pair_state] - o.visits_on
-        end_others = (by_state(o, share * o.ends) + going)[o.pair_state] - o.visits
-        weight = likely(lambda c: _where_to_likelihood(o, share, others, c), concentration)
-        end_weight = likely(lambda c: _end_likelihood(o, share, going, end_others, c), end_concentration)
-        concentration = concentration * scale_concentration
-        end_concentration = end_concentration * scale_concentration
-    found = Posterior(
-        outcomes=o,
-        neutral=neutral,
-        share=share,
-        going=going,
-        others=others,
-        end_others=end_others,
-        extra=np.zeros_like(share),
-        concentration=concentration,
-        weight=weight,
-        end_concentration=end_concentration,
-        end_weight=end_weight,
-        pair_reward=o.pair_reward,
-    )
-    if pessimistic_for is None:
-        return found
-    k = pessimistic_for
-    if not 0 <= k < o.n_objectives:
-        raise ParameterError(f"there is no objective {k} to be pessimistic about; there are {o.n_objectives}.")
-    if baseline_v is None:
-        raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
-    pair_reward = o.pair_reward.copy()
-    if o.noisy[k] and pessimism > 0.0:
-        pair_reward[k] += pessimism * o.prior_share[k] * (o.least_reward[k] - o.prior_mean[k])
-    extra = np.zeros_like(share)
-    extra[_worst_outcomes(o, k, baseline_v)] = pessimism
-    concentration, weight = capped(concentration, weight, PESSIMISTIC_CONCENTRATION)
-    end_concentration, end_weight = capped(end_concentration, end_weight, PESSIMISTIC_CONCENTRATION)
-    return replace(
-        found,
-        extra=extra,
-        concentration=concentration,
-        weight=weight,
-        end_concentration=end_concentration,
-        end_weight=end_weight,
-        pair_reward=pair_reward,
-        pessimistic_for=k,
-        pessimism=pessimism,
-    )
+    scale, _ = strengths(c, others)
+    tried = visits > 0.0
+    found = sum(rising(scale[pair] * rest, count) for pair, rest, count in seen)
+    return found - rising((scale * others)[tried], visits[tried])
 
 
-def capped(concentration: Floats, weight: Floats, most: float) -> tuple[Floats, Floats]:
-    """Concentrations over ``most`` taken for that, and the probabilities of what is left."""
-    kept, place = np.unique(np.minimum(concentration, most), return_inverse=True)
-    return np.asarray(kept), np.bincount(place, weights=weight).astype(np.float64)
+def pooled_ends(share: Floats, kind: Ints, count: Floats, acted: Floats, rising: Rising = log_rising) -> Floats:
+    """Ends of every kind, and last the steps that go on, that every state has beside its own: C ḡ.
 
-
-def _end_mass(o: Outcomes) -> tuple[Floats, float]:
-    """Ends of every kind, and steps that go on, that every state has beside its own: C ḡ of kinds, C (1 − Σ ḡ).
-
-    ḡ is the share of a kind of end in the whole log, and C how alike the states are in that: its posterior mean on a logarithmic
-    scale, by the likelihood of all states' ends. A state that has not ended in some way in the log can all the same, as seldom as
+    ḡ is the share of a kind in the whole log, and C how alike the states are in that: its posterior mean on a logarithmic
+    scale, by the likelihood of all states' ends. A state that has not ended in some way in the log can still, as seldom as
     the other states make likely.
+
+    Args:
+        share: ḡ, shape [kinds + 1].
+        kind: Kind of every count.
+        count: How often a state ended in that way, or went on.
+        acted: Visits of every state that was acted in.
+        rising: How to sum.
     """
-    total = by_state(o, o.seen)
-    table = np.zeros(
-        (o.n_states, int(np.max(o.kind, initial=-1)) + 2)
-    )  # ends of every kind, and in the last what went on
-    np.add.at(table, (o.outcome_state, o.kind), o.seen)
-    share = table.sum(axis=0) / max(float(total.sum()), 1.0)
     if np.max(share) == 1.0:
-        return share[:-1], float(share[-1])
-    state, column = np.nonzero(table)
+        return share
     grid = np.array(END_CONCENTRATIONS)
-    acted = total[total > 0.0]
-    spread = likely(
-        lambda c: _dirichlet_multinomial(c * share[column], table[state, column], np.full(acted.size, c), acted), grid
-    )
-    mass = float(np.exp(spread @ np.log(grid)))
-    return mass * share[:-1], mass * float(share[-1])
-
-
-def by_state(o: Outcomes, value: Floats) -> Floats:
-    """Sums over the outcomes [K] of every state, shape [X]."""
-    return np.bincount(o.outcome_state, weights=value, minlength=o.n_states).astype(np.float64)
+    alpha = share[kind]
+    spread = likely(lambda c: rising(c * alpha, count) - rising(np.full(acted.size, c), acted), grid)
+    return float(np.exp(spread @ np.log(grid))) * share
 
 
 def likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
@@ -341,50 +322,177 @@ def likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
     return np.asarray(weight / weight.sum())
 
 
-def _where_to_likelihood(o: Outcomes, share: Floats, others: Floats, c: float) -> float:
-    """Σ_p log P(n_p | what the others saw) over what goes on, Dirichlet–multinomial of mass w · others."""
-    on = ~o.ends[o.count_outcome]
-    pair, count = o.count_pair[on], o.count[on]
-    scale, _ = strengths(c, others)
-    alpha = scale[pair] * (share[o.count_outcome][on] - count)
-    tried = o.visits_on > 0
-    return _dirichlet_multinomial(alpha, count, (scale * others)[tried], o.visits_on[tried])
+def capped(concentration: Floats, weight: Floats, most: float = PESSIMISTIC_CONCENTRATION) -> tuple[Floats, Floats]:
+    """Concentrations, at most ``most``, and their probabilities."""
+    kept, place = np.unique(np.minimum(concentration, most), return_inverse=True)
+    return np.asarray(kept), np.bincount(place, weights=weight).astype(np.float64)
 
 
-def _end_likelihood(o: Outcomes, share: Floats, going: Floats, others: Floats, c: float) -> float:
-    """The same of ends, going on being one more outcome."""
-    ended = o.ends[o.count_outcome]
-    pair, count = o.count_pair[ended], o.count[ended]
-    scale, _ = strengths(c, others)
-    alpha = scale[pair] * (share[o.count_outcome][ended] - count)
-    went = o.visits_on > 0
-    alpha_on = (scale * (going[o.pair_state] - o.visits_on))[went]
-    tried = o.visits > 0
-    return _dirichlet_multinomial(
-        np.concatenate([alpha, alpha_on]),
-        np.concatenate([count, o.visits_on[went]]),
-        (scale * others)[tried],
-        o.visits[tried],
+def worth(weight: Floats) -> list[tuple[int, float]]:
+    """Places and probabilities of the concentrations that are likely enough to look at."""
+    kept = np.flatnonzero(weight >= LEAST_WEIGHT)
+    return [(i, float(weight[i] / weight[kept].sum())) for i in kept.tolist()]
+
+
+# ---- the posterior of a log whose outcomes are listed
+
+
+def posterior(
+    outcomes: Outcomes | Counts,
+    priors: PriorSet = DEFAULT_PRIORS,
+    *,
+    pessimistic_for: int | None = None,
+    baseline_v: Floats | None = None,
+) -> Posterior:
+    """The posterior under one prior of a set.
+
+    Args:
+        outcomes: The log (`gather_outcomes`), or counts of it (`outcomes_of`).
+        priors: The set.
+        pessimistic_for: Objective k to be pessimistic about; None for the neutral prior.
+        baseline_v: v̂^{π_b} [d, X], which says what is worst; needed with ``pessimistic_for``.
+    """
+    o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
+    if not isinstance(o, Outcomes):
+        raise ParameterError(
+            f"the posterior is made from what was seen: outcomes (gather_outcomes of a dataset) or counts; got {type(o).__name__}."
+        )
+    neutral = _supported(o, priors) if priors.neutral == "support" else _hierarchical(o, priors)
+    return neutral if pessimistic_for is None else pessimistic(neutral, pessimistic_for, baseline_v)
+
+
+def all_priors(outcomes: Outcomes, priors: PriorSet, *, baseline_v: Floats) -> tuple[Posterior, list[Posterior]]:
+    """The posterior under the neutral prior, and under the one that is pessimistic for each objective, if there are any.
+
+    Args:
+        outcomes: The log.
+        priors: The priors.
+        baseline_v: v̂^{π_b}, shape [d, X].
+    """
+    neutral = posterior(outcomes, priors)
+    objectives = range(outcomes.n_objectives if priors.pessimism > 0.0 else 0)
+    return neutral, [pessimistic(neutral, k, baseline_v) for k in objectives]
+
+
+def _supported(o: Outcomes, priors: PriorSet) -> Posterior:
+    """The posterior under the neutral prior "support"."""
+    share = ~o.assumed / by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
+    nobody, one = np.zeros(o.pair_state.size), np.ones(1)
+    return Posterior(
+        outcomes=o,
+        priors=priors,
+        share=share,
+        going=by_state(o, share * ~o.ends),
+        others=nobody,
+        end_others=nobody,
+        extra=np.zeros_like(share),
+        concentration=one,
+        weight=one,
+        end_concentration=one,
+        end_weight=one,
+        pair_reward=o.pair_reward,
     )
 
 
-def _dirichlet_multinomial(alpha: Floats, count: Floats, mass: Floats, visits: Floats) -> float:
-    """Σ_p log [ Γ(A)/Γ(A+n_p) Π_o Γ(α_o + n_po)/Γ(α_o) ]; α that are 0 but for rounding are taken for tiny."""
-    from scipy.special import gammaln
+def _hierarchical(o: Outcomes, priors: PriorSet) -> Posterior:
+    """The posterior under the neutral prior "hierarchical"."""
+    on = np.where(o.ends, 0.0, 1.0)
+    more = _end_mass(o)
+    base = np.where(o.ends, np.append(more[:-1], 0.0)[o.kind], on / nonzero(by_state(o, on))[o.outcome_state])
+    share = o.seen + base  # one visit more of where to, spread evenly
+    going = share_of_going(by_state(o, o.seen * on), float(more[-1]))
+    others, end_others = visits_of_others(
+        o.pair_state, by_state(o, share * on), by_state(o, share * o.ends), going, o.visits_on, o.visits
+    )
+    ended = o.ends[o.count_outcome]
+    rest = share[o.count_outcome] - o.count
+    went = np.flatnonzero(o.visits_on > 0)
+    where_to = [(o.count_pair[~ended], rest[~ended], o.count[~ended])]
+    whether = [
+        (
+            np.concatenate([o.count_pair[ended], went]),
+            np.concatenate([rest[ended], (going[o.pair_state] - o.visits_on)[went]]),
+            np.concatenate([o.count[ended], o.visits_on[went]]),
+        )
+    ]
+    grid, end_grid = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
+    return Posterior(
+        outcomes=o,
+        priors=priors,
+        share=share,
+        going=going,
+        others=others,
+        end_others=end_others,
+        extra=np.zeros_like(share),
+        concentration=grid * priors.concentration_scale,
+        weight=likely(lambda c: log_evidence(c, others, o.visits_on, where_to), grid),
+        end_concentration=end_grid * priors.concentration_scale,
+        end_weight=likely(lambda c: log_evidence(c, end_others, o.visits, whether), end_grid),
+        pair_reward=o.pair_reward,
+    )
 
-    alpha = np.maximum(alpha, 1e-9)
-    return float(np.sum(gammaln(mass) - gammaln(mass + visits)) + np.sum(gammaln(alpha + count) - gammaln(alpha)))
+
+def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Posterior:
+    """The posterior under the prior of the same set that is pessimistic for objective k, by the baseline's values [d, X]."""
+    o = neutral.outcomes
+    v = check_pessimistic(k, o.n_objectives, baseline_v)
+    extra = np.zeros_like(neutral.share)
+    extra[_worst_outcomes(o, k, v)] = neutral.priors.pessimism
+    concentration, weight = capped(neutral.concentration, neutral.weight)
+    end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
+    pair_reward = o.pair_reward.copy()
+    if o.noisy[k]:
+        pair_reward[k] += pessimistic_step(neutral.priors, o.prior_share[k], o.least_reward[k], o.prior_mean[k])
+    return replace(
+        neutral,
+        extra=extra,
+        concentration=concentration,
+        weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
+        pair_reward=pair_reward,
+        pessimistic_for=k,
+    )
+
+
+def check_pessimistic(k: int, n_objectives: int, baseline_v: Floats | None) -> Floats:
+    """The baseline's values; raises ParameterError unless there are any, and an objective k."""
+    if not 0 <= k < n_objectives:
+        raise ParameterError(f"there is no objective {k} to be pessimistic about; there are {n_objectives}.")
+    if baseline_v is None:
+        raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
+    return baseline_v
+
+
+def pessimistic_step(priors: PriorSet, share: Floats | float, least: float, mean: float) -> Floats | float:
+    """Change of a noisy reward's posterior mean under the prior that is pessimistic about it; ``share`` is v/τ²."""
+    return priors.pessimism * share * (least - mean)
+
+
+def _end_mass(o: Outcomes) -> Floats:
+    """`pooled_ends` of the log: by kind of end, and last of what goes on."""
+    total = by_state(o, o.seen)
+    table = np.zeros((o.n_states, int(np.max(o.kind, initial=-1)) + 2))
+    np.add.at(table, (o.outcome_state, o.kind), o.seen)
+    share = table.sum(axis=0) / max(float(total.sum()), 1.0)
+    state, column = np.nonzero(table)
+    return pooled_ends(share, column, table[state, column], total[total > 0.0])
+
+
+def by_state(o: Outcomes, value: Floats) -> Floats:
+    """Sums over the outcomes [K] of every state, shape [X]."""
+    return np.bincount(o.outcome_state, weights=value, minlength=o.n_states).astype(np.float64)
 
 
 def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
-    """Of every state that was acted in, the outcome seen from it with the least r_k + γ_k v̂_k."""
+    """For every state that was acted in, the outcome seen from it with the least r_k + γ_k v̂_k."""
     after = np.where(o.outcome_next >= 0, baseline_v[k][np.maximum(o.outcome_next, 0)], 0.0)
     order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.assumed, o.outcome_state))
     return np.asarray(order[np.unique(o.outcome_state, return_index=True)[1]])
 
 
 def only_played(posterior: Posterior, played: Bools) -> Posterior:
-    """The posterior of the pairs that some policy plays ([X, A]): others matter to no value, and need not be drawn."""
+    """The posterior restricted to the pairs that are played ([X, A]): no value depends on others, so they need not be drawn."""
     o = posterior.outcomes
     keep = played.reshape(-1)[o.pair_index]
     if np.all(keep):
@@ -412,5 +520,5 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
 
 
 def nonzero(total: Floats) -> Floats:
-    """Totals to divide by: 1 for those of nothing (pairs of states from which everything ends)."""
+    """Totals to divide by, 1 in the place of 0 (pairs of states from which everything ends)."""
     return np.where(total > 0.0, total, 1.0)

@@ -1,4 +1,4 @@
-"""When a policy passes: the rule of B-OPT, from shares of draws or from probabilities."""
+"""The passing rule of B-OPT (`posterior.judge`), on shares of draws or on probabilities. Light: certificates import it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ if TYPE_CHECKING:
 
 
 def draw_error(share: float, draws: int) -> float:
-    """Monte-Carlo standard error of a share of draws, by Laplace's rule: that none of M failed does not mean that none would."""
+    """Monte-Carlo standard error of a share of draws, by Laplace's rule: if none of M failed, the next still may."""
     smoothed = (share * draws + 1.0) / (draws + 2.0)
     return float(np.sqrt(smoothed * (1.0 - smoothed) / (draws + 2.0)))
 
 
 def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, draws: int, delta: float) -> bool:
-    """The rule at the top of this module, from shares of draws, or by linearisation (0 draws); NaN does not pass."""
+    """Whether a policy passes.
+
+    Args:
+        p_safe: P(no objective loses more than ζ | D) under the neutral prior; a share of draws, unless there are none.
+        p_pessimistic: P(objective k does not lose more than ζ_k | D) under the prior that is pessimistic for k; NaN does not pass.
+        draws: M; 0 for probabilities by linearisation.
+        delta: δ.
+    """
     times = draws or 1
     failures = times * (1.0 - p_safe)
-    dark = times * sum(1.0 - float(p) for p in p_pessimistic)
+    pessimistic = times * sum(1.0 - float(p) for p in p_pessimistic)
     allowed = (delta * (draws + 1) - 1.0 if draws else delta) + 1e-9
-    return bool(failures <= allowed and dark <= allowed)
+    return bool(failures <= allowed and pessimistic <= allowed)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.evaluation.held_out import Levels
+    from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
     from bettersafe.runs.run import Run

@@ -15,10 +15,12 @@ from bettersafe.logs.counts import declare_actions
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
 from bettersafe.logs.dataset import Columns, Dataset
 from bettersafe.logs.source import count_files, read_dataset
-from bettersafe.methods.b_opt import judge, resolve_form
+from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
+from bettersafe.posterior.judge import Question, judge
 from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import PriorSet
 from bettersafe.tasks.evidence import (
     Evidence,
     evidence_on,
@@ -48,12 +50,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.methods.b_opt import Form
     from bettersafe.model import Model
+    from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.posterior.priors import Neutral
     from bettersafe.runs.run import Run
     from bettersafe.typing import Floats, Progress
 
@@ -120,34 +121,38 @@ def certify_run_posterior(
         found = _gathered(run, data, columns, derived, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
-    asked: dict[str, Any] = {
-        "delta": old.get("delta", 0.1) if test.delta is None else test.delta,
-        "zeta": by_objective(losses, run.objectives, "zeta", otherwise=0.0),
-        "draws": test.draws,
-        "seed": test.seed,
-        "neutral": old.get("prior", "hierarchical") if test.prior is None else test.prior,
-        "pessimism": old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
-        "form": resolve_form(test.form, outcomes, draws=test.draws),
-        "cluster": cluster,
-    }
+    question = Question(
+        delta=old.get("delta", 0.1) if test.delta is None else test.delta,
+        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
+        draws=test.draws,
+        seed=test.seed,
+        form=test.form,
+        priors=PriorSet(
+            neutral=old.get("prior", "hierarchical") if test.prior is None else test.prior,
+            pessimism=old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
+        ),
+        cluster=cluster,
+    )
+    baseline_v = policy_values(model.mdp, evidence.baseline)[0]
     with connected(cluster):
-        judged = judge(
+        answer = judge(
             [evidence.policy],
             outcomes,
             evidence.baseline,
+            question,
             model=model,
             names=["the run's policy"],
+            baseline_v=baseline_v,
             progress=progress,
-            **asked,
         )
         certificate = posterior_certificate(
-            judged,
-            judged.candidates[0],
+            answer,
+            answer.candidates[0],
             outcomes,
             evidence.baseline,
-            model,
-            evidence.baseline_known,
-            asked,
+            model=model,
+            baseline_known=evidence.baseline_known,
+            baseline_v=baseline_v,
             objectives=run.objectives,
             progress=progress,
         )

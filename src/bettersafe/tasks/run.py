@@ -25,11 +25,11 @@ from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
 from bettersafe.methods import METHODS, result
-from bettersafe.methods.b_opt import b_opt, sensitivity
+from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
-from bettersafe.posterior.rule import posterior_passes
+from bettersafe.posterior.judge import sensitivity
 from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
@@ -50,22 +50,26 @@ from bettersafe.tasks.inputs import (
     task_episodes,
     task_model,
     task_outcomes,
+    task_question,
     task_thresholds,
     visit_table,
     with_derived,
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.tasks.task import settings_document
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.methods.b_opt import BOpt, Candidate
+    from bettersafe.methods.b_opt import BOpt
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
+    from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
+    from bettersafe.posterior.judge import Answer
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Task
@@ -159,15 +163,8 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
             held_out,
             baseline,
             preference=preference,
-            delta=task.delta,
-            zeta=rule.zeta,
-            estimator=task.estimator,
-            bound=task.bound,
+            rule=dataclasses.replace(rule, comparison=task.comparison),
             selection=task.selection,
-            levels=task.levels,
-            comparison=task.comparison,
-            reward_range=rule.reward_range,
-            return_range=rule.return_range,
             model=model,
             control=control,
             progress=progress,
@@ -267,32 +264,33 @@ def _believed_run(
     cluster: RayCluster | None,
 ) -> Run:
     """Ask the posterior, and put together what it says; of ``counts`` only the objectives and the log's size matter."""
-    known = source != ESTIMATED
-    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-    asked: dict[str, Any] = {
-        "delta": task.delta, "zeta": zeta, "draws": task.draws, "seed": task.seed, "neutral": task.prior, "pessimism": task.pessimism,
-        "form": task.form, "cluster": cluster,
-    }  # fmt: skip
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
     (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
-        found = b_opt(outcomes, model, baseline, preference=preference, policies=handed_in, progress=progress, **asked)
-        asked["form"] = "linearised" if found.linearised else "draws"
+        found = b_opt(
+            outcomes,
+            model,
+            baseline,
+            preference=preference,
+            question=task_question(task, counts.objectives, cluster),
+            policies=handed_in,
+            progress=progress,
+        )
         if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
             certificate = posterior_certificate(
-                found,
+                found.answer,
                 found.deciding,
                 outcomes,
                 baseline,
-                model,
-                known,
-                asked,
+                model=model,
+                baseline_known=source != ESTIMATED,
+                baseline_v=found.improvement.baseline_v,
                 objectives=counts.objectives,
                 progress=progress,
             )
-    task = dataclasses.replace(task, form=asked["form"])
+    task = dataclasses.replace(task, form=found.answer.question.form)
     counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
     return _run(
         task,
@@ -324,60 +322,51 @@ def _tested(found: HOpt) -> list[CandidateInfo]:
 
 def _believed(found: BOpt) -> list[CandidateInfo]:
     """B-OPT's candidates for run.json, in the order they were made."""
+    answer = found.answer
     return [
         PosteriorCandidate(
             name=candidate.name,
             evidence="posterior",
             gain=tuple(candidate.gain.tolist()),
             least=tuple(candidate.least.tolist()),
-            level=found.delta,
+            level=answer.question.delta,
             p_safe=candidate.p_safe,
             error=candidate.error,
             p_objective=tuple(candidate.p_objective.tolist()),
-            p_pessimistic=tuple(candidate.p_pessimistic.tolist()) if len(found.priors) > 1 else (),
+            p_pessimistic=tuple(candidate.p_pessimistic.tolist()) if len(answer.priors) > 1 else (),
             draws=candidate.draws,
             passed=candidate.passed,
-            open=_left_open(candidate, found),
+            open=answer.left_open(candidate),
             chosen=place == found.chosen,
         )
         for place, candidate in enumerate(found.candidates)
     ]
 
 
-def _left_open(candidate: Candidate, found: BOpt) -> bool:
-    """Whether it was left before the last of its draws because a better one had passed, so that it neither passed nor failed."""
-    asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
-    return (
-        candidate.draws == found.draws
-        and len(asked) < len(candidate.p_pessimistic)
-        and posterior_passes(candidate.p_safe, asked, found.draws, found.delta)
-    )
-
-
 def posterior_certificate(
-    found: BOpt,
+    answer: Answer,
     candidate: Candidate,
     outcomes: Outcomes | CountedOutcomes,
     baseline: Floats,
-    model: Model,
-    known: bool,
-    asked: dict[str, Any],
     *,
+    model: Model,
+    baseline_known: bool,
+    baseline_v: Floats,
     objectives: Sequence[Objective],
     progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of a candidate, with what other priors say of it."""
+    """The certificate of a candidate, with its probabilities under other priors."""
     others = sensitivity(
         candidate.policy,
         outcomes,
         baseline,
+        answer.question,
         model=model,
-        known=candidate if candidate.draws == found.draws else None,
-        baseline_v=found.improvement.baseline_v,
+        known=candidate if candidate.draws == answer.draws else None,
+        baseline_v=baseline_v,
         progress=progress,
-        **asked,
     )
-    return certify_posterior(found, candidate, baseline_known=known, others=others, objectives=objectives)
+    return certify_posterior(answer, candidate, baseline_known=baseline_known, others=others, objectives=objectives)
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
@@ -422,11 +411,7 @@ def _run(
     candidates: Sequence[CandidateInfo] = (),
 ) -> Run:
     """Put a run together: what was found, what is promised of it, and where it came from."""
-    settings = {**dataclasses.asdict(task), "method": task.resolved_method}
-    if METHODS[task.resolved_method].posterior:
-        del settings["epsilon"]  # it has none
-    else:
-        settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
+    settings = settings_document(task)
     data = DataInfo(
         path=task.data,
         sha256=data_digest(task.data),
