@@ -17,7 +17,7 @@ from bettersafe.methods.b_opt import CandidateGrid, b_opt, make_candidates
 from bettersafe.model import estimate_model
 from bettersafe.posterior.candidates import normal_p_safe
 from bettersafe.posterior.draws import drawn_gains, mean_process, returns_in
-from bettersafe.posterior.judge import SENSITIVITY, Question, judge, sensitivity
+from bettersafe.posterior.judge import SENSITIVITY, Question, judge, other_priors, sensitivity
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet, posterior
@@ -69,6 +69,33 @@ def test_the_rule_by_hand():
     assert not posterior_passes(1.0, [1.0], 8, 0.1)
 
 
+def test_priors_and_questions_are_checked_when_they_are_made():
+    with pytest.raises(ParameterError, match="prior must be"):
+        PriorSet(neutral="flat")
+    for wrong in ({"pessimism": -1.0}, {"pessimism": np.nan}, {"concentration_scale": 0.0}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            PriorSet(**wrong)
+    for wrong, what in (({"delta": 0.0}, "delta"), ({"form": "quick"}, "form must be")):
+        with pytest.raises(ParameterError, match=what):
+            Question(**wrong)
+    with pytest.raises(ParameterError, match="zeta"):
+        Question(zeta=[0.0, 0.0]).losses(3)
+    assert PriorSet().names(["a", "b"]) == (
+        "hierarchical", "hierarchical, pessimistic for a", "hierarchical, pessimistic for b",
+    )  # fmt: skip
+    assert PriorSet(neutral="support", pessimism=0.0).names(["a", "b"]) == ("support",)
+
+
+def test_sensitivity_starts_from_the_priors_that_were_asked():
+    asked = PriorSet(pessimism=3.0, concentration_scale=0.5)
+    assert [(priors.pessimism, priors.concentration_scale) for _, priors in other_priors(asked)] == [
+        (0.0, 0.5), (1.0, 0.5), (2.0, 0.5), (3.0, 0.25), (3.0, 1.0),
+    ]  # fmt: skip
+    assert [name for name, _ in other_priors(PriorSet(neutral="support"))] == [
+        "without pessimism", "two bad visits of every pair",
+    ]  # fmt: skip
+
+
 def test_judging_follows_the_rule():
     """What is said of a policy, counted again from the draws themselves."""
     o, model, baseline = a_case(1)
@@ -91,6 +118,24 @@ def test_judging_follows_the_rule():
         pessimistic = 99 * np.sum(1.0 - candidate.p_pessimistic)
         assert candidate.passed == (failures + 1 <= 10 and round(pessimistic) + 1 <= 10)
     assert {candidate.passed for candidate in result.candidates} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("p_safe", "pessimistic", "draws", "left"),
+    [
+        (1.0, [np.nan, np.nan], 199, True),
+        (1.0, [0.95, np.nan], 199, True),
+        (1.0, [0.8, np.nan], 199, False),  # it failed before the rest was asked
+        (0.8, [np.nan, np.nan], 199, False),
+        (1.0, [np.nan, np.nan], 50, False),  # it could not pass any more
+        (1.0, [1.0, 1.0], 199, False),  # judged to the end
+    ],
+)
+def test_what_was_left_for_a_better_candidate_is_known_by_its_draws(p_safe, pessimistic, draws, left):
+    o, model, baseline = a_case(3)
+    answer = judge([baseline], o, baseline, Question(draws=199), model=model)
+    candidate = replace(answer.candidates[0], p_safe=p_safe, p_pessimistic=np.array(pessimistic), draws=draws)
+    assert answer.left_open(candidate) is left
 
 
 def test_zeta_is_the_loss_that_is_accepted():

@@ -157,5 +157,5 @@ def test_the_catalogue():
         gridworld_study("gridworld/tuned", cmdps=1)
     with pytest.raises(ParameterError, match="at least 1 CMDP"):
         gridworld_study("gridworld/fixed", cmdps=0)
-    with pytest.raises(ParameterError, match="method must be one of .*; got 'magic'"):
+    with pytest.raises(ParameterError, match=r"method must be one of .*; got 'magic'"):
         experiment(job("gridworld/fixed", methods=["magic 1"]))

@@ -27,6 +27,7 @@ from bettersafe.posterior.linearised_counts import counted_gains, counted_poster
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
 from bettersafe.posterior.priors import PriorSet, posterior
 from bettersafe.posterior.rule import posterior_passes
+from bettersafe.typing import Event
 
 NO_G_OPT = CandidateGrid(with_g_opt=False)
 
@@ -318,10 +319,10 @@ def test_shares_put_together_are_the_whole(monkeypatch):
     heard = {"shared": [], "here": []}
     shared = shared_gains(prior, policies, baseline, **asked, cluster=RayCluster(), progress=heard["shared"].append)
     assert np.array_equal(shared, drawn_gains(prior, policies, baseline, **asked))
-    assert heard["shared"] == [3, 13, 23]
+    assert [event.done for event in heard["shared"]] == [3, 13, 23]
     here = drawn_gains(prior, policies, baseline, **asked, threads=1, progress=heard["here"].append)
     assert np.array_equal(shared, here)
-    assert heard["here"][-1] == 23
+    assert heard["here"][-1] == Event(done=23, total=23, unit="draws")
     monkeypatch.setattr(draws, "on_ray", lambda task, shares, *, workers, address: iter_closing([(0, lost)]))
     with pytest.raises(RunError, match="draws 4 to 13 could not be made: it was not lucky"):
         shared_gains(prior, policies, baseline, **asked, cluster=RayCluster())

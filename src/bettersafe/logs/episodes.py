@@ -1,7 +1,7 @@
-"""A log that is too large for memory, read as often as needed in blocks of whole episodes.
+"""Episodes: a log on disk, too large for memory, read as often as needed in blocks of whole episodes.
 
-Everything that goes over the rows of a log one after the other (counting, weighting, judging) can take it in the place of a
-Dataset, and gives the same bits: the episodes come in the same order, and states and actions have the same numbers.
+Whatever passes over the rows of a log (counting, off-policy evaluation) takes any `Log`, and gives the same bits for a Dataset: the
+episodes come in the same order, and states and actions have the same numbers.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Episodes:
     """A log of n episodes on disk.
 
     Attributes:
-        blocks: Gives the log from its begin, each time it is called, as Datasets of whole episodes that share one vocabulary;
-            episodes are labelled by their place in the whole.
-        n_rows: N.
-        n_episodes: n.
-        n_truncated: Those that did not terminate.
+        blocks: Returns the log from its first episode, each time it is called, as Datasets that share one vocabulary; episodes
+            are labelled by their place in the log.
+        n_rows: The number N of rows.
+        n_episodes: The number n of episodes.
+        n_truncated: Number of episodes that did not terminate.
         state_labels: The user's names of the states, shape [X].
-        action_labels: The same of the actions, shape [A].
-        objectives: What the columns of ``rewards`` are.
-        notes: What the reader thought worth saying.
+        action_labels: The user's names of the actions, shape [A].
+        objectives: The reward signals, in the order of the columns of ``rewards``.
+        notes: Remarks of the reader, for people.
     """
 
     blocks: Callable[[], Iterable[Dataset]]
@@ -63,7 +63,7 @@ class Episodes:
 
 
 def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
-    """The log with every block changed in the same way: its rewards, objectives or vocabulary, not its episodes."""
+    """The log with every block changed in the same way, in its rewards, objectives or vocabulary."""
     if isinstance(data, Dataset):  # changed once, not at every reading
         return change(data)
     like = change(empty_block(data))
@@ -108,7 +108,7 @@ def split_log(data: Log, fractions: Sequence[float], rng: np.random.Generator) -
 
 
 def _blocks_of_part(data: Log, part: Ints) -> Iterator[Dataset]:
-    """The blocks of a log, of each only the episodes whose places are in ``part``, in order; none that is empty."""
+    """The blocks of a log with only the episodes whose places are in ``part``; empty blocks are skipped."""
     at = 0
     for block in data.blocks():
         here = _within(part, at, block.n_episodes)
@@ -118,13 +118,13 @@ def _blocks_of_part(data: Log, part: Ints) -> Iterator[Dataset]:
 
 
 def _within(part: Ints, at: int, n: int) -> Ints:
-    """Those of the sorted places ``part`` that are among the n from ``at`` on, counted from there."""
+    """Sorted places ``part`` from ``at`` to ``at + n``, counted from ``at``."""
     first, last = np.searchsorted(part, [at, at + n])
     return part[first:last] - at
 
 
 def row_visits(data: Log) -> Ints:
-    """How many rows are in every state, shape [X]."""
+    """Number of rows in every state, shape [X]."""
     visits = np.zeros(data.n_states, dtype=np.int64)
     for block in data.blocks():
         visits += np.bincount(block.states, minlength=data.n_states)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from bettersafe.logs.counts import count
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return
+from bettersafe.methods.choices import SELECTIONS, Selection
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
@@ -41,13 +42,11 @@ from bettersafe.typing import Bools, Floats, Log, Progress, frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from bettersafe.evaluation.choices import Comparison
     from bettersafe.evaluation.evaluate import Evaluation
-    from bettersafe.evaluation.held_out import Comparison
     from bettersafe.model import Model
 
 
-Selection = Literal["sequential", "paper", "published"]
-SELECTIONS: tuple[Selection, ...] = ("sequential", "paper", "published")
 MIXES = tuple(round(0.1 * i, 1) for i in range(10))
 
 

@@ -1,7 +1,7 @@
-"""Draws of the posterior shared out over a Ray cluster: the same bits as on one machine.
+"""Processes drawn from the posterior, and the gains of policies in them, on this machine or on a Ray cluster.
 
-Draws are numbered, and each has generators of its own (`posterior.drawn_gains`): any of them can be made anywhere, and put back in
-its place. A worker that is killed costs its share alone, which is made again.
+Draws are numbered, and each has random generators of its own (`drawn_gains`): any of them can be made anywhere, and the numbers are
+the same to the bit. If a worker of the cluster is killed, only its share of the draws is made again.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from bettersafe.errors import RunError
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, nonzero, only_played
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Progress
 
 
 HEARD = 8
-"""Draws of every core after which it is said how far they are: enough that cores seldom wait for each other."""
+"""Draws per core between two reports of progress: enough that cores seldom wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """One process: transitions CSR [P, X] and rewards [d, P] of every pair, and where episodes start [X]."""
+    """A drawn process: transitions CSR [P, X] and rewards [d, P] of every pair, and the distribution of the first state [X]."""
 
     transition: sparse.csr_array
     reward: Floats
@@ -63,14 +64,14 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
 
 
 def _entries(o: Outcomes, block: Block) -> Floats:
-    """α + n of every entry, shape [E]; 0 for those of the other block but for their own counts."""
+    """α + n of every entry, shape [E]; for entries of the other Dirichlet their own counts."""
     width = np.diff(o.entry_ptr)
     shared = block.share[o.entry_outcome] * np.repeat(block.scale, width) + block.extra[o.entry_outcome]
     return np.maximum(shared + o.entry_count * np.repeat(block.own, width), 0.0)
 
 
 def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, more_shape: Floats | float) -> Floats:
-    """Gammas of entries and of one thing more per pair, as shares of the sum; shapes stand in where all of them underflow."""
+    """Gammas of entries, and of one more per pair, divided by their sum; shapes stand in if all of a pair underflow."""
     ptr = o.entry_ptr
     total = np.add.reduceat(mass, ptr[:-1]) + more
     none = total <= 0.0
@@ -80,7 +81,7 @@ def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, 
 
 
 def mean_process(posterior: Posterior) -> Draw:
-    """The mean of the posterior (averaged over concentrations)."""
+    """The posterior mean, averaged over concentrations."""
     o = posterior.outcomes
     width = np.diff(o.entry_ptr)
     ends = o.ends[o.entry_outcome]
@@ -108,11 +109,11 @@ def _process(o: Outcomes, probability: Floats, pair_reward: Floats, initial: Flo
 def returns_in(
     draw: Draw, outcomes: Outcomes, policies: Floats, *, guess: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """J_k of every policy in a drawn process, shape [C, d], and the values [C, d, X] that they come from.
+    """J_k of every policy in a drawn process, shape [C, d], and its values, shape [C, d, X].
 
     Args:
         draw: The process.
-        outcomes: What it is over.
+        outcomes: The log that it was drawn for.
         policies: Shape [C, X, A].
         guess: Values to start from, shape [C, d, X]; saves time.
     """
@@ -141,7 +142,7 @@ def drawn_gains(
     first: int = 0,
     objectives: Sequence[int] | None = None,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Floats:
     """J_k(π) − J_k(π_b) of every policy in every drawn process, shape [draws, C, d].
 
@@ -149,16 +150,16 @@ def drawn_gains(
     any number of cores, whichever other draws and policies are asked for.
 
     Args:
-        posterior: What to draw from.
+        posterior: The posterior.
         policies: Shape [C, X, A].
         baseline: π_b, shape [X, A].
         draws: M.
         seed: Seed.
-        stream: Tells priors apart.
+        stream: Number of the prior, so that each has draws of its own.
         first: Number of the first draw.
-        objectives: Which objectives to look at; all if left out.
-        threads: Cores to use; all of them if left out.
-        progress: Hears how many draws are made.
+        objectives: Which objectives; all if left out.
+        threads: Cores to use; all if left out.
+        progress: Called as draws are made.
     """
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
@@ -170,7 +171,7 @@ def drawn_gains(
             returns, _ = returns_in(draw, posterior.outcomes, everyone)
             gains[m] = (returns[1:] - returns[0])[:, asked]
             if progress is not None:
-                progress(m + 1)
+                progress(Event(done=m + 1, total=draws, unit="draws"))
         return gains
     posterior = only_played(posterior, np.any(everyone > 0.0, axis=0))
     o = posterior.outcomes
@@ -196,7 +197,8 @@ def drawn_gains(
         for done in range(0, draws, at_once):
             kernel.drawn_gains(*process, first + done, n_threads, found[done : done + at_once])
             if progress is not None:
-                progress((nth * draws + min(done + at_once, draws)) // gammas.size)
+                so_far = (nth * draws + min(done + at_once, draws)) // gammas.size
+                progress(Event(done=so_far, total=draws, unit="draws"))
         gains[:, :, places] = found
     return gains
 
@@ -208,12 +210,17 @@ def _cumulative(weight: Floats) -> Floats:
 
 
 SHARE = 10
-"""Draws in a share: few enough that one lost is soon made again."""
+"""Draws in a share: few enough that a lost share is soon made again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayCluster:
-    """Where draws are made: a Ray cluster at ``address`` (else the one of this machine, else a new one), ``workers`` shares at a time."""
+    """A Ray cluster that makes draws.
+
+    Attributes:
+        address: Its address; if None, the cluster that was started on this machine, or a new one.
+        workers: Shares of draws made at a time; as many as it has cores if None.
+    """
 
     address: str | None = None
     workers: int | None = None
@@ -221,7 +228,7 @@ class RayCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """Some of the draws, with all that is needed to make them; the fields are the arguments of `drawn_gains`."""
+    """Some of the draws: the arguments of `drawn_gains`."""
 
     posterior: Posterior
     policies: Floats
@@ -234,12 +241,12 @@ class Share:
 
 
 def connected(cluster: RayCluster | None) -> AbstractContextManager[None]:
-    """The cluster is joined once, for all draws that are made inside."""
+    """A context in which the cluster stays joined, for all draws that are made in it."""
     return nullcontext() if cluster is None else joined(cluster.address)
 
 
-def draw_share(share: Share, *, progress: Callable[[int], None] | None = None) -> Floats:
-    """The gains of a share, wherever it is."""
+def draw_share(share: Share, *, progress: Progress | None = None) -> Floats:
+    """The gains of a share, on the machine that runs this."""
     return drawn_gains(
         share.posterior,
         share.policies,
@@ -264,11 +271,11 @@ def shared_gains(
     first: int = 0,
     objectives: Sequence[int] | None = None,
     cluster: RayCluster | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Floats:
-    """`drawn_gains`, on a cluster if one is given; the arguments are its."""
+    """`drawn_gains` on a cluster, if one is given; the arguments are the same."""
     whole = Share(
-        posterior=replace(posterior, outcomes=replace(posterior.outcomes)),  # without what was computed from it
+        posterior=replace(posterior, outcomes=replace(posterior.outcomes)),  # without cached properties
         policies=policies,
         baseline=baseline,
         draws=draws,
@@ -290,5 +297,5 @@ def shared_gains(
                 )
             found[index] = result
             if progress is not None:
-                progress(sum(shares[i].draws for i in found))
+                progress(Event(done=sum(shares[i].draws for i in found), total=draws, unit="draws"))
     return np.concatenate([found[index] for index in range(len(shares))])

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from bettersafe.posterior.candidates import (
     linearised_spread,
     with_pessimistic,
 )
+from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Progress, Unit
 
 
-Form = Literal["auto", "draws", "linearised"]
-FORMS: tuple[Form, ...] = ("auto", "draws", "linearised")
 DRAWS = 200
 
 MOST_DRAWN = 1e9
@@ -149,6 +148,15 @@ class Answer:
         """Place of the candidate that is nearest to passing, of those that were drawn if there are any."""
         drawn = [i for i, candidate in enumerate(self.candidates) if candidate.draws] or range(len(self.candidates))
         return max(drawn, key=lambda i: _margin(self.candidates[i]))
+
+    def left_open(self, candidate: Candidate) -> bool:
+        """Whether a candidate neither passed nor failed: not all priors were asked about it, because a better one had passed."""
+        asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
+        return (
+            candidate.draws == self.draws
+            and len(asked) < len(candidate.p_pessimistic)
+            and posterior_passes(candidate.p_safe, asked, self.draws, self.question.delta)
+        )
 
 
 def _margin(candidate: Candidate) -> float:
@@ -275,9 +283,9 @@ def _teller(progress: Progress | None, what: str, total: int, unit: Unit) -> Cal
     return tell
 
 
-def _after(before: int, tell: Callable[[int], None]) -> Callable[[int], None]:
+def _after(before: int, tell: Callable[[int], None]) -> Progress:
     """Reports work that comes after other work."""
-    return lambda done: tell(before + done)
+    return lambda event: tell(before + event.done)
 
 
 # ---- by draws
@@ -399,8 +407,7 @@ def _drawn_pessimistic(
 # ---- by linearisation
 
 AnyPosterior = Posterior | CountedPosterior
-Tell: TypeAlias = "Callable[[int], None] | None"
-Gains: TypeAlias = "Callable[[Sequence[Floats], Tell], tuple[Floats, Floats]]"
+Gains: TypeAlias = "Callable[[Sequence[Floats], Progress | None], tuple[Floats, Floats]]"
 """Means [C, n] and covariances [C, n, n] of the gains of policies."""
 
 
@@ -444,7 +451,7 @@ def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
     """Candidates by linearisation under the neutral prior alone."""
     n, d = len(case.policies), case.slack.size
     tell = _teller(case.progress, "Judging", n, "candidates")
-    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, tell)
+    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, tell))
     nothing = np.full((n, d), np.nan)
     spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
     return linearised_candidates(case.names, case.policies, spread, case.slack, case.question.delta)
@@ -461,13 +468,13 @@ def _gains_under(believed: AnyPosterior, baseline: Floats, objectives: Sequence[
     """Linearised gains under a posterior as a function of policies; of counts, the baseline's values are found once."""
     if isinstance(believed, CountedPosterior):
         base = side_of(believed, baseline, objectives)
-        return lambda policies, tell: counted_gains(believed, policies, base, progress=tell)
-    return lambda policies, tell: linearised_gains(
+        return lambda policies, progress: counted_gains(believed, policies, base, progress=progress)
+    return lambda policies, progress: linearised_gains(
         believed,
         np.array(policies).reshape(len(policies), *baseline.shape),
         baseline,
         objectives=objectives,
-        progress=tell,
+        progress=progress,
     )
 
 

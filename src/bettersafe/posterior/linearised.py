@@ -1,4 +1,4 @@
-"""Gains to first order around the posterior mean: means and covariances without draws."""
+"""Means and covariances of gains to first order around the posterior mean, without draws."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scipy import sparse
 
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, by_state, nonzero, only_played
-from bettersafe.typing import Floats, Ints
+from bettersafe.typing import Event, Floats, Ints, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bettersafe.posterior.outcomes import Outcomes
 
@@ -56,7 +56,7 @@ def mean_values(posterior: Posterior, mixed: Floats, weight: Floats, objectives:
 
 
 def mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
-    """ν of a policy at the posterior mean, shape [X]."""
+    """Discounted visits ν of a policy at the posterior mean, shape [X]."""
     return np.asarray(_solved(o, sparse.csr_array(_mean_matrix(o, mixed).T), gamma, o.initial[None])[0])
 
 
@@ -72,23 +72,23 @@ def linearised_gains(
     baseline: Floats,
     *,
     objectives: Sequence[int] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Means [C, d] and covariances [C, d, d] of J(π) − J(π_b), to first order around the posterior mean: no draws.
+    """Means [C, d] and covariances [C, d, d] of J(π) − J(π_b), to first order around the posterior mean.
 
         J_k(π) − J_k(π_b) ≈ Σ_{pairs, o} p(o) D_k(o),   D_k(o) = ν^π π (ρ_k(o) + γ V_k^π(o)) − ν^b π_b (ρ_k(o) + γ V_k^b(o))
 
-    and the covariance of Dirichlet rows, (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1), that of where to times E[(going on)²], that of
-    ends with the mean of where to for going on, both with concentrations averaged over. As p = (α_0 + n)/α, sums over outcomes split
-    into one over what was seen of a pair and one that all pairs of a state share: the cost is that of the log's distinct steps,
-    not of pairs times outcomes.
+    and the covariance of Dirichlet rows is (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1): for where to, times E[(going on)²]; for ends,
+    with the mean of where to in the place of going on; both averaged over concentrations. As p = (α_0 + n)/α, sums over outcomes
+    split into one over the counts of a pair and one that all pairs of a state share: the cost is that of the log's distinct
+    transitions, not of pairs times outcomes.
 
     Args:
-        posterior: Around whose mean.
+        posterior: The posterior.
         policies: Shape [C, X, A].
         baseline: π_b, shape [X, A].
-        objectives: Which objectives to look at; all if left out.
-        progress: Hears how many policies are done.
+        objectives: Which objectives; all if left out.
+        progress: Called after every policy.
     """
     asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
     posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
@@ -101,21 +101,21 @@ def linearised_gains(
     for c in range(policies.shape[0]):
         value, after, played = _mean_sides(posterior, flat[c][o.pair_index], asked)
         mean[c] = (value - value_b) @ o.initial
-        # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b: nothing is left of it where a policy is the baseline
+        # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b: exactly 0 where a policy is the baseline
         parts = ((played, after - after_b), (played - played_b, after_b))
         covariance[c] = _rows_covariance(posterior, parts, alike)
-        start = value - value_b  # and of where episodes start, a Dirichlet of their number
+        start = value - value_b  # the start of episodes is uncertain too: a Dirichlet of their number
         centred = start - mean[c][:, None]
         covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
         noise = o.pair_noise[asked] * (played - played_b)
         covariance[c] += np.diag(np.sum(noise**2, axis=1))
         if progress is not None:
-            progress(c + 1)
+            progress(Event(done=c + 1, total=policies.shape[0], unit="candidates"))
     return mean, covariance
 
 
 def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple[Floats, Floats, Floats]:
-    """Of a policy at the posterior mean: v [d, X], ρ + γ v(next) − v [d, K], and discounted visits of pairs [d, P]."""
+    """A policy at the posterior mean: v [d, X], ρ + γ v(next) − v [d, K], and discounted visits of pairs [d, P]."""
     o = posterior.outcomes
     mixed = mean_mix(posterior, weight)
     value = np.empty((objectives.size, o.n_states))
@@ -125,7 +125,7 @@ def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple
         value[same] = mean_values(posterior, mixed, weight, objectives[same])
         played[same] = mean_visits(o, mixed, float(gamma))[o.pair_state] * weight
     after = np.where(o.outcome_next >= 0, value[:, np.maximum(o.outcome_next, 0)], 0.0)
-    # less v(x), the same for all outcomes of a pair: it leaves the covariance as it is, and the sums small
+    # v(x) is the same for all outcomes of a pair: subtracting it keeps the covariance, and the sums small
     after = o.outcome_reward[objectives] + o.discount[objectives, None] * after - value[:, o.outcome_state]
     return value, after, played
 

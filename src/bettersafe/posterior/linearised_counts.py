@@ -42,13 +42,14 @@ from bettersafe.posterior.priors import (
     visits_of_others,
     worth,
 )
+from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from bettersafe.logs.counts import Counts
     from bettersafe.model import Model
-    from bettersafe.typing import Bools, Bytes, Floats, Ints
+    from bettersafe.typing import Bools, Bytes, Floats, Ints, Progress
 
 
 MAX_PRODUCTS = 20_000
@@ -532,7 +533,7 @@ def counted_gains(
     policies: Sequence[Floats],
     base: Side,
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
     """Means [C, n] and covariances [C, n, n] of J(π) − J(π_b) to first order around the posterior mean.
 
@@ -540,7 +541,7 @@ def counted_gains(
         posterior: The posterior.
         policies: C tables [X, A].
         base: The baseline at the posterior mean (`side_of`), of the objectives that are wanted.
-        progress: Called with the number of policies that are done.
+        progress: Called after every policy.
     """
     n = len(base.objectives)
     mean, covariance = np.zeros((len(policies), n)), np.zeros((len(policies), n, n))
@@ -548,7 +549,7 @@ def counted_gains(
         side = side_of(posterior, policy, base.objectives, guess=base)
         mean[c], covariance[c] = _gain(posterior, side, base)
         if progress is not None:
-            progress(c + 1)
+            progress(Event(done=c + 1, total=len(policies), unit="candidates"))
     return mean, covariance
 
 

@@ -1,4 +1,4 @@
-"""A log in the form that the posterior needs: the outcomes of every pair, how often each was seen, and what it paid."""
+"""Outcomes: a log by pair and outcome, with counts and rewards, as the posterior needs it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 MOST_ENDS = 20
-"""Ends are told apart by what they pay if there are at most this many kinds; with more, a reward that ends differ in is noisy."""
+"""Ends that pay differently are different outcomes if there are at most this many kinds; with more, their reward is noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """What a log says about every pair, in the form that the posterior needs.
+    """A log by pair and outcome.
 
     Attributes:
         pair_state: State of every pair, sorted by state and then action, shape [P]; all pairs of states that were acted in.
@@ -34,13 +34,13 @@ class Outcomes:
         outcome_next: Where an outcome leads, −1 for the end, shape [K].
         outcome_reward: What it pays, shape [d, K]; 0 for rewards that are known or noisy.
         kind: Which kind of end an outcome is, −1 where it goes on, shape [K]. Every state acted in has every kind that the log has.
-        assumed: Whether it is there for that alone, not seen from its state, shape [K].
+        assumed: Whether an outcome was not seen from its state, but is an end of a kind that the log has, shape [K].
         count_ptr: What was seen of pair p is count_ptr[p]:count_ptr[p+1], shape [P+1].
         count_outcome: Outcomes that were seen of a pair, in order, shape [S].
         count: How often, n(x,a,o) > 0, shape [S].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
         pair_noise: Standard deviation of the posterior of a noisy mean, shape [d, P]; 0 otherwise.
-        prior_share: What the prior's mean m counts for in a noisy mean, v/τ², shape [d, P].
+        prior_share: Weight v/τ² of the prior mean m in a noisy mean, shape [d, P].
         prior_mean: m, shape [d].
         least_reward: Least reward that was declared possible, else the least seen, shape [d].
         noisy: Which objectives are noisy, shape [d].
@@ -159,7 +159,7 @@ def _is_function(value: Floats, group: Ints) -> bool:
 
 
 def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
-    """Outcomes of a log.
+    """Outcomes of a log in memory.
 
     Args:
         dataset: The log. Last rows of episodes that were cut off with an unknown next state are left out.
@@ -252,7 +252,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
 
 
 def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, Floats, Floats, Floats, float]:
-    """What is believed of the mean rewards of pairs: m, v/τ² [P], posterior means [P], their standard deviations [P], and τ.
+    """Posterior of the mean rewards of pairs: m, v/τ² [P], posterior means [P], their standard deviations [P], and τ.
 
     Args:
         mean: Mean reward of every pair, 0 where it was never tried, shape [P].
@@ -276,17 +276,17 @@ def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, 
 
 
 def spread_in_pairs(counts: Counts, k: int) -> float:
-    """Σ (r_k − mean of its pair)² from sums and squares; what is left by rounding where a pair always pays the same is 0."""
+    """Σ (r_k − mean of its pair)² from sums and squares; 0 for a pair that always pays the same, whatever rounding leaves."""
     total, square = counts.reward_sum[k], counts.reward_square_sum[k]
     inside = square - total**2 / counts.pair_count
     return float(np.sum(inside[inside > 1e-12 * square]))
 
 
 def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
-    """Outcomes of a log that was counted, of which rewards are known by the sums and squares of pairs.
+    """Outcomes of a log that was counted.
 
-    So they are all noisy or known: that a reward goes with where a step led can't be told from counts, and ends are of one kind. A
-    reward that does go with it is then believed to vary by itself as well, which makes its objective a little less sure.
+    Counts have rewards by pair alone, their sums and squares. So all rewards are noisy or known, and ends are of one kind; a reward
+    that depends on where a step led is taken to vary by itself as well, which makes its objective a little less certain.
 
     Args:
         counts: The log. Steps into states where nobody acted are left out, as in `gather_outcomes`; what they paid is not.

@@ -29,7 +29,6 @@ from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.judge import sensitivity
-from bettersafe.posterior.rule import posterior_passes
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
@@ -56,6 +55,7 @@ from bettersafe.tasks.inputs import (
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.tasks.task import settings_document
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
@@ -323,21 +323,11 @@ def _believed(found: BOpt) -> list[dict[str, Any]]:
             "p_pessimistic": _numbers(candidate.p_pessimistic) if len(answer.priors) > 1 else [],
             "draws": candidate.draws,
             "passed": candidate.passed,
-            "open": _left_open(candidate, answer),
+            "open": answer.left_open(candidate),
             "chosen": place == found.chosen,
         }
         for place, candidate in enumerate(found.candidates)
     ]
-
-
-def _left_open(candidate: Candidate, answer: Answer) -> bool:
-    """Whether it was left before the last of its draws because a better one had passed, so that it neither passed nor failed."""
-    asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
-    return (
-        candidate.draws == answer.draws
-        and len(asked) < len(candidate.p_pessimistic)
-        and posterior_passes(candidate.p_safe, asked, answer.draws, answer.question.delta)
-    )
 
 
 def _numbers(values: Floats) -> list[float | str]:
@@ -409,11 +399,7 @@ def _run(
     rows: list[dict[str, Any]] | None = None,
     status: dict[str, Any] | None = None,
 ) -> Run:
-    settings = {**dataclasses.asdict(task), "method": task.resolved_method}
-    if METHODS[task.resolved_method].posterior:
-        del settings["epsilon"]  # it has none
-    else:
-        settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
+    settings = settings_document(task)
     data: dict[str, Any] = {
         "path": task.data,
         "sha256": data_digest(task.data),

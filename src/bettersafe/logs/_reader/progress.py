@@ -1,4 +1,4 @@
-"""How far the reading of a log has come, told while DuckDB is at it."""
+"""Progress of reading a log, reported while DuckDB runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ TEXT = {"probe": 10.0, "log": 10.0, "episodes": 2.0, "groups": 3.0, "returns": 2
 
 
 def stages(connection: DuckDBPyConnection, files: Sequence[File], progress: Progress | None) -> Stage:
-    """A context manager for each pass over a log; while it is open, ``progress`` hears how far all of them are.
+    """A context manager for each pass over a log; while it is open, ``progress`` is called with the share of all passes.
 
-    What is done is counted in rows where footers tell how many there are, else in bytes of the files: a share of the passes,
-    so that 50 % of the rows are done in about half the time.
+    The share is in rows if footers tell how many there are, else in bytes of the files; 50 % of the rows take about half the time.
     """
     if progress is None:
         connection.execute("SET enable_progress_bar = false").fetchall()  # or DuckDB would draw one of its own
