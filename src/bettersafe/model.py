@@ -13,7 +13,7 @@ Pairs never tried have no row; the rule ``unseen`` says what playing one is wort
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from scipy import sparse
 
 from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
 from bettersafe.logs.counts import Counts, count
+from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import policy_values
@@ -29,10 +30,6 @@ from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ErrorKind = Literal["q", "l1"]
-ERROR_KINDS: tuple[ErrorKind, ...] = ("q", "l1")
-Unseen = Literal["end", "worst", "baseline"]
-UNSEEN_RULES: tuple[Unseen, ...] = ("end", "worst", "baseline")
 
 BLOCK = 1 << 16
 """Pairs that are worked on at a time where the whole would be a copy of all outcomes."""

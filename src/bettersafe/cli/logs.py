@@ -8,34 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from bettersafe.cli.options import (
-    LOG,
     SHARDS_PANEL,
-    ActionOption,
-    BaselineOption,
-    BaselineProbOption,
     DataArgument,
-    DiscountOption,
-    EpisodeOption,
+    Given,
     JsonOption,
-    LowerOption,
-    NextStateOption,
-    ObjectiveOption,
-    RareOption,
-    RareRewardOption,
-    RareWeightOption,
-    StateOption,
-    StepOption,
     TaskOption,
-    TerminatedOption,
-    TruncatedOption,
+    columns_given,
+    options,
+    takes,
     task_from,
 )
+from bettersafe.tasks.settings import COLUMNS, LOG, RARE
 
 
 def init(
     data: Annotated[
         str,
-        typer.Argument(metavar="DATA", help=LOG),
+        typer.Argument(metavar="DATA", help=f"{LOG}."),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The task file to write. (default: task.toml)")
@@ -60,23 +49,10 @@ def init(
         show.print_start(start, output)
 
 
+@takes(*options("objective", "lower_is_better", "discount", "label", "unit"), *RARE, *options("baseline"), *COLUMNS)
 def describe(
+    given: Given,
     data: DataArgument = None,
-    objective: ObjectiveOption = None,
-    lower_is_better: LowerOption = None,
-    discount: DiscountOption = None,
-    rare_below: RareOption = None,
-    rare_reward: RareRewardOption = None,
-    rare_weight: RareWeightOption = None,
-    baseline: BaselineOption = None,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    state: StateOption = None,
-    action: ActionOption = None,
-    next_state: NextStateOption = None,
-    terminated: TerminatedOption = None,
-    truncated: TruncatedOption = None,
-    baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,7 +64,7 @@ def describe(
     from bettersafe.logs.describe import describe as describe_counts
     from bettersafe.tasks.inputs import task_baseline, task_counts
 
-    job = task_from(locals())
+    job = task_from(given, data=data, task=task)
     with show.working("Reading and counting") as progress:
         counts = task_counts(job, progress=progress)
         policy, source = task_baseline(job, counts)
@@ -99,7 +75,9 @@ def describe(
         show.print_description(description, job.data, source)
 
 
+@takes(*options("objective", "lower_is_better", "discount"), *COLUMNS, later=("engine", "workers", "address"))
 def count(
+    given: Given,
     data: Annotated[
         list[str],
         typer.Argument(
@@ -118,17 +96,6 @@ def count(
             help="Counts of other episodes to add; they also say objectives and columns, where no option does. Repeat for each.",
         ),
     ] = None,
-    objective: ObjectiveOption = None,
-    lower_is_better: LowerOption = None,
-    discount: DiscountOption = None,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    state: StateOption = None,
-    action: ActionOption = None,
-    next_state: NextStateOption = None,
-    terminated: TerminatedOption = None,
-    truncated: TruncatedOption = None,
-    baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
     force: Annotated[
         bool,
@@ -147,7 +114,7 @@ def count(
         typer.Option(metavar="N", min=1, help="Shards at a time. (default: all cores)", rich_help_panel=SHARDS_PANEL),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.", rich_help_panel=SHARDS_PANEL)
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster.", rich_help_panel=SHARDS_PANEL)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -163,7 +130,7 @@ def count(
     from bettersafe.logs.sharded import count_shards, parts_of, remove_parts
     from bettersafe.typing import Event
 
-    job = task_from({**locals(), "data": data[0], "engine": None})  # a task's engine is another thing
+    job = task_from(given, data=data[0], task=task, add=add or ())
     if output is None:
         raise typer.BadParameter("say where to write the counts, e.g. -o counts.parquet", param_hint="--output / -o")
     check_output(output, inputs=add or [])
@@ -215,7 +182,32 @@ def merge(
     show.print_counted(merged, output, as_json=as_json)
 
 
+@takes(
+    *options(
+        "objective",
+        "seed",
+        "episode",
+        "step",
+        "action",
+        "terminated",
+        "truncated",
+        "baseline_prob",
+        objective={
+            "metavar": "COL",
+            "brief": "A reward column, never a feature. Repeat it.",
+            "help": "A reward column: passed on, and never a feature. Repeat for each",
+            "otherwise": "none",
+        },
+        seed={
+            "help": "Seed of the split and of the starts of k-means",
+            "brief": "Seed. {default}",
+            "least": 0,
+            "group": None,
+        },
+    )
+)
 def discretize(
+    given: Given,
     data: Annotated[
         str,
         typer.Argument(metavar="FEATURES", help="A table: one row per decision, with columns of continuous features."),
@@ -231,10 +223,6 @@ def discretize(
             help="A feature, made comparable by zscore, log (z-score of log(0.1 + x)), binary (0 or 1) or none. Repeat for each. (default: every column of numbers without another role, by zscore)",
         ),
     ] = None,
-    objective: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COL", help="A reward column: passed on, and never a feature. Repeat for each."),
-    ] = None,
     train_share: Annotated[
         float | None,
         typer.Option(metavar="SHARE", help="Fit on this share of the episodes; writes train.parquet and test.parquet."),
@@ -247,13 +235,6 @@ def discretize(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
-    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the split and the starts of k-means.")] = 0,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    action: ActionOption = None,
-    terminated: TerminatedOption = None,
-    truncated: TruncatedOption = None,
-    baseline_prob: BaselineProbOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -268,21 +249,17 @@ def discretize(
 
     if output is None:
         raise typer.BadParameter("say where to write the log, e.g. -o DIR", param_hint="--output / -o")
-    named = {
-        "episode": episode, "step": step, "action": action, "terminated": terminated, "truncated": truncated,
-        "baseline_prob": baseline_prob,
-    }  # fmt: skip
     with show.working("Reading") as progress:
         result = discretize_log(
             data,
             output,
             k=k,
-            columns=Columns(**{role: name for role, name in named.items() if name is not None}),
-            objectives=objective or (),
+            columns=Columns(**columns_given(given)),
+            objectives=given.get("objective", ()),
             features=None if feature is None else [_feature(text) for text in feature],
             train_share=train_share,
             fitted=fitted,
-            seed=seed,
+            seed=given.get("seed", 0),
             quick=quick,
             force=force,
             progress=progress,

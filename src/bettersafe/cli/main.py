@@ -16,7 +16,9 @@ import typer
 from typer.core import TyperGroup
 
 from bettersafe.cli import logs, runs, studies
+from bettersafe.cli.options import Command
 from bettersafe.errors import BettersafeError, did_you_mean
+from bettersafe.tasks.settings import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +97,7 @@ def _run() -> int:
             return 1
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except BettersafeError as error:
-        _complain(str(error))
+        _complain(f"{error}{_option_of(error)}")
     except BrokenPipeError:  # the reader of our output has gone
         pass
     except OSError as error:  # a disk that is full, a folder that is not ours: theirs to mend
@@ -103,6 +105,12 @@ def _run() -> int:
     except KeyboardInterrupt:
         return 130
     return 1
+
+
+def _option_of(error: BettersafeError) -> str:
+    """The option of the setting that an error is about, unless the error names it."""
+    row = BY_NAME.get(getattr(error, "setting", None) or "")
+    return "" if row is None or row.flag in str(error) else f" ({row.flag})"
 
 
 def _complain(message: str) -> None:
@@ -115,7 +123,7 @@ for _command in (
     logs.init, logs.describe, logs.count, logs.merge, runs.improve, runs.explore, runs.evaluate, runs.certify, runs.verify, runs.report,
     runs.show, studies.demo, logs.discretize,
 ):  # fmt: skip
-    app.command()(_command)
+    app.command(cls=Command)(_command)
 app.add_typer(studies.study_app, name="study")
 app.add_typer(studies.sepsis_app, name="sepsis")
 app.callback(invoke_without_command=True)(_root)

@@ -1,292 +1,232 @@
-"""Options that commands share, and the task that they say."""
+"""Options of the command line: made from the tables of settings, read back into a task.
+
+    @takes(*DESCRIBED, *COLUMNS)
+    def describe(given: Given, data: DataArgument = None, …) -> None:
+
+gives the command an option for every row, with its help and its choices for the Tab key; ``given`` has what was given, by the
+option's Python name. --help shows the rows that are on the first screen, --help-all every one.
+"""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
+import inspect
 import math
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from bettersafe.errors import ParameterError, did_you_mean, listed
-from bettersafe.evaluation import APPROXIMATE, BOUNDED, BOUNDS, FINITE_SAMPLE, TESTABLE
+from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.tasks.settings import BY_NAME, COLUMNS, GROUPS, LOG, OBJECTIVE, RARE, SETTINGS, with_flags
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bettersafe.logs.dataset import Columns, Objective
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.runs.run import Run
+    from bettersafe.tasks.settings import Setting
     from bettersafe.tasks.task import Task
 
+Given = dict[str, Any]
+"""Options that were given, by their Python names."""
 
-LOG = "The log: a file or a quoted glob (Parquet, CSV, CSV.gz, JSON lines, Arrow), one row per decision."
-LogArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=LOG)]
-
-DataArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="DATA",
-        help=f"{LOG} Also what 'bettersafe count' wrote, but for methods and tests that need episodes.",
-    ),
-]
-
-COLUMNS_PANEL, GOAL_PANEL, DETAILS_PANEL = "Which column is which", "What is wanted", "Details"
-TEST_PANEL = "How it is tested"
+TYPES = {"text": str, "number": float, "whole number": int}
+EVERY_OPTION = "every option"  # in a context's meta: all of them are asked for
 SHARDS_PANEL = "In shards"
 
-
-def _column(text: str) -> Any:
-    """An option that names a column."""
-    return typer.Option(metavar="COL", help=text, rich_help_panel=COLUMNS_PANEL)
-
-
-def _choice(metavar: str, text: str, choices: tuple[str, ...], panel: str) -> Any:
-    """An option; the Tab key offers its ``choices``."""
-
-    def offered(incomplete: str) -> list[str]:
-        return [choice for choice in choices if choice.startswith(incomplete)]
-
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, autocompletion=offered if choices else None)
-
-
-def goal(metavar: str, text: str, *choices: str) -> Any:
-    """An option that says what is wanted."""
-    return _choice(metavar, text, choices, GOAL_PANEL)
-
-
-def detail(metavar: str, text: str, *choices: str) -> Any:
-    """An option that most people leave alone."""
-    return _choice(metavar, text, choices, DETAILS_PANEL)
-
-
-def test_option(metavar: str, text: str, *choices: str) -> Any:
-    """An option of the safety test."""
-    return _choice(metavar, text, choices, TEST_PANEL)
-
-
-PriorOption = Annotated[
-    str | None,
-    test_option(
-        "NAME",
-        "For b-opt and --posterior: hierarchical (a state's actions resemble each other as much as the log says) or support (they do not). (default: hierarchical)",
-    ),
+DataArgument = Annotated[
+    str | None, typer.Argument(metavar="DATA", help=with_flags(BY_NAME["data"].long_help), show_default=False)
 ]
-
-FormOption = Annotated[
-    str | None,
-    test_option(
-        "FORM",
-        "For b-opt and --posterior: draws, linearised (to first order, without draws), or auto: draws unless the log has so many transitions that they take very long. (default: auto)",
-        "auto",
-        "draws",
-        "linearised",
-    ),
-]
-
-PessimismOption = Annotated[
-    float | None,
-    test_option(
-        "N", "For b-opt and --posterior: bad visits that pessimistic priors add to every decision. (default: 1)"
-    ),
-]
-
-EpisodeOption = Annotated[str | None, _column("Column that tells episodes apart. (default: episode)")]
-StepOption = Annotated[str | None, _column("Column with the step number, or 'row-order'. (default: step)")]
-StateOption = Annotated[str | None, _column("Column with the state. (default: state)")]
-ActionOption = Annotated[str | None, _column("Column with the action taken. (default: action)")]
-
-NextStateOption = Annotated[
-    str | None, _column("Column with the next state. (default: next_state if there, else the next row's state)")
-]
-
-TerminatedOption = Annotated[
-    str | None,
-    _column("Column that is true where the process ended. (default: terminated if there, else the last row ends)"),
-]
-
-TruncatedOption = Annotated[
-    str | None, _column("Column that is true where only the logging stopped. (default: truncated if there)")
-]
-
-BaselineProbOption = Annotated[
-    str | None, _column("Column with the baseline's probability of the action taken. (default: baseline_prob if there)")
-]
-
-ObjectiveOption = Annotated[
-    list[str] | None,
-    goal(
-        "COL[=WEIGHT]",
-        "A reward column and its weight in the preference (1 if left out; 0: only protect it). Repeat for each.",
-    ),
-]
-
-LowerOption = Annotated[list[str] | None, goal("COL", "An objective that is a cost. Repeat for each.")]
-
-DiscountOption = Annotated[
-    list[str] | None, goal("[COL=]G", "Discount in [0, 1), for all objectives or for one. (default: 0.99)")
-]
-
-RangeOption = Annotated[
-    list[str] | None,
-    goal(
-        "COL=LOW..HIGH",
-        "The values that a reward column can have at all, if known. Finite-sample bounds need it of every objective.",
-    ),
-]
-
-ZetaOption = Annotated[
-    list[str] | None, test_option("NAME=LOSS", "A loss of return that is accepted on an objective. (default: 0)")
-]
-
-ThresholdOption = Annotated[
-    list[str] | None,
-    test_option(
-        "NAME=VALUE",
-        "What an objective's return must be worth (a cost: at most), else the answer is 'no solution found'.",
-    ),
-]
-
-EstimatorOption = Annotated[str | None, test_option("NAME", f"{listed(TESTABLE, last='or')}. (default: dr)", *TESTABLE)]
-
-BoundOption = Annotated[
-    str | None,
-    test_option(
-        "NAME",
-        f"{listed(APPROXIMATE, last='or')} (approximate); {listed(FINITE_SAMPLE, last='or')} (finite-sample, with {listed(BOUNDED, last='or')}). (default: t)",
-        *BOUNDS,
-    ),
-]
-
-LevelsOption = Annotated[
-    str | None,
-    test_option(
-        "NAME",
-        "split: each objective at delta/d; full: each at delta, enough for the verdict. (default: split)",
-        "split",
-        "full",
-    ),
-]
-
-FoldsOption = Annotated[
-    int, test_option("K", "Models for dr and wdr are fitted on K-1 of K parts, and used on the other.")
-]
-
-RareOption = Annotated[
-    int | None, goal("N", "Add the objective 'rare': decisions that the data has fewer than N times are penalised.")
-]
-
-RareRewardOption = Annotated[float | None, goal("R", "Its reward. (default: -10)")]
-RareWeightOption = Annotated[float | None, goal("W", "Its weight in the preference. (default: 1)")]
-
-BaselineOption = Annotated[
-    str | None,
-    goal(
-        "FILE|estimate|logged",
-        "The policy that made the data: a policy file (state, action, probability), or 'estimate', or 'logged' (the probability column). (default: logged if the column is there, else estimate)",
-    ),
-]
+LogArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=f"{LOG}.")]
 
 TaskOption = Annotated[
     Path | None,
-    typer.Option(
-        "--task",
-        metavar="FILE.toml",
-        help="Read all of this from a task file; options given here go before it.",
-    ),
+    typer.Option("--task", metavar="FILE.toml", help="Task file; options override it."),
 ]
-
-NoReportOption = Annotated[
-    bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page about the run for people.")
-]
-
-ErrorKindOption = Annotated[
-    str | None, detail("KIND", "Error function: q (Soft-SPIBB) or l1 (paper, Appendix B.1). (default: q)", "q", "l1")
-]
-
-SupportOption = Annotated[int | None, detail("N", "For l1: the most successors a decision can have, if you know it.")]
-
-UnseenOption = Annotated[
-    str | None,
-    detail(
-        "RULE",
-        "What a decision never tried is worth: end, worst or baseline. S-OPT never uses one. (default: end)",
-        "end",
-        "worst",
-        "baseline",
-    ),
-]
-
-EngineOption = Annotated[
-    str | None, detail("ENGINE", "auto, native or highs. (default: auto)", "auto", "native", "highs")
-]
-
-ImproveEngineOption = Annotated[
-    str | None,
-    detail(
-        "ENGINE",
-        "Of the programs: auto, native or highs; or ray: b-opt makes its draws on a Ray cluster, and the rest here. (default: auto)",
-        "auto",
-        "native",
-        "highs",
-        "ray",
-    ),
-]
-
+NoReportOption = Annotated[bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page for people.")]
 AddressOption = Annotated[
-    str | None, detail("ADDRESS", "Of a Ray cluster that makes the draws of b-opt or --posterior.")
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of the Ray cluster that makes the draws of b-opt or --posterior.",
+        rich_help_panel=BY_NAME["engine"].group,
+    ),
 ]
-
 AllOption = Annotated[
     bool,
     typer.Option(
-        "--all",
-        help="Show every candidate, and every objective; of more than 12, only those that decide are shown otherwise.",
+        "--all", help="Show every candidate and every objective; otherwise, of more than 12, those that decide."
     ),
 ]
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
-def task_from(options: dict[str, Any]) -> Task:
-    """The task file with the given options put over it."""
-    import dataclasses
+OPTIONS = tuple(row for row in (*OBJECTIVE, *RARE, *SETTINGS, *COLUMNS) if row.flag.startswith("--"))
+"""All that a task can be told."""
 
+
+def options(*names: str, **changes: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """Rows of the tables by name, all of `OPTIONS` if none is named; ``changes`` of rows for this command, by their names."""
+    rows = [BY_NAME[name] for name in names] if names else OPTIONS
+    return tuple(
+        dataclasses.replace(row, **changes[row.parameter]) if row.parameter in changes else row for row in rows
+    )
+
+
+def takes(
+    *rows: Setting, later: tuple[str, ...] = (), short: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every row; it is called with what was given of them as its first argument.
+
+    Args:
+        rows: Rows of the tables of settings.
+        later: Parameters of the command itself that --help leaves to --help-all.
+        short: Whether --help leaves rows without a brief help to --help-all.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        parameters = sorted([*parameters, *map(_option, rows)], key=_place)
+        hidden = frozenset((*later, *(row.parameter for row in rows if short and not row.brief)))
+        if hidden:
+            parameters.append(_help_all(rows))
+
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            values.pop("help_all", None)
+            found = {row.parameter: values.pop(row.parameter) for row in rows}
+            command({name: value for name, value in found.items() if value not in (None, [], ())}, **values)
+
+        del called.__wrapped__
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        called.rows, called.hidden = rows, hidden  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+class Command(TyperCommand):
+    """A command; --help leaves out what its `takes` says, --help-all nothing."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters; while the short help is written, those that are in it, with their short help."""
+        parameters = super().get_params(ctx)
+        if ctx.meta.get(EVERY_OPTION, True):
+            return parameters
+        rows, hidden = getattr(self.callback, "rows", ()), getattr(self.callback, "hidden", ())
+        brief = {row.parameter: with_flags(row.short_help) for row in rows if row.brief}
+        shown: list[Any] = [copy.copy(parameter) for parameter in parameters if parameter.name not in hidden]
+        for parameter in shown:
+            if parameter.name in brief:
+                parameter.help = brief[parameter.name]
+        return shown
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: the short one unless every option was asked for."""
+        ctx.meta.setdefault(EVERY_OPTION, False)
+        super().format_help(ctx, formatter)
+
+
+def _place(parameter: inspect.Parameter) -> int:
+    """Where a parameter's group stands in help."""
+    group = parameter.annotation.__metadata__[0].rich_help_panel
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS) * (group is not None)
+
+
+def _option(row: Setting) -> inspect.Parameter:
+    """The option of a row, as Typer reads it from a signature."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [choice for choice in row.choices if choice.startswith(incomplete)]
+
+    option = typer.Option(
+        row.flag,
+        metavar=row.metavar,
+        help=with_flags(row.long_help),
+        rich_help_panel=row.group,
+        min=row.least,
+        show_default=False,
+        autocompletion=offered if row.choices else None,
+    )
+    kind: Any = list[str] if row.repeats else TYPES[row.kind]
+    return inspect.Parameter(
+        row.parameter,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )
+
+
+def _help_all(rows: Iterable[Setting]) -> inspect.Parameter:
+    def show(ctx: typer.Context, asked: bool) -> None:
+        if asked:
+            ctx.meta[EVERY_OPTION] = True
+            typer.echo(ctx.get_help())
+            raise typer.Exit
+
+    columns = [row.flag for row in rows if row in COLUMNS][:2]
+    what = f"; columns: {', '.join(columns)}, …" if columns else "."
+    option = typer.Option("--help-all", is_eager=True, callback=show, help=f"All options{what}")
+    return inspect.Parameter(
+        "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option]
+    )
+
+
+# From options to a task
+
+
+def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequence[Path] = ()) -> Task:
+    """The task file with the given options put over it.
+
+    Args:
+        given: Options, as `takes` hands them to a command.
+        data: The log.
+        task: The task file.
+        add: Files of counts; without a task file the first says objectives and columns that no option does.
+    """
     from bettersafe.logs.dataset import Columns
-    from bettersafe.tasks.task import Rare, Task
+    from bettersafe.tasks.task import Task
     from bettersafe.tasks.toml import read_task
 
-    base = read_task(options["task"], data=options["data"]) if options["task"] is not None else None
-    if options["data"] is None and base is None:
+    base = read_task(task, data=data) if task is not None else None
+    if data is None and base is None:
         raise typer.BadParameter("name a file of logged decisions, or a task file with --task", param_hint="DATA")
-    known = None if base else _counted(options.get("add") or [options["data"]])
-    columns = base.columns if base else known.columns if known else Columns()
-    given = {f.name: options[f.name] for f in dataclasses.fields(Columns) if options[f.name] is not None}
-    settings: dict[str, Any] = {"columns": dataclasses.replace(columns, **given)}
-    if options["data"] is not None:
-        settings["data"] = options["data"]
-    objectives = _objectives(options, base.objectives if base else known.objectives if known else ())
-    settings["objectives"] = objectives
-    if options.get("rare_below") is not None:
-        extra = {"reward": options["rare_reward"], "weight": options["rare_weight"]}
-        old = (
-            base.derived[0] if base and base.derived else Rare(discount=objectives[0].discount if objectives else 0.99)
-        )
-        given = {key: value for key, value in extra.items() if value is not None}
-        settings["derived"] = (dataclasses.replace(old, below=options["rare_below"], **given),)
-    elif options.get("rare_reward") is not None or options.get("rare_weight") is not None:
-        raise typer.BadParameter("needs --rare-below N", param_hint="--rare-reward / --rare-weight")
-    for key in ("zeta", "threshold"):
-        if options.get(key):
-            settings[key] = {**(getattr(base, key) if base else {}), **by_name(options[key], f"--{key}")}
-    plain = (
-        "baseline", "method", "epsilon", "delta", "error_kind", "support", "unseen", "engine", "hold_out", "estimator",
-        "bound", "selection", "levels", "comparison", "draws", "form", "prior", "pessimism", "seed",
-    )  # fmt: skip
-    for key in plain:
-        if options.get(key) is not None:
-            settings[key] = options[key]
-    if options.get("candidate"):
-        settings["candidates"] = tuple(options["candidate"])
-    return dataclasses.replace(base, **settings) if base else Task(**settings)
+    known = base or _counted((*add, data)[0]) or Task(data=str(data), objectives=(), columns=Columns())
+    objectives = _objectives(given, known.objectives)
+    settings: dict[str, Any] = {
+        "columns": dataclasses.replace(known.columns, **columns_given(given)),
+        "objectives": objectives,
+        "derived": _derived(given, known, objectives),
+    }
+    if data is not None:
+        settings["data"] = data
+    for row in SETTINGS:
+        if row.parameter in given:
+            value = _value(row, given[row.parameter])
+            settings[row.name] = {**getattr(known, row.name), **value} if row.by_objective else value
+    return dataclasses.replace(known, **settings)
+
+
+def settings_from(given: Given, *names: str) -> dict[str, Any]:
+    """Of the settings ``names`` those that were given, for a function of the library."""
+    return {name: _value(BY_NAME.get(name), given[name]) for name in names if name in given}
+
+
+def _value(row: Setting | None, value: Any) -> Any:
+    """The value of a setting of the task that an option gives; None for options that are no setting."""
+    if row is not None and row.by_objective:
+        return _by_name(value, row.flag)
+    if row is not None and row.kind == "table of whole numbers":
+        return {name: _whole(number, row.flag) for name, number in _by_name(value, row.flag).items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def cluster_from(engine: str | None, address: str | None) -> RayCluster | None:
@@ -298,85 +238,118 @@ def cluster_from(engine: str | None, address: str | None) -> RayCluster | None:
     return RayCluster(address=address) if engine == "ray" or address is not None else None
 
 
-def _counted(paths: list[Any]) -> Task | None:
-    """What a file of counts, the first of ``paths``, says of its objectives and columns; None where it is none."""
-    from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
-    from bettersafe.tasks.task import Task
-
-    if not is_counts(paths[0]):
-        return None
-    return Task(data=str(paths[0]), objectives=counted_objectives(paths[0]), columns=counted_columns(paths[0]))
-
-
-def _objectives(options: dict[str, Any], known: tuple[Objective, ...]) -> tuple[Objective, ...]:
-    import dataclasses
-
-    from bettersafe.logs.dataset import Objective
-
-    if options["objective"]:
-        objectives = {}
-        for text in options["objective"]:
-            name, weight = _name_and_number(text, "--objective")
-            old = next((o for o in known if o.name == name), Objective(name=name))
-            objectives[name] = old if weight is None else dataclasses.replace(old, weight=weight)
-    else:
-        objectives = {o.name: o for o in known}
-
-    def named(name: str, option: str) -> Objective:
-        if name not in objectives:
-            raise ParameterError(
-                f"{option} {name}: there is no such objective; there are {', '.join(objectives) or 'none'}."
-                f"{did_you_mean(name, objectives)}"
-            )
-        return objectives[name]
-
-    for name in options["lower_is_better"] or []:
-        objectives[name] = dataclasses.replace(named(name, "--lower-is-better"), lower_is_better=True)
-    for text in options["discount"] or []:
-        name, sign, number = text.rpartition("=")
-        value = _float(number, "--discount")
-        for target in [name] if sign else list(objectives):
-            objectives[target] = dataclasses.replace(named(target, "--discount"), discount=value)
-    for text in options.get("reward_range") or []:
-        name, _, edges = text.rpartition("=")
-        low, dots, high = edges.partition("..")
-        if not (name and dots):
-            raise typer.BadParameter(f"{text!r} must be COL=LOW..HIGH, such as pain=0..10", param_hint="--reward-range")
-        pair = (_float(low, "--reward-range"), _float(high, "--reward-range"))
-        objectives[name] = dataclasses.replace(named(name, "--reward-range"), reward_range=pair)
-    return tuple(objectives.values())
-
-
-def columns_over_run(run: Run, options: dict[str, Any]) -> Columns | None:
+def columns_over_run(run: Run, given: Given) -> Columns | None:
     """The run's columns with the given options put over them; None where none was given."""
-    import dataclasses
-
     from bettersafe.logs.dataset import Columns
 
-    given = {f.name: options[f.name] for f in dataclasses.fields(Columns) if options[f.name] is not None}
-    return dataclasses.replace(Columns(**run.info.get("settings", {}).get("columns", {})), **given) if given else None
+    named = columns_given(given)
+    return dataclasses.replace(Columns(**run.info.get("settings", {}).get("columns", {})), **named) if named else None
 
 
-def by_name(texts: list[str] | None, option: str) -> dict[str, float]:
+def _by_name(texts: Iterable[str], flag: str) -> dict[str, float]:
     """NAME=VALUE options as a dict."""
     values = {}
-    for text in texts or []:
-        name, value = _name_and_number(text, option)
+    for text in texts:
+        name, value = _name_and_number(text, flag)
         if value is None:
-            raise typer.BadParameter(f"{text!r} needs a value: NAME=VALUE", param_hint=option)
+            raise typer.BadParameter(f"{text!r} needs a value: NAME=VALUE", param_hint=flag)
         if not math.isfinite(value):
-            raise typer.BadParameter(f"{text!r} must have a finite value", param_hint=option)
+            raise typer.BadParameter(f"{text!r} must have a finite value", param_hint=flag)
         values[name] = value
     return values
 
 
-def _name_and_number(text: str, option: str) -> tuple[str, float | None]:
+def columns_given(given: Given) -> dict[str, str]:
+    """Columns that options name, by their roles."""
+    return _named(given, COLUMNS)
+
+
+def _named(given: Given, rows: Iterable[Setting]) -> dict[str, Any]:
+    """What was given of these rows, by the names of their fields."""
+    return {row.name: given[row.parameter] for row in rows if row.parameter in given}
+
+
+def _counted(path: Any) -> Task | None:
+    """What a file of counts says of its objectives and columns; None where it is none."""
+    from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
+    from bettersafe.tasks.task import Task
+
+    if not is_counts(path):
+        return None
+    return Task(data=str(path), objectives=counted_objectives(path), columns=counted_columns(path))
+
+
+def _derived(given: Given, known: Task, objectives: tuple[Objective, ...]) -> tuple[Any, ...]:
+    """The derived objectives: those that are known, or the one that options describe."""
+    from bettersafe.tasks.task import Rare
+
+    named = _named(given, RARE)
+    if "below" not in named:
+        if named:
+            flags = " / ".join(row.flag for row in RARE[1:])
+            raise typer.BadParameter(f"needs {RARE[0].flag} N", param_hint=flags)
+        return known.derived
+    old = known.derived[0] if known.derived else Rare(discount=objectives[0].discount if objectives else Rare.discount)
+    return (dataclasses.replace(old, **named),)
+
+
+def _objectives(given: Given, known: tuple[Objective, ...]) -> tuple[Objective, ...]:
+    """The objectives with the given options put over them."""
+    from bettersafe.logs.dataset import Objective
+
+    weight, *others = OBJECTIVE
+    objectives = {objective.name: objective for objective in known}
+    if weight.parameter in given:
+        listed = {}
+        for text in given[weight.parameter]:
+            name, value = _name_and_number(text, weight.flag)
+            old = objectives.get(name, Objective(name=name))
+            listed[name] = old if value is None else dataclasses.replace(old, weight=value)
+        objectives = listed
+    for row in others:
+        for text in given.get(row.parameter, ()):
+            names, value = _of_objective(row, text, list(objectives))
+            for name in names:
+                if name not in objectives:
+                    raise ParameterError(
+                        f"{row.flag} {name}: there is no such objective; there are {', '.join(objectives) or 'none'}."
+                        f"{did_you_mean(name, objectives)}"
+                    )
+                objectives[name] = dataclasses.replace(objectives[name], **{row.name: value})
+    return tuple(objectives.values())
+
+
+def _of_objective(row: Setting, text: str, known: list[str]) -> tuple[list[str], Any]:
+    """Which objectives an option is about, and the value it gives their setting."""
+    if row.kind == "true or false":
+        return [text], True
+    if row.kind == "text":
+        name = max((name for name in known if text.startswith(f"{name}=")), key=len, default=text.partition("=")[0])
+        if "=" not in text:
+            raise typer.BadParameter(f"{text!r} must be {row.metavar}", param_hint=row.flag)
+        return [name], text[len(name) + 1 :]
+    name, sign, value = text.rpartition("=")
+    if row.kind == "number":
+        return [name] if sign else known, _float(value, row.flag)
+    low, dots, high = value.partition("..")
+    if not (name and dots):
+        raise typer.BadParameter(f"{text!r} must be {row.metavar}, such as pain=0..10", param_hint=row.flag)
+    return [name], (_float(low, row.flag), _float(high, row.flag))
+
+
+def _name_and_number(text: str, flag: str) -> tuple[str, float | None]:
     name, sign, number = text.rpartition("=")
-    return (name, _float(number, option)) if sign else (text, None)
+    return (name, _float(number, flag)) if sign else (text, None)
 
 
-def _float(text: str, option: str) -> float:
+def _float(text: str, flag: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} is not a number", param_hint=flag) from None
+
+
+def _whole(number: float, flag: str) -> int:
+    if not number.is_integer():
+        raise typer.BadParameter(f"{number} is not a whole number", param_hint=flag)
+    return int(number)

@@ -10,55 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bettersafe.cli.options import (
-    DETAILS_PANEL,
-    TEST_PANEL,
-    ActionOption,
     AddressOption,
     AllOption,
-    BaselineOption,
-    BaselineProbOption,
-    BoundOption,
     DataArgument,
-    DiscountOption,
-    EngineOption,
-    EpisodeOption,
-    ErrorKindOption,
-    EstimatorOption,
-    FoldsOption,
-    FormOption,
-    ImproveEngineOption,
+    Given,
     JsonOption,
-    LevelsOption,
     LogArgument,
-    LowerOption,
-    NextStateOption,
     NoReportOption,
-    ObjectiveOption,
-    PessimismOption,
-    PriorOption,
-    RangeOption,
-    RareOption,
-    RareRewardOption,
-    RareWeightOption,
-    StateOption,
-    StepOption,
-    SupportOption,
     TaskOption,
-    TerminatedOption,
-    ThresholdOption,
-    TruncatedOption,
-    UnseenOption,
-    ZetaOption,
-    by_name,
     cluster_from,
     columns_over_run,
-    detail,
-    goal,
+    options,
+    settings_from,
+    takes,
     task_from,
-    test_option,
 )
-from bettersafe.errors import BettersafeError, ParameterError, listed
+from bettersafe.errors import BettersafeError, ParameterError
+from bettersafe.evaluation import APPROXIMATE
 from bettersafe.methods import METHODS
+from bettersafe.tasks.settings import BY_NAME, COLUMNS, OBJECTIVE, TEST, Setting
 
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
@@ -68,106 +38,61 @@ if TYPE_CHECKING:
 MUCH_MEMORY = 0.2e9  # bytes that are worth a word before they are taken
 KEEP_BASELINE = 3
 
+FOLDS = Setting(
+    name="folds",
+    kind="whole number",
+    default=5,
+    metavar="K",
+    group=TEST,
+    help="Parts for cross-fitting: models of dr and wdr are fitted on K-1 of them and used on the other",
+)
+INTERVAL = Setting(
+    name="interval",
+    kind="text",
+    default="t",
+    metavar="NAME",
+    group=TEST,
+    help="Interval around an estimate",
+    choices=dict.fromkeys(APPROXIMATE, ""),
+)
+POSTERIOR = {"methods": ("--posterior",)}
+AS_IN_THE_RUN = {"otherwise": "the run's"}
+TESTED = options(
+    "delta", "zeta", "threshold", "estimator", "bound", "levels",
+    delta=AS_IN_THE_RUN, zeta=AS_IN_THE_RUN, threshold=AS_IN_THE_RUN, estimator=AS_IN_THE_RUN, bound=AS_IN_THE_RUN, levels=AS_IN_THE_RUN,
+)  # fmt: skip
+BELIEVED = options(
+    "draws", "form", "prior", "pessimism", "seed", "engine",
+    draws=POSTERIOR, form=POSTERIOR, prior={**POSTERIOR, **AS_IN_THE_RUN}, pessimism={**POSTERIOR, **AS_IN_THE_RUN},
+    seed={"help": "Seed of the folds or of the draws", "least": 0},
+    engine={**POSTERIOR, "choices": {"ray": "a Ray cluster"}, "more": "", "help": "Where draws are made", "otherwise": "here"},
+)  # fmt: skip
 
+
+@takes(
+    *options(engine={"choices": {**BY_NAME["engine"].choices, "ray": "b-opt makes its draws on a Ray cluster"}}),
+    later=("no_report", "address", "every"),
+)
 def improve(
+    given: Given,
     data: DataArgument = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="RUN", help="Directory to write the run to.")
     ] = None,
-    objective: ObjectiveOption = None,
-    lower_is_better: LowerOption = None,
-    discount: DiscountOption = None,
-    rare_below: RareOption = None,
-    rare_reward: RareRewardOption = None,
-    rare_weight: RareWeightOption = None,
-    baseline: BaselineOption = None,
-    method: Annotated[
-        str | None,
-        goal(
-            "METHOD",
-            f"{', '.join(f'{name} ({facts.sentence})' for name, facts in METHODS.items())}, or auto: b-opt, unless --epsilon, --threshold or --hold-out is given, which are s-opt's. (default: auto)",
-            "auto",
-            *METHODS,
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        goal(
-            "E",
-            f"How far {listed(name for name, facts in METHODS.items() if facts.budget)} may leave the baseline, weighted by uncertainty; 0 not at all, inf no limit. (default: 0.1)",
-        ),
-    ] = None,
-    delta: Annotated[
-        float | None, goal("D", "Risk: in the error function, and of accepting a worse policy. (default: 0.1)")
-    ] = None,
-    reward_range: RangeOption = None,
-    hold_out: Annotated[
-        float | None,
-        test_option(
-            "SHARE", "Share of episodes to keep apart and test the policy on. (default: 0.3 for h-opt, else 0)"
-        ),
-    ] = None,
-    zeta: ZetaOption = None,
-    threshold: ThresholdOption = None,
-    estimator: EstimatorOption = None,
-    bound: BoundOption = None,
-    selection: Annotated[
-        str | None,
-        test_option(
-            "RULE",
-            "For h-opt: sequential (valid), or paper, or published (both fail more often than delta). (default: sequential)",
-            "sequential",
-            "paper",
-            "published",
-        ),
-    ] = None,
-    levels: LevelsOption = None,
-    comparison: Annotated[
-        str | None,
-        test_option(
-            "NAME",
-            "For h-opt: paired, or published (a fixed number, as if it were known). (default: paired)",
-            "paired",
-            "published",
-        ),
-    ] = None,
-    draws: Annotated[
-        int | None, test_option("M", "For b-opt: processes drawn under every prior. (default: 200)")
-    ] = None,
-    form: FormOption = None,
-    prior: PriorOption = None,
-    pessimism: PessimismOption = None,
-    candidate: Annotated[
-        list[str] | None,
-        goal("FILE", "For b-opt: a policy file of your own to have among the candidates; may be repeated."),
-    ] = None,
-    seed: Annotated[int | None, test_option("S", "Draws what is held out, and b-opt's processes. (default: 0)")] = None,
-    error_kind: ErrorKindOption = None,
-    support: SupportOption = None,
-    unseen: UnseenOption = None,
-    engine: ImproveEngineOption = None,
-    address: AddressOption = None,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    state: StateOption = None,
-    action: ActionOption = None,
-    next_state: NextStateOption = None,
-    terminated: TerminatedOption = None,
-    truncated: TruncatedOption = None,
-    baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that is there.")] = False,
     no_report: NoReportOption = False,
+    address: AddressOption = None,
     every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Improve on the baseline along your preference, losing on no objective.
 
-    Example: [bold]bettersafe improve visits.csv -o RUN --objective survival --objective pain=0 --lower-is-better pain[/bold]
+    Example: [bold]bettersafe improve visits.csv -o RUN --objective survival
+    --objective pain=0 --lower-is-better pain[/bold]
 
-    Weight 0 protects an objective without pursuing it. Many policies are made from the log, and of those that lose on no
-    objective with probability 1 - delta, given the log, the best is taken. With [bold]--hold-out 0.3[/bold] (or h-opt) the policy is
-    tested on episodes that it was not made from instead. Exit code 3 means: keep the baseline.
+    Of many policies, takes the best that loses on no objective with probability
+    1 - delta, given the log. Exit code 3 means: keep the baseline.
     """
     from bettersafe._system.files import check_free
     from bettersafe._system.memory import memory_note
@@ -178,8 +103,11 @@ def improve(
     from bettersafe.tasks.run import run_task
     from bettersafe.typing import Event
 
+    engine = given.get("engine")
     cluster = cluster_from(engine, address)
-    job = task_from({**locals(), "engine": None if engine == "ray" else engine})
+    if engine == "ray":
+        del given["engine"]
+    job = task_from(given, data=data, task=task)
     if output is None:
         raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
     if cluster is not None and not METHODS[job.resolved_method].posterior:
@@ -208,43 +136,23 @@ def improve(
         raise typer.Exit(KEEP_BASELINE)
 
 
+@takes(
+    *options(
+        method={
+            "choices": {name: facts.sentence for name, facts in METHODS.items() if facts.explorable},
+            "otherwise": "s-opt",
+        },
+        epsilon={"help": "Budget that the slider starts at", "methods": ()},
+        delta={"help": "Risk that the slider starts at"},
+        hold_out={"brief": "", "help": "Refused here: the explorer works with all of the log", "otherwise": ""},
+    )
+)
 def explore(
+    given: Given,
     data: DataArgument = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs are kept in.")] = Path(
         "runs"
     ),
-    objective: ObjectiveOption = None,
-    lower_is_better: LowerOption = None,
-    discount: DiscountOption = None,
-    rare_below: RareOption = None,
-    rare_reward: RareRewardOption = None,
-    rare_weight: RareWeightOption = None,
-    baseline: BaselineOption = None,
-    method: Annotated[
-        str | None,
-        goal(
-            "METHOD",
-            f"{', '.join(f'{name} ({facts.sentence})' for name, facts in METHODS.items() if facts.explorable)}. (default: s-opt)",
-            *(name for name, facts in METHODS.items() if facts.explorable),
-        ),
-    ] = None,
-    epsilon: Annotated[float | None, goal("E", "Where the budget's slider starts. (default: 0.1)")] = None,
-    delta: Annotated[float | None, goal("D", "Where the risk's slider starts. (default: 0.1)")] = None,
-    reward_range: RangeOption = None,
-    zeta: ZetaOption = None,
-    threshold: ThresholdOption = None,
-    error_kind: ErrorKindOption = None,
-    support: SupportOption = None,
-    unseen: UnseenOption = None,
-    engine: EngineOption = None,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    state: StateOption = None,
-    action: ActionOption = None,
-    next_state: NextStateOption = None,
-    terminated: TerminatedOption = None,
-    truncated: TruncatedOption = None,
-    baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
     port: Annotated[
         int,
@@ -270,7 +178,7 @@ def explore(
     from bettersafe.explore.session import open_session
     from bettersafe.tasks.toml import read_task
 
-    job = task_from(locals())
+    job = task_from(given, data=data, task=task)
     with show.working("Reading and counting") as progress:
         session = open_session(
             job,
@@ -292,28 +200,22 @@ def explore(
     serve(explorer, ready=ready)
 
 
+@takes(
+    *options("objective", "lower_is_better", "discount", "baseline"),
+    *options("delta", delta={"help": "Risk of an interval: its level is 1 - delta"}),
+    INTERVAL,
+    FOLDS,
+    *options("seed", seed={"help": "Seed of the folds", "least": 0}),
+    *COLUMNS,
+    later=("every",),
+)
 def evaluate(
+    given: Given,
     policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A run directory, or a policy file.")],
     data: LogArgument = None,
-    objective: ObjectiveOption = None,
-    lower_is_better: LowerOption = None,
-    discount: DiscountOption = None,
-    baseline: BaselineOption = None,
-    delta: Annotated[float, goal("D", "Intervals are at level 1 - delta.")] = 0.1,
-    interval: Annotated[str, detail("NAME", "t, bootstrap or bca.")] = "t",
-    folds: FoldsOption = 5,
-    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the folds.", rich_help_panel=DETAILS_PANEL)] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the table (.parquet or .csv).")
     ] = None,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    state: StateOption = None,
-    action: ActionOption = None,
-    next_state: NextStateOption = None,
-    terminated: TerminatedOption = None,
-    truncated: TruncatedOption = None,
-    baseline_prob: BaselineProbOption = None,
     task: TaskOption = None,
     every: AllOption = False,
     as_json: JsonOption = False,
@@ -330,7 +232,6 @@ def evaluate(
     from bettersafe.runs.run import load_run, write_evaluation
     from bettersafe.tasks.retest import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
 
-    options = locals()
     same = False
     if not policy.exists():
         raise ParameterError(f"there is no {policy}. Name a run directory, or a policy file.")
@@ -338,18 +239,18 @@ def evaluate(
         if policy.is_dir():
             if data is None:
                 raise typer.BadParameter("name a file of logged decisions", param_hint="DATA")
-            if objective or lower_is_better or discount or baseline or task:
+            if task or any(row.parameter in given for row in (*OBJECTIVE, BY_NAME["baseline"])):
                 raise typer.BadParameter(
                     "a run directory knows its objectives and baseline; give them with a policy file",
                     param_hint="POLICY",
                 )
             run = load_run(policy)
-            opened = evidence_for_run(run, data, columns=columns_over_run(run, options), progress=progress)
+            opened = evidence_for_run(run, data, columns=columns_over_run(run, given), progress=progress)
             same = known_log(run, data, data_digest(data)) is not None
         else:
-            opened = evidence_for_policy(policy, task_from(options), progress=progress)
+            opened = evidence_for_policy(policy, task_from(given, data=data, task=task), progress=progress)
         with opened as evidence:
-            rows = evaluate_saved(evidence, delta=delta, interval=interval, folds=folds, seed=seed)
+            rows = evaluate_saved(evidence, **settings_from(given, "delta", "interval", "folds", "seed"))
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
@@ -363,46 +264,22 @@ def evaluate(
             typer.echo(f"Written to {output}.")
 
 
+@takes(*TESTED, FOLDS, *BELIEVED, *COLUMNS, later=("address", "no_report", "every"))
 def certify(
+    given: Given,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     data: Annotated[
         str, typer.Argument(metavar="HELD_OUT", help="A log of episodes that the policy was not made from.")
     ],
-    delta: Annotated[float | None, test_option("D", "Allowed risk. (default: the run's)")] = None,
-    zeta: ZetaOption = None,
-    threshold: ThresholdOption = None,
-    estimator: EstimatorOption = None,
-    bound: BoundOption = None,
-    levels: LevelsOption = None,
-    folds: FoldsOption = 5,
     posterior: Annotated[
         bool,
         typer.Option(
             "--posterior",
             help="Ask the posterior instead of testing: HELD_OUT may then be the log that the policy was made from.",
-            rich_help_panel=TEST_PANEL,
+            rich_help_panel=TEST,
         ),
     ] = False,
-    draws: Annotated[int, test_option("M", "For --posterior: processes drawn under every prior.")] = 200,
-    form: FormOption = None,
-    prior: PriorOption = None,
-    pessimism: PessimismOption = None,
-    engine: Annotated[
-        str | None, detail("ENGINE", "For --posterior: ray makes the draws on a Ray cluster.", "ray")
-    ] = None,
     address: AddressOption = None,
-    seed: Annotated[
-        int,
-        typer.Option(metavar="S", min=0, help="Draws the folds or the processes.", rich_help_panel=TEST_PANEL),
-    ] = 0,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    state: StateOption = None,
-    action: ActionOption = None,
-    next_state: NextStateOption = None,
-    terminated: TerminatedOption = None,
-    truncated: TruncatedOption = None,
-    baseline_prob: BaselineProbOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the result of an earlier test, which stays on record.")
     ] = False,
@@ -421,9 +298,8 @@ def certify(
     from bettersafe.runs.run import load_run, save_certificate
     from bettersafe.tasks.retest import TESTS, certificates_before, certify_run, certify_run_posterior
 
-    options = locals()
     saved = load_run(run)
-    cluster = cluster_from(engine, address)
+    cluster = cluster_from(given.get("engine"), address)
     if cluster is not None and not posterior:
         raise typer.BadParameter("is for the draws of --posterior", param_hint="--engine ray")
     tested = [each for each in certificates_before(saved) if each["evidence"] == TESTS[0]]
@@ -438,14 +314,8 @@ def certify(
             believed = certify_run_posterior(
                 saved,
                 data,
-                delta=delta,
-                zeta=by_name(zeta, "--zeta"),
-                draws=draws,
-                form=form or "auto",  # type: ignore[arg-type]
-                seed=seed,
-                prior=prior,  # type: ignore[arg-type]
-                pessimism=pessimism,
-                columns=columns_over_run(saved, options),
+                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism"),
+                columns=columns_over_run(saved, given),
                 cluster=cluster,
                 progress=progress,
             )
@@ -461,15 +331,8 @@ def certify(
         certificate, rows = certify_run(
             saved,
             data,
-            delta=delta,
-            zeta=by_name(zeta, "--zeta"),
-            threshold=by_name(threshold, "--threshold"),
-            estimator=estimator,
-            bound=bound,
-            levels=levels,  # type: ignore[arg-type]
-            folds=folds,
-            seed=seed,
-            columns=columns_over_run(saved, options),
+            **settings_from(given, *(row.name for row in TESTED), "folds", "seed"),
+            columns=columns_over_run(saved, given),
             progress=progress,
         )
         save_certificate(run, certificate, rows)

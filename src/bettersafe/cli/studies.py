@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bettersafe.cli.options import JsonOption
+from bettersafe.cli.options import Given, JsonOption, takes
 from bettersafe.cli.runs import write_page
+from bettersafe.tasks.settings import Setting
 
 
 def demo(
@@ -71,64 +72,70 @@ def study_list(as_json: JsonOption = False) -> None:
         show.print_studies(CATALOGUE)
 
 
+STUDY = (
+    Setting(
+        name="cmdps", kind="whole number", default=None, metavar="N", least=1, otherwise="all",
+        help="Gridworlds: how many random CMDPs; 3 is a smoke run",
+    ),
+    Setting(
+        name="worlds", kind="whole number", default=None, metavar="N", least=1, otherwise="250",
+        help="Garnets: how many random worlds",
+    ),
+    Setting(
+        name="delta", kind="number", default=None, metavar="D", otherwise="0.1",
+        help="gridworld/bopt, gridworld/bopt-scaling, garnet/bopt: allowed risk",
+    ),
+    Setting(
+        name="seeds", kind="whole number", default=None, metavar="N", least=1, otherwise="10",
+        help="Sepsis: how many cohorts or splits",
+    ),
+    Setting(
+        name="patients", kind="whole number", default=None, metavar="N", least=1, otherwise="20954",
+        help="Sepsis: patients in a cohort",
+    ),
+    Setting(
+        name="cohort", kind="text", default=None, metavar="RULE",
+        help="Sepsis: a fresh cohort for each seed, or one fixed, split anew",
+    ),
+    Setting(
+        name="baseline", kind="text", default=None, metavar="RULE",
+        help="Sepsis: the clinicians' policy is estimated, or known (the simulator's)",
+    ),
+    Setting(
+        name="unseen", kind="text", default=None, metavar="RULE",
+        help="Sepsis: what was never tried leads to death, end or the baseline's value",
+    ),
+    Setting(
+        name="preset", kind="text", default=None, metavar="NAME",
+        help="Sepsis: estimates as ours, or as in the published code",
+    ),
+    Setting(
+        name="without", kind="text", default=None, metavar="METHOD",
+        help="Sepsis: leave out b-opt, which takes most of the time",
+    ),
+    Setting(
+        name="data", kind="list of texts", default=(), metavar="DIR",
+        help="sepsis/mimic: what 'bettersafe sepsis prepare' wrote, one split or a folder of them; may be repeated",
+    ),
+)  # fmt: skip
+"""Options of single studies; the catalogue says which study takes which."""
+
+
 @study_app.command("run")
+@takes(*STUDY, short=False)
 def study_run(
+    given: Given,
     study_id: Annotated[str, typer.Argument(metavar="ID", help="A study of 'bettersafe study list'.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Where it is kept. (default: study-ID in this folder)"),
-    ] = None,
-    cmdps: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Gridworlds: how many random CMDPs; 3 is a smoke run. (default: all)"),
-    ] = None,
-    worlds: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Garnets: how many random worlds. (default: 250)")
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            metavar="D", help="gridworld/bopt, gridworld/bopt-scaling, garnet/bopt: allowed risk. (default: 0.1)"
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Sepsis: how many cohorts or splits. (default: 10)")
-    ] = None,
-    patients: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Sepsis: patients in a cohort. (default: 20954)")
-    ] = None,
-    cohort: Annotated[
-        str | None,
-        typer.Option(metavar="RULE", help="Sepsis: a fresh cohort for each seed, or one fixed, split anew."),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="RULE", help="Sepsis: the clinicians' policy is estimated, or known (the simulator's)."),
-    ] = None,
-    unseen: Annotated[
-        str | None,
-        typer.Option(metavar="RULE", help="Sepsis: what was never tried leads to death, end or the baseline's value."),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Sepsis: estimates as ours, or as in the published code.")
-    ] = None,
-    without: Annotated[
-        str | None,
-        typer.Option(metavar="METHOD", help="Sepsis: leave out b-opt, which takes most of the time."),
-    ] = None,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="DIR",
-            help="sepsis/mimic: what 'bettersafe sepsis prepare' wrote, one split or a folder of them; may be repeated.",
-        ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the CMDPs or cohorts, and the logs.")] = 0,
     engine: Annotated[str, typer.Option(metavar="ENGINE", help="local (this machine's cores) or ray.")] = "local",
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Experiments at a time. (default: all cores)")
     ] = None,
-    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.")] = None,
+    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study. Killed, it goes on where it was when the same command is given again.
@@ -140,10 +147,7 @@ def study_run(
     from bettersafe.studies.catalogue import make_study
     from bettersafe.studies.sweep import run_sweep
 
-    study = make_study(
-        study_id, seed=seed, cmdps=cmdps, worlds=worlds, delta=delta, seeds=seeds, patients=patients, cohort=cohort,
-        baseline=baseline, unseen=unseen, preset=preset, without=without, data=data or None,
-    )  # fmt: skip
+    study = make_study(study_id, seed=seed, **given)
     folder = output or Path("study-" + study_id.replace("/", "-"))
     with show.counting(f"{study_id}: experiments") as progress:
         result = run_sweep(study, folder, engine=engine, workers=workers, address=address, progress=progress)  # type: ignore[arg-type]
@@ -200,27 +204,33 @@ sepsis_app = typer.Typer(
 )
 
 
+PREPARE = (
+    Setting(name="k", kind="whole number", default=750, metavar="K", least=1, help="Number of states"),
+    Setting(
+        name="iv_bins", kind="text", default="clinical", metavar="RULE",
+        help="How fluid is cut",
+        choices={"clinical": "at 500, 1000, 2000 mL, as the published code", "quartile": "by quarters, as the paper"},
+    ),
+    Setting(
+        name="outcome", kind="text", default="died_in_hosp", metavar="COL", help="Who died",
+        choices={"died_in_hosp": "the paper", "mortality_90d": ""},
+    ),
+    Setting(name="starts", kind="whole number", default=10, metavar="N", least=1, help="Starts of the full k-means"),
+    Setting(name="seed", kind="whole number", default=0, metavar="S", least=0, help="Seed of the split by stay"),
+)  # fmt: skip
+"""Options of 'sepsis prepare'."""
+
+
 @sepsis_app.command("prepare")
+@takes(*PREPARE, short=False)
 def sepsis_prepare(
+    given: Given,
     cohort: Annotated[Path, typer.Argument(metavar="COHORT", help="sepsis_mimiciii.csv: one row per stay.")],
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="MIMICtable.csv: one row per four hours, 59 columns.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the logs and the map to.")
     ] = None,
-    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states.")] = 750,
-    iv_bins: Annotated[
-        str,
-        typer.Option(
-            metavar="RULE",
-            help="Fluid is cut at 500, 1000, 2000 mL (clinical, the published code) or by quarters (quartile, the paper).",
-        ),
-    ] = "clinical",
-    outcome: Annotated[
-        str, typer.Option(metavar="COL", help="Who died: died_in_hosp (the paper) or mortality_90d.")
-    ] = "died_in_hosp",
     quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
-    starts: Annotated[int, typer.Option(metavar="N", min=1, help="Starts of the full k-means.")] = 10,
-    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the split by stay.")] = 0,
     splits: Annotated[
         int | None,
         typer.Option(
@@ -241,14 +251,15 @@ def sepsis_prepare(
 
     if output is None:
         raise typer.BadParameter("say where to write the logs, e.g. -o DIR", param_hint="--output / -o")
-    options: dict[str, Any] = {
-        "k": k, "iv_bins": iv_bins, "outcome": outcome, "seed": seed, "quick": quick, "n_init": starts, "force": force,
-    }  # fmt: skip
+    options: dict[str, Any] = {row.name: row.default for row in PREPARE} | given
+    options["n_init"] = options.pop("starts")
     with show.working("Reading") as progress:
         if splits is None:
-            document = prepare_mimic(cohort, table, output, progress=progress, **options)
+            document = prepare_mimic(cohort, table, output, quick=quick, force=force, progress=progress, **options)
         else:
-            documents = prepare_splits(cohort, table, output, splits=splits, progress=progress, **options)
+            documents = prepare_splits(
+                cohort, table, output, splits=splits, quick=quick, force=force, progress=progress, **options
+            )
     if as_json:
         show.print_json(document if splits is None else documents)
     elif splits is None:

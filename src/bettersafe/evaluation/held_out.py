@@ -20,7 +20,7 @@ one for which all terms are the same (it changes nothing where the data goes).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
 from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
+from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Log
 
 
-Comparison = Literal["paired", "published"]
-COMPARISONS: tuple[Comparison, ...] = ("paired", "published")
-Levels = Literal["split", "full"]
-LEVELS: tuple[Levels, ...] = ("split", "full")
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
 
 

@@ -28,14 +28,12 @@ import numpy.typing as npt
 from bettersafe import _kernel
 from bettersafe._system import workers
 from bettersafe.errors import ParameterError, check_choice, check_epsilon
+from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.typing import Floats, Ints, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-Engine = Literal["auto", "native", "highs"]
-ENGINES: tuple[Engine, ...] = ("auto", "native", "highs")
 
 ACCEPTED_GAP = 5e-9
 """Gap, as a share of the objective's half-range over the state's free actions, up to which a state counts as solved."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bettersafe.mdp.programs import Engine
+    from bettersafe.mdp.choices import Engine
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.typing import Progress

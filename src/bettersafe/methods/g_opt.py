@@ -39,9 +39,10 @@ from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
+from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
-from bettersafe.mdp.programs import ENGINES, Engine, highs, resolve_engine
+from bettersafe.mdp.programs import highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
 from bettersafe.methods.result import Improvement, check_preference, improvement
 from bettersafe.methods.s_opt import cleaned_rows, iterate

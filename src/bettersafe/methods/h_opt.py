@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,12 @@ import numpy.typing as npt
 from bettersafe.errors import ParameterError, check_choice, check_vector
 from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_policy
-from bettersafe.evaluation.held_out import Comparison, Levels, Range, SafetyRule, SafetyTest, safety_test
+from bettersafe.evaluation.held_out import Range, SafetyRule, SafetyTest, safety_test
 from bettersafe.logs.counts import count
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return
+from bettersafe.methods.choices import SELECTIONS, Selection
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
@@ -41,11 +42,10 @@ from bettersafe.typing import Floats, Log, Progress, frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bettersafe.evaluation.choices import Comparison, Levels
     from bettersafe.model import Model
 
 
-Selection = Literal["sequential", "paper", "published"]
-SELECTIONS: tuple[Selection, ...] = ("sequential", "paper", "published")
 MIXES = tuple(round(0.1 * i, 1) for i in range(10))
 
 

@@ -29,12 +29,13 @@ import numpy.typing as npt
 from bettersafe.errors import ParameterError, check_epsilon
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
-from bettersafe.mdp.programs import Engine, Programs, WarmStart, resolve_engine, solve
+from bettersafe.mdp.programs import Programs, WarmStart, resolve_engine, solve
 from bettersafe.mdp.values import AIM, Values, solve_weights
 from bettersafe.methods.result import Improvement, check_preference, improvement
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
+    from bettersafe.mdp.choices import Engine
     from bettersafe.model import Model
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from bettersafe.posterior.candidates import (
     linearised_spread,
     with_pessimistic,
 )
+from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Progress, Unit
 
 
-Form = Literal["auto", "draws", "linearised"]
-FORMS: tuple[Form, ...] = ("auto", "draws", "linearised")
 DRAWS = 200
 
 MOST_DRAWN = 1e9

@@ -45,12 +45,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.logs.counts import Counts
+from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
 
     from bettersafe.typing import Bools, Floats, Ints
 
-
-Neutral = Literal["support", "hierarchical"]
-NEUTRAL: tuple[Neutral, ...] = ("support", "hierarchical")
 
 CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 300.0, 15))
 """Grid over which the hierarchical prior's concentration of where to is integrated. It stops at 300 visits' worth of what a state's

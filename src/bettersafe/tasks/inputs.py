@@ -20,7 +20,7 @@ from bettersafe._system.memory import (
     outcomes_bytes,
 )
 from bettersafe.certificate.make import return_range
-from bettersafe.errors import DataError, ParameterError, did_you_mean
+from bettersafe.errors import DataError, ParameterError, did_you_mean, listed
 from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs._reader.files import rows_about
 from bettersafe.logs.counts import Counts, count, declare_actions, with_rare, with_rare_rows
@@ -35,6 +35,7 @@ from bettersafe.posterior.linearised_counts import available, gather_counted
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import policy_actions, read_policy
+from bettersafe.tasks.settings import BASELINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from bettersafe._system.memory import Sizes
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
+    from bettersafe.posterior.choices import Form
     from bettersafe.posterior.draws import RayCluster
-    from bettersafe.posterior.judge import Form
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task
@@ -115,7 +116,8 @@ def by_objective(values: dict[str, float], objectives: tuple[Objective, ...], wh
     for name in values:
         if name not in names:
             raise ParameterError(
-                f"{what} of {name}: there is no such objective; there are {', '.join(names)}.{did_you_mean(name, names)}"
+                f"{what} of {name}: there is no such objective; there are {', '.join(names)}.{did_you_mean(name, names)}",
+                setting=what,
             )
     return np.array([values.get(name, otherwise) for name in names])
 
@@ -126,7 +128,7 @@ def task_thresholds(threshold: dict[str, float], objectives: tuple[Objective, ..
         return None
     given = by_objective(threshold, objectives, "threshold", otherwise=np.nan)
     if not all(np.isfinite(value) for value in threshold.values()):
-        raise ParameterError(f"thresholds must be finite numbers; got {threshold}.")
+        raise ParameterError(f"thresholds must be finite numbers; got {threshold}.", setting="threshold")
     return np.array([user_sign(o, value) for o, value in zip(objectives, given, strict=True)])
 
 
@@ -200,8 +202,8 @@ def check_by_counts(task: Task) -> None:
     if task.share > 0.0 or not counts_suffice:
         what = "hold_out" if counts_suffice else task.resolved_method
         raise DataError(
-            f"{what} needs episodes, and {Path(task.data).name} has only counts. Give the log itself, or choose one of"
-            f" {', '.join(name for name, facts in METHODS.items() if facts.counts)} with --method."
+            f"{what} needs episodes, and {Path(task.data).name} has only counts. Give the log itself, or another"
+            f" method: {listed((name for name, facts in METHODS.items() if facts.counts), last='or')}."
         )
 
 
@@ -279,7 +281,7 @@ def with_derived(counts: Counts, derived: tuple[Rare, ...]) -> Counts:
 
 
 def _is_file(baseline: str) -> bool:
-    return baseline not in ("", "logged", "estimate")
+    return baseline not in ("", *BASELINES)
 
 
 def _declared(task: Task, counts: Counts) -> Counts:

@@ -63,15 +63,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.evaluation.held_out import Levels
+    from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
     from bettersafe.model import Model
+    from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
-    from bettersafe.posterior.judge import Form
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.posterior.priors import Neutral
     from bettersafe.tasks.task import Task
     from bettersafe.typing import Floats, Log, Progress
 

@@ -55,6 +55,7 @@ from bettersafe.tasks.inputs import (
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.tasks.task import settings_document
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
@@ -405,11 +406,7 @@ def _run(
     rows: list[dict[str, Any]] | None = None,
     status: dict[str, Any] | None = None,
 ) -> Run:
-    settings = {**dataclasses.asdict(task), "method": task.resolved_method}
-    if METHODS[task.resolved_method].posterior:
-        del settings["epsilon"]  # it has none
-    else:
-        settings["epsilon"] = task.budget if np.isfinite(task.budget) else "inf"
+    settings = settings_document(task)
     data: dict[str, Any] = {
         "path": task.data,
         "sha256": data_digest(task.data),

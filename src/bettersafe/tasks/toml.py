@@ -1,48 +1,28 @@
-"""Task files: TOML to `Task`."""
+"""Task files: TOML to `Task`, by the tables of `settings`."""
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import ParameterError, did_you_mean
 from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.tasks.settings import COLUMNS, OBJECTIVE, RARE, SETTINGS, TABLES
 from bettersafe.tasks.task import Rare, Task
 
-# What a task file may say, and of which type: text, a number, a whole number, true or false.
-TASK_KEYS = {
-    "data": "text", "baseline": "text", "method": "text", "epsilon": "number", "delta": "number", "error_kind": "text",
-    "support": "whole number", "unseen": "text", "engine": "text", "hold_out": "number", "estimator": "text",
-    "bound": "text", "selection": "text", "levels": "text", "comparison": "text", "draws": "whole number", "seed": "whole number",
-    "form": "text", "prior": "text", "pessimism": "number", "candidates": "list of texts",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-COLUMN_KEYS = {field.name: "text" for field in dataclasses.fields(Columns)}
+    from bettersafe.tasks.settings import Setting
 
-OBJECTIVE_KEYS = {
-    "discount": "number",
-    "weight": "number",
-    "lower_is_better": "true or false",
-    "label": "text",
-    "unit": "text",
-    "range": "pair of numbers",
-}
+BY_OBJECTIVE = tuple(row for row in SETTINGS if row.by_objective)
+"""Settings of the task that a task file gives with each objective."""
 
-PROMISE_KEYS = {"zeta": "number", "threshold": "number"}
-"""What may be said of every objective, and belongs to the task."""
+BY_NAME = tuple(row for row in SETTINGS if row.kind == "table of whole numbers")
+"""Settings of the task that are a table of their own in a task file."""
 
-ARTICLE = {
-    "text": "",
-    "number": "a ",
-    "whole number": "a ",
-    "true or false": "",
-    "pair of numbers": "a ",
-    "list of texts": "a ",
-}
-
-RARE_KEYS = {"below": "whole number", "reward": "number", "weight": "number", "discount": "number"}
+PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in BY_NAME)
 
 
 def read_task(path: str | Path, *, data: str | None = None) -> Task:
@@ -60,46 +40,41 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
     name = file.name
-    tables = {
-        key: _table(document.pop(key, {}), key, name) for key in ("columns", "objectives", "derived", "action_shape")
-    }
-    settings = _checked(document, TASK_KEYS, name, "the task", more=tuple(tables))
+    own = (*TABLES, *(row.toml_key for row in BY_NAME))
+    tables = {key: _table(document.pop(key, {}), key, name) for key in own}
+    settings = _checked(document, PLAIN, name, "the task", more=own)
+    for row in PLAIN:
+        if row.path and row.name in settings:
+            settings[row.name] = _beside(file, settings[row.name], row)
     if data is not None:
         settings["data"] = data
-    elif "data" in settings:
-        settings["data"] = str(file.parent / settings["data"])
-    else:
-        raise ParameterError(f'{name} must say where the data is: data = "log.parquet".')
-    if settings.get("baseline", "") not in ("", "logged", "estimate"):
-        settings["baseline"] = str(file.parent / settings["baseline"])
-    settings["candidates"] = tuple(str(file.parent / name) for name in settings.get("candidates", ()))
-    promises: dict[str, Any] = {key: {} for key in PROMISE_KEYS}
+    elif "data" not in settings:
+        raise ParameterError(f'{name} must say where the data is: data = "log.parquet".', setting="data")
+    settings.update({row.name: tables[row.toml_key] for row in BY_NAME})
+    settings.update({row.name: {} for row in BY_OBJECTIVE})
 
-    def fields(kind: str, key: str, table: Any, known: dict[str, str]) -> dict[str, Any]:
-        """The settings of one objective; what is promised of it goes to ``promises``."""
+    def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> dict[str, Any]:
+        """The fields of one objective; what is a setting of the task goes to ``settings``."""
         where = f"{kind}.{key}"
-        found = _checked(_table(table, where, name), {**known, **PROMISE_KEYS}, name, f"[{where}]")
-        for promise in PROMISE_KEYS:
-            if promise in found:
-                promises[promise][key] = found.pop(promise)
-        if "range" in found:
-            found["reward_range"] = found.pop("range")
+        found = _checked(_table(tables[kind][key], where, name), (*rows, *BY_OBJECTIVE), name, f"[{where}]")
+        for row in BY_OBJECTIVE:
+            if row.name in found:
+                settings[row.name][key] = found.pop(row.name)
         return found
 
-    objectives = [
-        Objective(name=key, **fields("objectives", key, table, OBJECTIVE_KEYS))
-        for key, table in tables["objectives"].items()
-    ]
-    derived = [Rare(name=key, **fields("derived", key, table, RARE_KEYS)) for key, table in tables["derived"].items()]
-    columns = Columns(**_checked(tables["columns"], COLUMN_KEYS, name, "[columns]"))
     return Task(
-        columns=columns,
-        objectives=tuple(objectives),
-        derived=tuple(derived),
-        action_shape=tables["action_shape"],
+        columns=Columns(**_checked(tables["columns"], COLUMNS, name, "[columns]")),
+        objectives=tuple(Objective(name=key, **fields("objectives", key, OBJECTIVE)) for key in tables["objectives"]),
+        derived=tuple(Rare(name=key, **fields("derived", key, RARE)) for key in tables["derived"]),
         **settings,
-        **promises,
     )
+
+
+def _beside(file: Path, value: str | tuple[str, ...], row: Setting) -> str | tuple[str, ...]:
+    """Paths relative to the task file; a word that is one of the setting's choices stays."""
+    if isinstance(value, tuple):
+        return tuple(str(file.parent / each) for each in value)
+    return value if not value or value in row.choices else str(file.parent / value)
 
 
 def _table(value: Any, key: str, file: str) -> dict[str, Any]:
@@ -109,29 +84,40 @@ def _table(value: Any, key: str, file: str) -> dict[str, Any]:
 
 
 def _checked(
-    table: dict[str, Any], keys: dict[str, str], file: str, where: str, more: tuple[str, ...] = ()
+    table: dict[str, Any], rows: Iterable[Setting], file: str, where: str, more: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The table with every key known and every value of its type; numbers become floats."""
+    """The table with every key known, by the name of its field, and every value of its type; numbers become floats."""
+    known = {row.toml_key: row for row in rows}
     result = {}
     for key, value in table.items():
-        if key not in keys:
-            known = sorted((*keys, *more))
+        if key not in known:
+            keys = sorted((*known, *more))
             raise ParameterError(
-                f"{where} in {file} has no setting {key!r}; it may have {', '.join(known)}.{did_you_mean(key, known)}"
+                f"{where} in {file} has no setting {key!r}; it may have {', '.join(keys)}.{did_you_mean(key, keys)}"
             )
-        kind = keys[key]
-        right = {
-            "text": isinstance(value, str),
-            "number": _is_number(value),
-            "whole number": isinstance(value, int) and not isinstance(value, bool),
-            "true or false": isinstance(value, bool),
-            "list of texts": isinstance(value, list) and all(isinstance(v, str) for v in value),
-            "pair of numbers": isinstance(value, list) and len(value) == 2 and all(_is_number(v) for v in value),
-        }[kind]
-        if not right:
-            raise ParameterError(f"{key} of {where} in {file} must be {ARTICLE[kind]}{kind}; got {value!r}.")
-        result[key] = float(value) if kind == "number" else value
+        row = known[key]
+        if not _is(row, value):
+            article = "" if row.kind in ("text", "true or false") else "a "
+            raise ParameterError(
+                f"{key} of {where} in {file} must be {article}{row.kind}; got {value!r}.", setting=row.name
+            )
+        result[row.name] = float(value) if row.kind == "number" else tuple(value) if isinstance(value, list) else value
     return result
+
+
+def _is(row: Setting, value: Any) -> bool:
+    """Whether a value of a task file is of the setting's kind."""
+    if row.kind == "text":
+        return isinstance(value, str)
+    if row.kind == "true or false":
+        return isinstance(value, bool)
+    if row.kind == "list of texts":
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if row.kind == "pair of numbers":
+        return isinstance(value, list) and len(value) == 2 and all(_is_number(each) for each in value)
+    if row.kind == "whole number":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return _is_number(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 
-ROLES = ("episode", "step", "state", "action", "next_state", "terminated", "truncated", "baseline_prob")
-REQUIRED = ("episode", "step", "state", "action")
+from bettersafe.tasks.settings import COLUMNS
+
+ROLES = tuple(row.name for row in COLUMNS)
+REQUIRED = tuple(row.name for row in COLUMNS if row.default is not None)
 
 NAMES: dict[str, tuple[str, ...]] = {
     "next_state": (

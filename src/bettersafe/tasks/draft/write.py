@@ -41,7 +41,7 @@ def task_text(start: Start, data: str) -> str:
     looked = f"all {start.rows:,} rows" if start.whole else f"the first {start.rows:,} rows"
     lines = [
         f"# What bettersafe is to do, begun from {looked} of the log. Everything here is a guess until you have read it.",
-        "# All settings are explained in docs/task-file.md.",
+        "# All settings are explained in docs/settings.md.",
         "",
         f"data = {quoted(data)}",
         'method = "auto"               # the best policy that loses on no objective with probability 1 - delta, given the log',
