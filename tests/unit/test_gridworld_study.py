@@ -8,6 +8,7 @@ import pytest
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
+from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.dataset import split
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.b_opt import b_opt
@@ -43,15 +44,16 @@ def test_h_opt_is_the_librarys(small):
     train, safety = split(data, (0.7, 0.3), rng)
     model = estimate_model(train, rewards=known_rewards(drawn), error_objectives=1)
     accepted = 0
-    for rule, more in (
-        ("published dr", {"selection": "published", "comparison": "published"}),
-        ("paper dr", {"selection": "paper"}),
-        ("sequential pdis", {"selection": "sequential", "estimator": "pdis"}),
+    for name, selection, more in (
+        ("published dr", "published", {"comparison": "published"}),
+        ("paper dr", "paper", {}),
+        ("sequential pdis", "sequential", {"estimator": "pdis"}),
     ):
+        rule = SafetyRule(delta=0.1, zeta=np.zeros(2), strict=False, **more)
         for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0]), ("1,1", [1.0, 1.0])):
-            found = h_opt(train, safety, baseline, preference=preference, model=model, strict=False, **more)
+            found = h_opt(train, safety, baseline, preference=preference, model=model, rule=rule, selection=selection)
             gain = expected_return(truth, found.improvement.policy) - expected_return(truth, baseline)
-            assert rows[50, text, rule]["improvement"] == pytest.approx(np.array(preference) @ gain, abs=1e-6)
+            assert rows[50, text, name]["improvement"] == pytest.approx(np.array(preference) @ gain, abs=1e-6)
             accepted += found.accepted
     assert accepted
 

@@ -180,7 +180,6 @@ def safety_test(
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
     )
-    unseen, thin = 0.0, False
     if BOUNDS[rule.bound].finite_sample:
         if tuning is None:
             raise ParameterError(
@@ -189,21 +188,40 @@ def safety_test(
         low = _least(safety, rule)
         before = paired_terms(policy, baseline, tuning, rule, model=model)
         cap = choose_cap(before, rule.level, method=rule.bound, low=low, high=np.inf, n_later=terms.shape[0])
-        bound = lower_bound(terms, rule.level, method=rule.bound, low=low, cap=cap)
+        test = terms_test(terms, rule, low=low, cap=cap)
     else:
-        bound = lower_bound(terms, rule.level, method=rule.bound)
+        test = terms_test(terms, rule)
         if rule.strict:
-            bound[np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))] = -np.inf
-            unseen = unseen_share(policy, baseline if usual is None else np.maximum(baseline, usual), safety, model)
-            thin = evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it
+            alike = np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))
+            known = baseline if usual is None else np.maximum(baseline, usual)
+            test = replace(
+                test,
+                bound=np.where(alike, -np.inf, test.bound),
+                unseen=unseen_share(policy, known, safety, model),
+                thin=evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it,
+            )
+    return replace(test, unsupported=unsupported_share(policy, baseline, safety)) if rule.strict else test
+
+
+def terms_test(
+    terms: Floats, rule: SafetyRule, *, low: Floats | None = None, cap: Floats | None = None, mix: float = 0.0
+) -> SafetyTest:
+    """The test of paired terms [n, d] alone: what the data can't tell is not asked.
+
+    Args:
+        terms: Terms whose mean is J(π) − J(π_b).
+        rule: How.
+        low: For finite-sample bounds, as in `lower_bound`.
+        cap: The same.
+        mix: The baseline's share of the policy, where it is a candidate of H-OPT.
+    """
     return SafetyTest(
         estimate=terms.mean(axis=0),
-        bound=bound,
+        bound=lower_bound(terms, rule.level, method=rule.bound, low=low, cap=cap),
         level=rule.level,
         zeta=rule.zeta,
-        unsupported=unsupported_share(policy, baseline, safety) if rule.strict else 0.0,
-        unseen=unseen,
-        thin=thin,
+        unsupported=0.0,
+        mix=mix,
     )
 
 

@@ -232,15 +232,17 @@ def _improvement(model: Model, policy: Floats, baseline: Floats, preference: Flo
         "b-opt",
         model,
         baseline,
-        baseline,
+        result.Search(
+            policy=baseline,
+            baseline_v=baseline_v,
+            rounds=0,
+            converged=True,
+            gap=0.0,
+            kept=np.zeros(0, dtype=np.int64),
+            engine=resolve_engine("auto"),
+        ),
         preference=preference,
         epsilon=np.inf,
-        baseline_v=baseline_v,
-        rounds=0,
-        converged=True,
-        gap=0.0,
-        kept=np.zeros(0, dtype=np.int64),
-        engine=resolve_engine("auto"),
     )
     if policy is baseline:
         return found
@@ -335,13 +337,16 @@ def _along(
     equal = bool(np.all(model.mdp.discount == model.mdp.discount[0]))
     start = None
     for epsilon in epsilons:
-        found = s_opt.iterate(
-            model.mdp,
-            baseline,
-            model.error,
-            preference,
-            epsilon,
+        problem = s_opt.Problem(
+            mdp=model.mdp,
+            baseline=baseline,
+            error=model.error,
+            preference=preference,
+            epsilon=epsilon,
             constrained=True,
+        )
+        found = s_opt.iterate(
+            problem,
             progress=_making(progress, epsilons, epsilon),
             baseline_values=values,
             start=start,

@@ -30,8 +30,8 @@ Mixtures keep the budget because it is convex in occupancies: if every ρ_i keep
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,8 @@ from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
-from bettersafe.methods.result import Improvement, check_preference, improvement
-from bettersafe.methods.s_opt import cleaned_rows, iterate
+from bettersafe.methods.result import Improvement, Search, check_preference, improvement
+from bettersafe.methods.s_opt import Problem, cleaned_rows, iterate
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
@@ -204,18 +204,6 @@ class _Column:
     gain: Floats  # J_k(π) − J_k(π_b), [d]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Answer:
-    """A policy that keeps every row, or the baseline and the reason why."""
-
-    policy: Floats
-    rounds: int
-    gap: float = 0.0
-    converged: bool = True
-    kept: Ints = field(default_factory=lambda: NOTHING)
-    reason: str = ""
-
-
 def _setting(model: Model, baseline: Floats, values: Values, *, every_action: bool) -> _Setting:
     mdp, error = model.mdp, model.error
     if every_action and mdp.n_pairs < mdp.n_states * mdp.n_actions:
@@ -257,32 +245,43 @@ def _solve(
     """One improvement for each of the margins, each [d]; policies found on the way are added to those ``met``."""
     quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
     form = "multipliers" if engine == "native" or (engine == "auto" and quick) else "lp"
-    answers = list(
+    searches = list(
         _by_lp(setting, preference, epsilon, margins, progress)
         if form == "lp"
         else _by_multipliers(setting, preference, epsilon, margins, met, max_rounds, progress)
     )
     results: list[Improvement] = []
-    for answer in answers:
-        how: dict[str, Any] = {part.name: getattr(answer, part.name) for part in fields(answer)}
-        policy = how.pop("policy")
-        if results and np.array_equal(policy, results[-1].policy):  # a margin that is reached anyway
-            results.append(replace(results[-1], **how))
+    for found in searches:
+        if results and np.array_equal(found.policy, results[-1].policy):  # a margin that is reached anyway
+            last = replace(results[-1], rounds=found.rounds, converged=found.converged, gap=found.gap, kept=found.kept)
+            results.append(replace(last, reason=found.reason))
             continue
-        results.append(
-            improvement(
-                "g-opt",
-                model,
-                policy,
-                setting.baseline,
-                preference=preference,
-                epsilon=epsilon,
-                baseline_v=setting.values.v,
-                engine=form,
-                **how,
-            )
-        )
+        results.append(improvement("g-opt", model, setting.baseline, found, preference=preference, epsilon=epsilon))
     return results
+
+
+def _found(
+    setting: _Setting,
+    form: str,
+    policy: Floats,
+    rounds: int,
+    *,
+    gap: float = 0.0,
+    converged: bool = True,
+    kept: Ints = NOTHING,
+    reason: str = "",
+) -> Search:
+    """A policy that keeps every row, or the baseline and the reason why."""
+    return Search(
+        policy=policy,
+        baseline_v=setting.values.v,
+        rounds=rounds,
+        converged=converged,
+        gap=gap,
+        kept=kept,
+        engine=form,
+        reason=reason,
+    )
 
 
 def _by_multipliers(
@@ -293,110 +292,149 @@ def _by_multipliers(
     met: list[_Column],
     max_rounds: int,
     progress: Progress | None,
-) -> Iterator[_Answer]:
+) -> Iterator[Search]:
     """Column generation; the policies ``met`` must be within the budget, and those of use in the end are added to them."""
-    mdp, baseline = setting.mdp, setting.baseline
-    engine = resolve_engine("auto")
-    if not met:
-        met.append(_Column(policy=baseline, visits=setting.visits, gain=np.zeros(mdp.n_objectives)))
-    kept, rounds = NOTHING, 0
-
-    def respond(weights: Floats) -> _Column:
-        """The best policy within the budget for these weights."""
-        nonlocal kept, rounds
-        near = max(met, key=lambda column: float(weights @ column.gain))
-        search = iterate(
-            mdp,
-            baseline,
-            setting.error,
-            weights,
-            epsilon,
-            constrained=False,
-            engine=engine,
-            baseline_values=setting.values,
-            start=None if near is met[0] else near.policy,
-        )
-        kept, rounds = search.kept, rounds + 1
-        visits = np.maximum(occupancy(mdp, search.policy), 0.0)
-        moved = (search.policy - baseline).take(mdp.pair_index) * visits[mdp.pair_state]
-        return _Column(policy=search.policy, visits=visits, gain=setting.advantage @ moved)
-
-    def add(column: _Column) -> bool:
-        """Whether it is new; nothing is to be won from a policy that was met before."""
-        gains = np.array([other.gain for other in met])
-        scale = np.maximum(np.max(np.abs(gains), axis=0), np.abs(column.gain))
-        if np.any(np.all(np.abs(gains - column.gain) <= REPEATED * scale, axis=1)):
-            return False
-        met.append(column)
-        return True
-
-    def report(gain: float, level: float) -> None:
-        if progress is not None:
-            start = float(preference @ setting.values.v @ mdp.initial)
-            progress(Event(done=rounds, unit="rounds", gain=gain, scalar_return=start + level))
-
+    columns = _Columns(setting, preference, epsilon, met, max_rounds, progress)
     unbounded = 0.0  # the best J_λ gains where no objective need be cared for
     if np.any(preference):
-        best = respond(preference)
+        best = columns.respond(preference)
         unbounded = float(preference @ best.gain)
-        report(unbounded, 0.0)
-        add(best)
+        columns.report(unbounded, 0.0)
+        columns.add(best)
     unreachable: list[Floats] = []
     used = {0}
     for margin in margins:
-        # First the largest share t of the margins that can be reached: ν·g(π) ≥ t ν·margin for what reaches it, so the best
-        # response to ν bounds it. All is well when some mixture reaches 1, and all is lost when some bound is below.
-        share = 0.0 if np.any(margin) else 1.0
-        open_end = not any(np.all(margin >= other) for other in unreachable)
-        while open_end and share < 1.0 - OPTIMAL_TOL:
-            gains = np.array([column.gain for column in met])
-            mixture = _mixture(gains, preference, margin, reach=True)
-            share = mixture.share
-            if share >= 1.0 - OPTIMAL_TOL or rounds >= max_rounds:
-                break
-            nu = mixture.multipliers
-            column = respond(nu)
-            value = float(nu @ column.gain)
-            report(value - mixture.level, 0.0)
-            noise = OPTIMAL_TOL * float(nu @ np.max(np.abs(gains), axis=0))
-            enough = max((1.0 - OPTIMAL_TOL) * float(nu @ margin), mixture.level + noise)
-            open_end = value > enough and add(column)
+        hopeless = any(np.all(margin >= other) for other in unreachable)
+        share, open_end = columns.reach(margin, hopeless=hopeless)
         if share < 1.0 - OPTIMAL_TOL:
-            reason = f"the margins were not reached with {rounds} policies" if open_end else UNREACHABLE
+            reason = f"the margins were not reached with {columns.rounds} policies" if open_end else UNREACHABLE
             if not open_end:
                 unreachable.append(margin)
-            yield _Answer(policy=baseline, rounds=rounds, converged=not open_end, kept=kept, reason=reason)
-            rounds = 0
+            yield columns.found(setting.baseline, converged=not open_end, reason=reason)
             continue
-        # Then the best J_λ. Every response bounds it from above, every mixture from below.
-        bound = unbounded
-        while True:
-            gains = np.array([column.gain for column in met])
-            mixture = _mixture(gains, preference, min(share, 1.0) * margin, reach=False)
-            weights = preference + mixture.multipliers
-            tol = OPTIMAL_TOL * float(weights @ np.max(np.abs(gains), axis=0))
-            converged = bound - mixture.objective <= tol
-            if converged or rounds >= max_rounds:
-                break
-            column = respond(weights)
-            value = float(weights @ column.gain - mixture.multipliers @ margin)
-            report(value - mixture.objective, mixture.objective)
-            bound = min(bound, value)
-            if not add(column):
-                converged = True
-                break
+        mixture, gap, converged = columns.climb(margin, share, unbounded)
+        gains = columns.gains()
         small = OPTIMAL_TOL * float(preference @ np.max(np.abs(gains), axis=0))
         idle = not np.any(margin) and mixture.objective <= small  # no deviation without a reason
-        yield _Answer(
-            policy=baseline if idle else _mixed(met, mixture.weights, baseline),
-            rounds=rounds,
-            gap=max(bound - mixture.objective, 0.0),
-            converged=converged,
-            kept=kept,
-        )
+        policy = setting.baseline if idle else _mixed(met, mixture.weights, setting.baseline)
+        yield columns.found(policy, gap=gap, converged=converged)
         used |= set(np.flatnonzero(mixture.weights > 0.0).tolist())
-        rounds = 0
     met[:] = [column for i, column in enumerate(met) if i in used]  # few of the others would be of use elsewhere
+
+
+class _Columns:
+    """The policies met by column generation, and the work done since the last answer."""
+
+    def __init__(
+        self,
+        setting: _Setting,
+        preference: Floats,
+        epsilon: float,
+        met: list[_Column],
+        max_rounds: int,
+        progress: Progress | None,
+    ) -> None:
+        self.setting, self.preference, self.epsilon = setting, preference, epsilon
+        self.met, self.max_rounds, self.progress = met, max_rounds, progress
+        self.engine = resolve_engine("auto")
+        self.kept, self.rounds = NOTHING, 0
+        if not met:
+            nothing = np.zeros(setting.mdp.n_objectives)
+            met.append(_Column(policy=setting.baseline, visits=setting.visits, gain=nothing))
+
+    def respond(self, weights: Floats) -> _Column:
+        """The best policy within the budget for these weights."""
+        setting, mdp = self.setting, self.setting.mdp
+        near = max(self.met, key=lambda column: float(weights @ column.gain))
+        problem = Problem(
+            mdp=mdp,
+            baseline=setting.baseline,
+            error=setting.error,
+            preference=weights,
+            epsilon=self.epsilon,
+            constrained=False,
+        )
+        search = iterate(
+            problem,
+            engine=self.engine,
+            baseline_values=setting.values,
+            start=None if near is self.met[0] else near.policy,
+        )
+        self.kept, self.rounds = search.kept, self.rounds + 1
+        visits = np.maximum(occupancy(mdp, search.policy), 0.0)
+        moved = (search.policy - setting.baseline).take(mdp.pair_index) * visits[mdp.pair_state]
+        return _Column(policy=search.policy, visits=visits, gain=setting.advantage @ moved)
+
+    def gains(self) -> Floats:
+        """Of all policies met, shape [n, d]."""
+        return np.array([column.gain for column in self.met])
+
+    def add(self, column: _Column) -> bool:
+        """Whether it is new; nothing is to be won from a policy that was met before."""
+        gains = self.gains()
+        scale = np.maximum(np.max(np.abs(gains), axis=0), np.abs(column.gain))
+        if np.any(np.all(np.abs(gains - column.gain) <= REPEATED * scale, axis=1)):
+            return False
+        self.met.append(column)
+        return True
+
+    def report(self, gain: float, level: float) -> None:
+        """Tell ``progress`` of the last policy."""
+        if self.progress is not None:
+            start = float(self.preference @ self.setting.values.v @ self.setting.mdp.initial)
+            self.progress(Event(done=self.rounds, unit="rounds", gain=gain, scalar_return=start + level))
+
+    def found(self, policy: Floats, *, gap: float = 0.0, converged: bool, reason: str = "") -> Search:
+        """The answer for one margin; rounds are counted anew for the next."""
+        rounds, self.rounds = self.rounds, 0
+        return _found(
+            self.setting, "multipliers", policy, rounds, gap=gap, converged=converged, kept=self.kept, reason=reason
+        )
+
+    def reach(self, margin: Floats, *, hopeless: bool) -> tuple[float, bool]:
+        """The largest share t of the margins that can be reached, and whether more might be with more policies.
+
+        ν·g(π) ≥ t ν·margin for what reaches it, so the best response to ν bounds it. All is well when some mixture reaches 1, and
+        all is lost when some bound is below.
+        """
+        share = 0.0 if np.any(margin) else 1.0
+        open_end = not hopeless
+        while open_end and share < 1.0 - OPTIMAL_TOL:
+            gains = self.gains()
+            mixture = _mixture(gains, self.preference, margin, reach=True)
+            share = mixture.share
+            if share >= 1.0 - OPTIMAL_TOL or self.rounds >= self.max_rounds:
+                break
+            nu = mixture.multipliers
+            column = self.respond(nu)
+            value = float(nu @ column.gain)
+            self.report(value - mixture.level, 0.0)
+            noise = OPTIMAL_TOL * float(nu @ np.max(np.abs(gains), axis=0))
+            enough = max((1.0 - OPTIMAL_TOL) * float(nu @ margin), mixture.level + noise)
+            open_end = value > enough and self.add(column)
+        return share, open_end
+
+    def climb(self, margin: Floats, share: float, bound: float) -> tuple[_Mixture, float, bool]:
+        """The mixture with the best J_λ, how much more there may be at most, and whether the search had settled.
+
+        Every response bounds J_λ from above, every mixture from below; ``bound`` is a first bound on its gain.
+        """
+        while True:
+            gains = self.gains()
+            mixture = _mixture(gains, self.preference, min(share, 1.0) * margin, reach=False)
+            weights = self.preference + mixture.multipliers
+            tol = OPTIMAL_TOL * float(weights @ np.max(np.abs(gains), axis=0))
+            converged = bound - mixture.objective <= tol
+            if converged or self.rounds >= self.max_rounds:
+                break
+            column = self.respond(weights)
+            value = float(weights @ column.gain - mixture.multipliers @ margin)
+            self.report(value - mixture.objective, mixture.objective)
+            bound = min(bound, value)
+            if not self.add(column):
+                converged = True
+                break
+        return mixture, max(bound - mixture.objective, 0.0), converged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,7 +505,7 @@ def _mixed(met: list[_Column], weights: Floats, baseline: Floats) -> Floats:
 
 def _by_lp(
     setting: _Setting, preference: Floats, epsilon: float, margins: list[Floats], progress: Progress | None
-) -> Iterator[_Answer]:
+) -> Iterator[Search]:
     """The program over (ρ(x), p, n), by HiGHS.
 
     Visits of a state are in units of the baseline's, so that a state that is seldom visited is solved as well as others.
@@ -516,7 +554,7 @@ def _by_lp(
     target = np.append(mdp.initial / unit, np.zeros(n_states))
     for margin in margins:
         if not np.any(size) or np.any(margin[size == 0.0] > 0.0):  # nothing can move, or not what should
-            yield _Answer(policy=baseline, rounds=0, reason=UNREACHABLE if np.any(margin) else "")
+            yield _found(setting, "lp", baseline, 0, reason=UNREACHABLE if np.any(margin) else "")
             continue
         limits = np.zeros(inequalities.shape[0])
         limits[limits.size - bound_by.size :] = -margin[bound_by] / size[bound_by]
@@ -533,7 +571,7 @@ def _by_lp(
             if answer.status == 0:
                 break  # that there is no solution is believed when both say so: presolve can be wrong about it
         if answer.status == 2 and np.any(margin):
-            yield _Answer(policy=baseline, rounds=1, reason=UNREACHABLE)
+            yield _found(setting, "lp", baseline, 1, reason=UNREACHABLE)
             continue
         if answer.status != 0:
             raise NoSolutionError(f'the program of g-opt was not solved: {answer.message}. Try the engine "native".')
@@ -548,7 +586,7 @@ def _by_lp(
             visits = unit * np.where(answer.x[:n_states] > NEVER_VISITED, answer.x[:n_states], 0.0)
             z = change @ np.maximum(answer.x[n_states:], 0.0)
             policy = _projected(setting, pairs, z / np.where(visits > 0.0, visits, math.inf)[state], epsilon)
-        yield _Answer(policy=policy, rounds=1, gap=abs(float(answer.fun - dual)) * scale)
+        yield _found(setting, "lp", policy, 1, gap=abs(float(answer.fun - dual)) * scale)
 
 
 def _projected(setting: _Setting, pairs: Ints, deviation: Floats, epsilon: float) -> Floats:

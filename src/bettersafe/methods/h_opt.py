@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bettersafe.errors import ParameterError, check_choice, check_vector
 from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_policy
-from bettersafe.evaluation.held_out import Range, SafetyRule, SafetyTest, safety_test
+from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
 from bettersafe.logs.counts import count
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
@@ -37,12 +37,13 @@ from bettersafe.methods.choices import SELECTIONS, Selection
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
-from bettersafe.typing import Floats, Log, Progress, frozen
+from bettersafe.typing import Bools, Floats, Log, Progress, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bettersafe.evaluation.choices import Comparison, Levels
+    from bettersafe.evaluation.choices import Comparison
+    from bettersafe.evaluation.evaluate import Evaluation
     from bettersafe.model import Model
 
 
@@ -110,19 +111,11 @@ def h_opt(
     baseline: npt.ArrayLike,
     *,
     preference: npt.ArrayLike,
-    delta: float = 0.1,
-    zeta: npt.ArrayLike | None = None,
-    estimator: str = "dr",
-    bound: str = "t",
+    rule: SafetyRule | None = None,
     selection: Selection = "sequential",
-    comparison: Comparison = "paired",
-    levels: Levels = "split",
-    mixes: tuple[float, ...] = MIXES,
-    reward_range: Range | None = None,
-    return_range: Range | None = None,
+    mixes: Sequence[float] = MIXES,
     model: Model | None = None,
     control: Model | None = None,
-    strict: bool = True,
     progress: Progress | None = None,
 ) -> HOpt:
     """Improve by proposal and test.
@@ -132,60 +125,42 @@ def h_opt(
         safety: Episodes to test on; `split` makes both from one dataset. Either may be on disk (`open_episodes`).
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
-        delta: Allowed probability of returning a policy that is worse on some objective.
-        zeta: Accepted loss per objective, shape [d]; 0 if left out.
-        estimator: Any of `bettersafe.evaluation.TESTABLE`.
-        bound: Any of `bettersafe.evaluation.BOUNDS`; finite-sample ones need independent terms (is, pdis) and a known range.
+        rule: How candidates are tested; δ = 0.1 and no accepted loss if left out. With ``rule.strict`` candidates may raise only
+            what the training part has, and what the data can't tell is refused.
         selection: "sequential", "paper" or "published".
-        comparison: "paired" or "published".
-        levels: "split" or "full".
         mixes: The α of the candidates, each in [0, 1).
-        reward_range: For pdis with a finite-sample bound: rewards lie in [low, high], each [d].
-        return_range: For is with a finite-sample bound: discounted returns lie in [low, high], each [d].
         model: The model of the training part, if it is there already.
         control: Model for dr and wdr, if another one; of the training part too.
-        strict: Whether candidates may raise only what the training part has, and what the data can't tell is refused.
         progress: Called after every round of the proposal's policy iteration.
     """
     check_choice("selection", selection, SELECTIONS)
     if not mixes or not all(0.0 <= mix < 1.0 for mix in mixes):
-        raise ParameterError(f"mixes must be shares of the baseline in [0, 1); got {mixes}.")
+        raise ParameterError(f"mixes must be shares of the baseline in [0, 1); got {tuple(mixes)}.")
     d = train.n_objectives
     weights = check_preference(preference, d)
-    loss = np.zeros(d) if zeta is None else check_vector("zeta", zeta, d, "objective")
+    rule = SafetyRule(delta=0.1, zeta=np.zeros(d)) if rule is None else rule
+    check_vector("zeta", rule.zeta, d, "objective")
     base = check_policy(baseline, train.n_states, train.n_actions, name="baseline", state_labels=train.state_labels)
     fitted = estimate_model(count(train)) if model is None else model
-    rule = SafetyRule(
-        delta=delta,
-        zeta=loss,
-        estimator=estimator,
-        bound=bound,
-        comparison=comparison,
-        levels=levels,
-        reward_range=reward_range,
-        return_range=return_range,
-        strict=strict,
-    )
     proposal = adv_linearized(fitted, base, preference=weights, progress=progress)
-    if strict:
+    if rule.strict:
         proposal = _where_seen(proposal, fitted)
 
     tests: list[SafetyTest] = []
     if proposal.changed.size:
-        judge = control or fitted
+        values = control or fitted
         known = None
-        if not BOUNDS[bound].finite_sample and comparison == "paired":  # finite-sample bounds shift the terms
-            needed = judge if ESTIMATORS[estimator].needs_model else None
-            known = evaluate_policy(safety, base, base, estimator=estimator, model=needed).per_trajectory
-        for mix in sorted(mixes, reverse=True):  # nearest the baseline first
-            candidate = (1.0 - mix) * proposal.policy + mix * base
-            test = safety_test(candidate, base, safety, rule, tuning=train, model=judge, baseline_terms=known)
+        if not BOUNDS[rule.bound].finite_sample and rule.comparison == "paired":  # finite-sample bounds shift the terms
+            needed = values if ESTIMATORS[rule.estimator].needs_model else None
+            known = evaluate_policy(safety, base, base, estimator=rule.estimator, model=needed).per_trajectory
+        for mix, candidate in mixtures(proposal.policy, base, mixes):
+            test = safety_test(candidate, base, safety, rule, tuning=train, model=values, baseline_terms=known)
             tests.append(replace(test, mix=mix))
             if selection == "sequential" and not test.passed:
                 break
     chosen = choose_candidate(tests, selection, weights)
     mix = 1.0 if chosen is None else chosen.mix
-    policy = frozen(base if chosen is None else (1.0 - mix) * proposal.policy + mix * base, np.float64)
+    policy = frozen(base if chosen is None else mixed(proposal.policy, base, mix), np.float64)
     return HOpt(
         improvement=replace(
             proposal,
@@ -201,6 +176,74 @@ def h_opt(
         selection=selection,
         objectives=tuple(objective.name for objective in train.objectives),
     )
+
+
+def mixed(proposal: Floats, baseline: Floats, mix: float) -> Floats:
+    """The candidate π_α, shape [X, A]: (1−α) of the proposal and α = ``mix`` of the baseline."""
+    return (1.0 - mix) * proposal + mix * baseline
+
+
+def mixtures(proposal: Floats, baseline: Floats, mixes: Sequence[float] = MIXES) -> Iterator[tuple[float, Floats]]:
+    """The candidates (α, π_α) in the order of their tests: nearest the baseline first."""
+    for mix in sorted(mixes, reverse=True):
+        yield mix, mixed(proposal, baseline, mix)
+
+
+def inside(policy: Floats, baseline: Floats, allowed: Bools) -> Floats:
+    """``policy`` with the baseline's row in states where it raises an action that is not ``allowed``; all [X, A]."""
+    outside = np.any((policy > baseline) & ~allowed, axis=1, keepdims=True)
+    return np.where(outside, baseline, policy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The candidates of one proposal on one log, for many questions: estimators, comparisons, levels and selections.
+
+    What `h_opt` does with ``strict=False`` and an approximate bound, in one pass over the log for all of them.
+
+    Attributes:
+        proposal: π_t, shape [X, A].
+        baseline: π_b, shape [X, A].
+        terms: By comparison and estimator, α and the terms [n, d] of every candidate, nearest the baseline first.
+    """
+
+    proposal: Floats
+    baseline: Floats
+    terms: Mapping[tuple[Comparison, str], Sequence[tuple[float, Floats]]]
+
+    def choose(self, rule: SafetyRule, selection: Selection, preference: Floats) -> Floats:
+        """The policy that ``selection`` returns of the candidates that pass; the baseline if there is none."""
+        tests = [terms_test(terms, rule, mix=mix) for mix, terms in self.terms[rule.comparison, rule.estimator]]
+        chosen = choose_candidate(tests, selection, preference)
+        return self.baseline if chosen is None else mixed(self.proposal, self.baseline, chosen.mix)
+
+
+def try_candidates(
+    proposal: Floats,
+    baseline: Floats,
+    evaluate: Callable[[Floats], Mapping[str, Evaluation]],
+    *,
+    estimators: Sequence[str],
+    baseline_return: Floats,
+) -> Trial:
+    """Evaluate all candidates of a proposal by several estimators.
+
+    Args:
+        proposal: π_t, shape [X, A].
+        baseline: π_b, shape [X, A].
+        evaluate: From a policy to its evaluations on the safety part, by estimator.
+        estimators: Which of them to keep.
+        baseline_return: J(π_b) in the trained model, shape [d]; what comparison "published" takes for known.
+    """
+    own = evaluate(baseline)
+    terms: dict[tuple[Comparison, str], list[tuple[float, Floats]]] = {}
+    for mix, candidate in mixtures(proposal, baseline):
+        found = evaluate(candidate)
+        for estimator in estimators:
+            against: dict[Comparison, Floats] = {"paired": own[estimator].per_trajectory, "published": baseline_return}
+            for comparison, subtract in against.items():
+                terms.setdefault((comparison, estimator), []).append((mix, found[estimator].per_trajectory - subtract))
+    return Trial(proposal=proposal, baseline=baseline, terms=terms)
 
 
 def choose_candidate(tests: Sequence[SafetyTest], selection: Selection, preference: Floats) -> SafetyTest | None:
@@ -220,10 +263,9 @@ def _where_seen(proposal: Improvement, model: Model) -> Improvement:
     tried = model.counts > 0
     seen[model.mdp.pair_state[tried], model.mdp.pair_action[tried]] = True
     seen &= proposal.baseline > 0.0
-    outside = np.any((proposal.policy > proposal.baseline) & ~seen, axis=1)
-    if not np.any(outside):
+    policy = inside(proposal.policy, proposal.baseline, seen)
+    if np.array_equal(policy, proposal.policy):
         return proposal
-    policy = np.where(outside[:, None], proposal.baseline, proposal.policy)
     deviation = np.abs(policy - proposal.baseline)
     at_pair = deviation[model.mdp.pair_state, model.mdp.pair_action]
     spent = np.where(at_pair > 0.0, model.error, 0.0) * at_pair

@@ -109,29 +109,40 @@ class Improvement:
         )
 
 
-def improvement(
-    method: str,
-    model: Model,
-    policy: Floats,
-    baseline: Floats,
-    *,
-    preference: Floats,
-    epsilon: float,
-    baseline_v: Floats,
-    rounds: int,
-    converged: bool,
-    gap: float,
-    kept: Ints,
-    engine: str,
-    reason: str = "",
-    scalar_v: Floats | None = None,
-    scalar_known: bool = False,
-) -> Improvement:
-    """What was found, with the returns of ``policy`` and what it spends; ``baseline_v`` is v^{π_b}, shape [d, X].
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Where the search for a policy ended.
 
-    ``scalar_v`` [X] is where v_λ of the policy may be expected; with ``scalar_known`` it is that.
+    Attributes:
+        policy: π, shape [X, A].
+        baseline_v: v_k^{π_b}, shape [d, X].
+        rounds: As in `Improvement`, like all up to ``reason``.
+        converged: Whether it had settled.
+        gap: Largest proven optimality gap.
+        kept: States that could not be solved, shape [n].
+        engine: What solved the programs.
+        reason: Why the baseline is returned, if that is known.
+        scalar_v: Where v_λ of the policy may be expected, shape [X]; None where discounts differ or nothing is known.
+        scalar_known: Whether ``scalar_v`` is v_λ of the policy.
     """
-    mdp = model.mdp
+
+    policy: Floats
+    baseline_v: Floats
+    rounds: int
+    converged: bool
+    gap: float
+    kept: Ints
+    engine: str
+    reason: str = ""
+    scalar_v: Floats | None = None
+    scalar_known: bool = False
+
+
+def improvement(
+    method: str, model: Model, baseline: Floats, search: Search, *, preference: Floats, epsilon: float
+) -> Improvement:
+    """The policy that a search found, with its returns in the model and what it spends of the budget."""
+    mdp, policy, baseline_v = model.mdp, search.policy, search.baseline_v
     deviation = policy - baseline
     np.abs(deviation, out=deviation)
     distance = deviation.sum(axis=1)
@@ -141,7 +152,7 @@ def improvement(
     np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # never 0 times infinity
     policy_return = baseline_v @ mdp.initial
     if np.any(distance):
-        policy_return = _returns(mdp, policy, preference, baseline_v, scalar_v, known=scalar_known)
+        policy_return = _returns(mdp, policy, preference, baseline_v, search.scalar_v, known=search.scalar_known)
     return Improvement(
         method=method,
         policy=policy,
@@ -151,14 +162,14 @@ def improvement(
         baseline_return=baseline_v @ mdp.initial,
         policy_return=policy_return,
         baseline_v=baseline_v,
-        rounds=rounds,
-        converged=converged,
-        gap=gap,
-        kept=kept,
+        rounds=search.rounds,
+        converged=search.converged,
+        gap=search.gap,
+        kept=search.kept,
         distance=distance,
         budget_used=by_state(mdp, spent),
-        engine=engine,
-        reason=reason,
+        engine=search.engine,
+        reason=search.reason,
     )
 
 

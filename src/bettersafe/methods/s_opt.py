@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import Programs, WarmStart, resolve_engine, solve
 from bettersafe.mdp.values import AIM, Values, solve_weights
-from bettersafe.methods.result import Improvement, check_preference, improvement
+from bettersafe.methods.result import Improvement, Search, check_preference, improvement
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
@@ -138,73 +139,47 @@ def _improve(
     weights = check_preference(preference, mdp.n_objectives)
     if max_rounds < 1:
         raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
-    search = iterate(
-        mdp,
-        base,
-        model.error,
-        weights,
-        epsilon,
-        constrained=constrained,
-        engine=engine,
-        max_rounds=max_rounds,
-        progress=progress,
+    problem = Problem(
+        mdp=mdp, baseline=base, error=model.error, preference=weights, epsilon=epsilon, constrained=constrained
     )
-    return improvement(
-        method,
-        model,
-        search.policy,
-        base,
-        preference=weights,
-        epsilon=epsilon,
-        baseline_v=search.baseline_v,
-        rounds=search.rounds,
-        converged=search.converged,
-        gap=search.gap,
-        kept=search.kept,
-        engine=search.engine,
-        scalar_v=search.scalar_v,
-        scalar_known=search.scalar_known,
-    )
+    search = iterate(problem, engine=engine, max_rounds=max_rounds, progress=progress)
+    return improvement(method, model, base, search, preference=weights, epsilon=epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """Where policy iteration ended."""
+class Problem:
+    """The best policy for λ in a feasible set that is a product over states.
 
-    policy: Floats
-    baseline_v: Floats
-    rounds: int
-    converged: bool
-    gap: float
-    kept: Ints
-    engine: str
-    scalar_v: Floats | None  # v_λ of the last policy that was looked at, shape [X]; None where discounts differ
-    scalar_known: bool  # that policy is the one where it ended
-
-
-def iterate(
-    mdp: MDP,
-    baseline: Floats,
-    error: Floats,
-    preference: Floats,
-    epsilon: float,
-    *,
-    constrained: bool,
-    engine: Engine = "auto",
-    max_rounds: int = 100,
-    progress: Progress | None = None,
-    baseline_values: Values | None = None,
-    start: Floats | None = None,
-) -> Search:
-    """Policy iteration with one program per state; the shared engine of this module's verbs.
-
-    Args:
+    Attributes:
         mdp: The (estimated) MDP.
         baseline: π_b, shape [X, A].
         error: e of every pair, shape [P].
         preference: λ, shape [d].
         epsilon: ε; inf frees every action, tried or not.
         constrained: Whether to keep the advantage rows.
+    """
+
+    mdp: MDP
+    baseline: Floats
+    error: Floats
+    preference: Floats
+    epsilon: float
+    constrained: bool
+
+
+def iterate(
+    problem: Problem,
+    *,
+    engine: Engine = "auto",
+    max_rounds: int = 100,
+    progress: Progress | None = None,
+    baseline_values: Values | None = None,
+    start: Floats | None = None,
+) -> Search:
+    """Policy iteration with one program per state; what all methods of this module share.
+
+    Args:
+        problem: The feasible set and λ.
         engine: Engine of the programs.
         max_rounds: Cap on rounds.
         progress: Called after every round.
@@ -213,77 +188,41 @@ def iterate(
             and never changes the return.
     """
     engine_name = resolve_engine(engine)
-    entry_state, entry_index, ptr, entry_error, pair_entry = mdp.pair_state, mdp.pair_index, mdp.state_ptr, error, None
-    if math.isinf(epsilon) and mdp.n_pairs < mdp.n_states * mdp.n_actions:
-        entry_index = free_entries(mdp, baseline, start)
-        entry_state = entry_index // mdp.n_actions
-        ptr = np.searchsorted(entry_state, np.arange(mdp.n_states + 1))
-        entry_error = np.zeros(entry_index.size)
-        pair_entry = np.searchsorted(entry_index, mdp.pair_index)
-
-    def advantages(values: Values) -> Floats:
-        """Q − v at the entries, shape [m, F]."""
-        table = np.empty((values.q.shape[0], entry_index.size))
-        for k, row in enumerate(table):  # one at a time: temporaries of one
-            if pair_entry is None:
-                np.subtract(values.q[k], values.v[k].take(entry_state), out=row)
-            else:
-                (values.unseen_value[k] - values.v[k]).take(entry_state, out=row)
-                row[pair_entry] = values.q[k] - values.v[k].take(mdp.pair_state)
-        return table
-
-    def evaluate(entries: Floats, guess: Floats, tol: float) -> Values:
-        """Values of the policy that plays ``entries`` [F], of r_λ where that is one reward."""
-        weight = entries if pair_entry is None else entries[pair_entry]
-        mass = elsewhere if pair_entry is None else np.clip(by_entry_state(entries) - by_state(mdp, weight), 0.0, 1.0)
-        scalar = preference if equal_discounts else None
-        return solve_weights(mdp, weight, mass, preference=scalar, guess=guess, tol=tol)
-
-    def by_entry_state(values: Floats) -> Floats:
-        return np.asarray(np.bincount(entry_state, weights=values, minlength=mdp.n_states), dtype=np.float64)
-
-    base_entries = baseline.take(entry_index)
-    base_weight = base_entries if pair_entry is None else base_entries[pair_entry]
-    # what the baseline plays of pairs that are not stored: it stays there unless they have entries
-    elsewhere = np.clip(baseline.sum(axis=1) - by_state(mdp, base_weight), 0.0, 1.0)
-    base = solve_weights(mdp, base_weight, elsewhere) if baseline_values is None else baseline_values
+    mdp, preference = problem.mdp, problem.preference
+    entries = _entries(problem, start)
+    base = entries.baseline_values() if baseline_values is None else baseline_values
     programs = Programs(
-        ptr=ptr,
-        baseline=base_entries,
-        error=entry_error,
-        rows=cleaned_rows(mdp, advantages(base), base.error) if constrained else np.empty((0, entry_index.size)),
-        epsilon=epsilon,
+        ptr=entries.ptr,
+        baseline=entries.baseline,
+        error=entries.error,
+        rows=cleaned_rows(mdp, entries.advantages(base), base.error)
+        if problem.constrained
+        else np.empty((0, entries.index.size)),
+        epsilon=problem.epsilon,
     )
-
     # With equal discounts there is one reward to evaluate, r_λ; otherwise d of them, mixed afterwards.
     equal_discounts = bool(np.all(mdp.discount == mdp.discount[0]))
     mix = np.ones(1) if equal_discounts else preference
-    values, baseline_v = base, base.v
-    if equal_discounts:
-        values = Values(
-            v=(preference @ base.v)[None, :],
-            q=(preference @ base.q)[None, :],
-            unseen_value=(preference @ mdp.unseen_value)[None, :],
-            error=np.array([preference @ base.error]),
-        )
+    baseline_v = base.v
+    values = _scalar_values(mdp, base, preference) if equal_discounts else base
     del base  # its q is as large as the rows
-    current = best = base_entries if start is None else start.take(entry_index)
+    current = best = entries.baseline if start is None else start.take(entries.index)
     best_return = -math.inf
     tol = AIM
     warm: WarmStart | None = None
     converged = False
     for rounds in range(1, max_rounds + 1):
         if rounds > 1 or start is not None:
-            values = evaluate(current, values.v, tol)
-        objective = mix @ advantages(values)
+            values = entries.values(current, preference if equal_discounts else None, values.v, tol)
+        objective = mix @ entries.advantages(values)
         error_of_objective = float(mix @ values.error)
         grid = _quantise(objective, error_of_objective)
         solution = solve(programs, objective, engine=engine_name, warm=warm)
         warm = solution.warm
         answer = solution.policy
         if not solution.solved.all():  # what could not be solved keeps the row it has, which is feasible
-            answer = np.where(solution.solved[entry_state], answer, current)
-        gain = float(np.max(by_entry_state((answer - current) * objective), initial=0.0))
+            answer = np.where(solution.solved[entries.state], answer, current)
+        gain = float(np.max(entries.by_state((answer - current) * objective), initial=0.0))
         scalar_return = float(mix @ values.v @ mdp.initial)
         if progress is not None:
             progress(Event(done=rounds, unit="rounds", gain=gain, scalar_return=scalar_return))
@@ -305,10 +244,8 @@ def iterate(
             best = current
             # the second round, when the policy still moves a lot, need not be looked at closely
             tol = FIRST_TOL if rounds == 1 else AIM
-    policy = baseline.copy()
-    policy.put(entry_index, best)
     return Search(
-        policy=frozen(policy, np.float64),
+        policy=entries.table(best),
         baseline_v=baseline_v,
         rounds=rounds,
         converged=converged,
@@ -317,6 +254,94 @@ def iterate(
         engine=engine_name,
         scalar_v=values.v[0] if equal_discounts else None,
         scalar_known=equal_discounts and converged and stayed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entries:
+    """The actions that the programs choose among: all stored pairs, and with ε = ∞ some that are not stored (`free_entries`).
+
+    Attributes:
+        problem: The problem.
+        index: Positions in [X, A], sorted, shape [F].
+        state: Their states, shape [F].
+        ptr: Entries of state x are ptr[x]:ptr[x+1], shape [X+1].
+        error: e of every entry, shape [F].
+        pair: The entry of every stored pair, shape [P]; None where entries are the stored pairs.
+        baseline: π_b at the entries, shape [F].
+    """
+
+    problem: Problem
+    index: Ints
+    state: Ints
+    ptr: Ints
+    error: Floats
+    pair: Ints | None
+    baseline: Floats
+
+    @cached_property
+    def _elsewhere(self) -> Floats:
+        """What the baseline plays of pairs that are not stored, shape [X]: it stays there unless they have entries."""
+        stored = by_state(self.problem.mdp, self._at_pairs(self.baseline))
+        return np.asarray(np.clip(self.problem.baseline.sum(axis=1) - stored, 0.0, 1.0))
+
+    def _at_pairs(self, entries: Floats) -> Floats:
+        return entries if self.pair is None else entries[self.pair]
+
+    def baseline_values(self) -> Values:
+        """Values of π_b."""
+        return solve_weights(self.problem.mdp, self._at_pairs(self.baseline), self._elsewhere)
+
+    def values(self, entries: Floats, preference: Floats | None, guess: Floats, tol: float) -> Values:
+        """Values of the policy that plays ``entries`` [F]: of r_λ where a preference is given, else of all rewards."""
+        mdp, weight, mass = self.problem.mdp, self._at_pairs(entries), self._elsewhere
+        if self.pair is not None:
+            mass = np.clip(self.by_state(entries) - by_state(mdp, weight), 0.0, 1.0)
+        return solve_weights(mdp, weight, mass, preference=preference, guess=guess, tol=tol)
+
+    def advantages(self, values: Values) -> Floats:
+        """Q − v at the entries, shape [m, F]."""
+        table = np.empty((values.q.shape[0], self.index.size))
+        for k, row in enumerate(table):  # one at a time: temporaries of one
+            if self.pair is None:
+                np.subtract(values.q[k], values.v[k].take(self.state), out=row)
+            else:
+                (values.unseen_value[k] - values.v[k]).take(self.state, out=row)
+                row[self.pair] = values.q[k] - values.v[k].take(self.problem.mdp.pair_state)
+        return table
+
+    def by_state(self, values: Floats) -> Floats:
+        """Sums over the entries of every state, shape [X]."""
+        return np.asarray(np.bincount(self.state, weights=values, minlength=self.problem.mdp.n_states), np.float64)
+
+    def table(self, entries: Floats) -> Floats:
+        """The policy that plays ``entries`` [F], and what the baseline plays elsewhere, shape [X, A]."""
+        policy = self.problem.baseline.copy()
+        policy.put(self.index, entries)
+        return frozen(policy, np.float64)
+
+
+def _entries(problem: Problem, start: Floats | None) -> _Entries:
+    mdp, baseline = problem.mdp, problem.baseline
+    index, state, ptr, error, pair = mdp.pair_index, mdp.pair_state, mdp.state_ptr, problem.error, None
+    if math.isinf(problem.epsilon) and mdp.n_pairs < mdp.n_states * mdp.n_actions:
+        index = free_entries(mdp, baseline, start)
+        state = index // mdp.n_actions
+        ptr = np.searchsorted(state, np.arange(mdp.n_states + 1))
+        error = np.zeros(index.size)
+        pair = np.searchsorted(index, mdp.pair_index)
+    return _Entries(
+        problem=problem, index=index, state=state, ptr=ptr, error=error, pair=pair, baseline=baseline.take(index)
+    )
+
+
+def _scalar_values(mdp: MDP, values: Values, preference: Floats) -> Values:
+    """Values of r_λ from those of all rewards."""
+    return Values(
+        v=(preference @ values.v)[None, :],
+        q=(preference @ values.q)[None, :],
+        unseen_value=(preference @ mdp.unseen_value)[None, :],
+        error=np.array([preference @ values.error]),
     )
 
 

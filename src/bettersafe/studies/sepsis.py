@@ -36,16 +36,15 @@ from bettersafe._system.files import file_digest
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
-from bettersafe.evaluation.held_out import SafetyTest
+from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
 from bettersafe.logs.dataset import Dataset, take_episodes
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods import s_opt
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
-from bettersafe.methods.h_opt import MIXES, choose_candidate
+from bettersafe.methods.h_opt import Trial, inside, try_candidates
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
@@ -368,14 +367,18 @@ class _Case:
         """(method, parameter, policy) of every method for ``preference``, but the one to leave out."""
         found = [(name, "", self.improved(name, preference)) for name in ("linearized", "adv-linearized")]
         found += [("s-opt", f"{epsilon:g}", self.improved("s-opt", preference, epsilon)) for epsilon in EPSILONS]
-        proposal = self._within_support(found[1][2])
-        selection: Any = "published" if self.published else "sequential"
-        tests = self._tests(proposal)
+        trial = self._trial(found[1][2])
         for estimator in OPE:
             for delta in DELTAS:
-                chosen = choose_candidate(_at_level(tests[estimator], delta / 2.0), selection, preference)
-                mix = 1.0 if chosen is None else chosen.mix
-                found.append(("h-opt", f"{estimator} {delta:g}", (1.0 - mix) * proposal + mix * self.baseline))
+                rule = SafetyRule(
+                    delta=delta,
+                    zeta=np.zeros(2),
+                    estimator=estimator,
+                    comparison="published" if self.published else "paired",
+                    strict=False,
+                )
+                policy = trial.choose(rule, "published" if self.published else "sequential", preference)
+                found.append(("h-opt", f"{estimator} {delta:g}", policy))
         found += [("g-opt", f"{epsilon:g}", self.improved("g-opt", preference, epsilon)) for epsilon in G_OPT_EPSILONS]
         if without != "b-opt":
             found.append(("b-opt", f"{BOPT_DELTA:g}", self.believed(preference)))
@@ -399,25 +402,19 @@ class _Case:
         verb = s_opt.linearized if name == "linearized" else s_opt.adv_linearized
         return verb(self.model, self.baseline, **common).policy
 
-    def _within_support(self, policy: Floats) -> Floats:
-        """The baseline's row where the proposal would do what clinicians never do: no weight could be given to it.
+    def _trial(self, proposal: Floats) -> Trial:
+        """H-OPT's candidates on the valid part.
 
-        Less than `hcpi.h_opt` refuses by default: it does not mind what was rarely tried, nor weights on a few patients.
+        Where the proposal would do what clinicians never do it has the baseline's row: no weight could be given to it. That is
+        less than `h_opt` refuses by default: it does not mind what was rarely tried, nor weights on a few patients.
         """
-        outside = np.any((policy > 0.0) & (self.behaviour <= 0.0), axis=1, keepdims=True)
-        return np.where(outside, self.baseline, policy)
-
-    def _tests(self, proposal: Floats) -> dict[str, list[tuple[float, Floats]]]:
-        """By estimator, (mix, paired terms [n, 2]) of every candidate on the valid part, nearest the baseline first."""
-        own = self._evaluate(self.valid, self.baseline)
-        fixed = expected_return(self.model.mdp, self.baseline)
-        tests: dict[str, list[tuple[float, Floats]]] = {estimator: [] for estimator in OPE}
-        for mix in sorted(MIXES, reverse=True):
-            results = self._evaluate(self.valid, (1.0 - mix) * proposal + mix * self.baseline)
-            for estimator in OPE:
-                subtract = fixed if self.published else own[estimator].per_trajectory
-                tests[estimator].append((mix, results[estimator].per_trajectory - subtract))
-        return tests
+        return try_candidates(
+            inside(proposal, self.baseline, self.behaviour > 0.0),
+            self.baseline,
+            lambda policy: self._evaluate(self.valid, policy),
+            estimators=OPE,
+            baseline_return=expected_return(self.model.mdp, self.baseline),
+        )
 
     def _evaluate(self, data: Dataset, policy: Floats) -> dict[str, Evaluation]:
         return evaluate_many(data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.judge, clip=self.clip)
@@ -480,18 +477,3 @@ def _estimate(counts: Counts, unseen: str, baseline: Floats) -> Model:
         counts = replace(counts, unseen_reward=np.array([RETURN_OF_DEATH, counts.unseen_reward[1]]))
         unseen = "end"
     return estimate_model(counts, delta=1.0, error_objectives=1, unseen=unseen, baseline=baseline)  # type: ignore[arg-type]
-
-
-def _at_level(tests: list[tuple[float, Floats]], level: float) -> list[SafetyTest]:
-    """Student t tests of every candidate at this level."""
-    return [
-        SafetyTest(
-            estimate=terms.mean(axis=0),
-            bound=lower_bound(terms, level, method="t"),
-            level=level,
-            zeta=np.zeros(2),
-            unsupported=0.0,
-            mix=mix,
-        )
-        for mix, terms in tests
-    ]
