@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe._system.memory import (
     available_bytes,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task
-    from bettersafe.typing import Floats, Labels, Log, Progress
+    from bettersafe.typing import Floats, Ints, Labels, Log, Progress
 
 
 ESTIMATED = "estimated from the data"
@@ -258,7 +257,7 @@ def counted_outcomes(
 
 
 def task_outcomes(
-    dataset: Dataset, visits: npt.NDArray[np.int64], derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
+    dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
 ) -> Outcomes:
     """The log in the form that the posterior needs; derived objectives are rules on pairs, so known."""
     rows = with_derived_rows(dataset, visits, derived, objectives)
@@ -267,7 +266,7 @@ def task_outcomes(
     return gather_outcomes(rows, known_rewards=known)
 
 
-def visit_table(counts: Counts) -> npt.NDArray[np.int64]:
+def visit_table(counts: Counts) -> Ints:
     """n(x,a) as a table, shape [X, A]."""
     table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
     table[counts.pair_state, counts.pair_action] = counts.pair_count
@@ -275,7 +274,7 @@ def visit_table(counts: Counts) -> npt.NDArray[np.int64]:
 
 
 def with_derived_rows(
-    dataset: Dataset, visits: npt.NDArray[np.int64], derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
+    dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
 ) -> Dataset:
     """The log with the derived objectives' rewards, by the visits [X, A] of the data that the policy was made from."""
     for rare in derived:
