@@ -1,4 +1,4 @@
-"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp`, `linearised.hpp`, `draws.hpp`, `ope.hpp` and `chains.hpp` say what each does."""
+"""Signatures of the C++ kernel; `programs.hpp`, `values.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp` say what each does."""
 
 import numpy as np
 import numpy.typing as npt

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "linear.hpp"
+#include "values.hpp"
 
 namespace bettersafe {
 namespace {

@@ -4,11 +4,11 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include "chains.hpp"
+#include "counting.hpp"
 #include "draws.hpp"
-#include "linear.hpp"
-#include "linearised.hpp"
-#include "ope.hpp"
+#include "values.hpp"
+#include "mean_process.hpp"
+#include "estimators.hpp"
 #include "programs.hpp"
 
 namespace nb = nanobind;
@@ -284,7 +284,7 @@ void gains_covariance_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indic
     gains_covariance(gains, out.data(), threads);
 }
 
-// The functions of linearised.hpp, for one type of index; arguments are positional, as _compiled.pyi has them.
+// The functions of mean_process.hpp, for one type of index; arguments are positional, as _compiled.pyi has them.
 template <typename Index>
 void define_linearised(nb::module_& m) {
     m.def("mark_steps", &mark_steps_py<Index>);

@@ -1,6 +1,6 @@
 """Counting in one pass: Parquet or CSV files that are sorted by episode and step, and in which nothing is out of the ordinary.
 
-The native kernel (`chains.hpp`) checks every row as it passes. At the first that is not as usual `count_sorted` gives None, and
+The native kernel (`counting.hpp`) checks every row as it passes. At the first that is not as usual `count_sorted` gives None, and
 the log is counted by SQL (`source.py`, `counting.py`), which can do everything and has the words for what is wrong. What
 both can do they do alike, to the last bit.
 """

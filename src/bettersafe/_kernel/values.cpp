@@ -1,4 +1,4 @@
-#include "linear.hpp"
+#include "values.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "pages.hpp"
+#include "memory.hpp"
 
 namespace bettersafe {
 namespace {

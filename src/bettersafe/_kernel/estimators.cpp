@@ -1,4 +1,4 @@
-#include "ope.hpp"
+#include "estimators.hpp"
 
 #include <algorithm>
 #include <cmath>

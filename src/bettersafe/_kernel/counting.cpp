@@ -1,4 +1,4 @@
-#include "chains.hpp"
+#include "counting.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "linearised.hpp"
+#include "mean_process.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "pages.hpp"
+#include "memory.hpp"
 
 namespace bettersafe {
 namespace {
