@@ -252,7 +252,7 @@ def gather_steps(counts: Counts, model: Model, *, known: Collection[int] = ()) -
     acted = np.zeros(n_states, dtype=np.uint8)
     acted[mdp.pair_state] = 1
     flag, distinct, on = np.zeros(rows[1].size, dtype=np.uint8), np.zeros(n_states), np.zeros(visits.size)
-    kernel.mark_steps(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, linear.cores())
+    kernel.mark_outcomes(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, linear.cores())
     pair_reward, pair_noise, prior_share = (np.zeros((d, visits.size)) for _ in range(3))
     prior_mean, prior_noise = np.zeros(d), np.zeros(d)
     for k in range(d):
@@ -324,7 +324,7 @@ def _learn(steps: Steps) -> Strength:
         more_ends, more_on = mass * more_ends, mass * more_on
     even, _, share_end, going, others, end_others = _shares(steps, more_ends, more_on)
     where = np.zeros(len(CONCENTRATIONS))
-    _kernel.compiled.where_to_likelihood(
+    _kernel.compiled.successor_likelihood(
         *steps.arrays, even, others, np.array(CONCENTRATIONS), where, linear.cores()
     )  # fmt: skip
     to = dict(zip(CONCENTRATIONS, where.tolist(), strict=True))

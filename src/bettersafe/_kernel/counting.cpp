@@ -331,7 +331,7 @@ void Chains::settle(std::int64_t last) {
         const double* reward = &reward_[k * (kBlock + 1)];
         const int units[2] = {unit_[2 * k], unit_[2 * k + 1]};
         for (std::int64_t i = first; i <= last; ++i) {
-            prefetch(&sum_[(static_cast<std::size_t>(pair_[std::min(i + kAhead, last)]) * d_ + k) * 2]);
+            prefetch_to_write(&sum_[(static_cast<std::size_t>(pair_[std::min(i + kAhead, last)]) * d_ + k) * 2]);
             if (outcome_[i] == kUnknown) continue;
             const double r = reward[i];
             const std::size_t at = (static_cast<std::size_t>(pair_[i]) * d_ + k) * 2;
@@ -438,7 +438,7 @@ void Chains::write_sums(int stream, std::int64_t n, const std::int64_t* order, d
     for (int j = 0; j < kPieces; ++j) unit[j] = std::ldexp(1.0, 32 * j - unit_[stream]);
     for (std::int64_t i = 0; i < n; ++i, part += parts) {
         const std::size_t at = static_cast<std::size_t>(order[i]) * 2 * d_ + stream;
-        prefetch(&sum_[static_cast<std::size_t>(order[std::min(i + kAhead, n - 1)]) * 2 * d_ + stream]);
+        prefetch_to_write(&sum_[static_cast<std::size_t>(order[std::min(i + kAhead, n - 1)]) * 2 * d_ + stream]);
         const Narrow& sum = sum_[at];
         part[0] = static_cast<double>(sum.low & 0xffffffffu) * unit[0];
         part[1] = static_cast<double>(sum.low >> 32) * unit[1];

@@ -12,16 +12,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace bettersafe {
+#include "memory.hpp"
 
-// Have memory that will be needed soon fetched; most of the time of counting would be waiting for it.
-inline void prefetch(const void* place) {
-#if defined(__GNUC__)
-    __builtin_prefetch(place, 1);
-#else
-    (void)place;
-#endif
-}
+namespace bettersafe {
 
 // 64-bit keys -> numbers, by open addressing.
 class Table {
@@ -34,7 +27,7 @@ public:
         if (slots_[i].value == kEmpty) return insert(i, key, fresh);
         return slots_[i].value;
     }
-    void prefetch(std::uint64_t key) const { bettersafe::prefetch(&slots_[place(key)]); }
+    void prefetch(std::uint64_t key) const { prefetch_to_write(&slots_[place(key)]); }
     std::int64_t size() const { return size_; }
     // What it takes with some more keys: where these make it grow, the old slots stand beside twice as many for a while.
     double bytes(std::int64_t more) const {

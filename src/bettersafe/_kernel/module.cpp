@@ -194,17 +194,17 @@ void draw_gammas_py(In<double> shape, std::uint64_t seed, Out<double> out) {
 }
 
 template <typename Index>
-Steps<Index> steps_of(const In<std::int64_t>& ptr, const In<Index>& indptr, const In<Index>& indices, const In<double>& data,
+CountedOutcomes<Index> outcomes_of(const In<std::int64_t>& ptr, const In<Index>& indptr, const In<Index>& indices, const In<double>& data,
                       const In<double>& visits, const std::uint8_t* flag) {
     return {static_cast<std::int64_t>(ptr.size()) - 1, ptr.data(), indptr.data(), indices.data(), data.data(), visits.data(), flag};
 }
 
 template <typename Index>
-void mark_steps_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
+void mark_outcomes_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
                    In<std::uint8_t> acted, Out<std::uint8_t> flag, Out<double> distinct, Out<double> on, int threads) {
-    const Steps<Index> steps = steps_of(ptr, indptr, indices, data, visits, nullptr);
+    const CountedOutcomes<Index> outcomes = outcomes_of(ptr, indptr, indices, data, visits, nullptr);
     nb::gil_scoped_release release;
-    mark_steps(steps, acted.data(), flag.data(), distinct.data(), on.data(), threads);
+    mark_outcomes(outcomes, acted.data(), flag.data(), distinct.data(), on.data(), threads);
 }
 
 double log_rising_py(In<double> alpha, In<double> count, int threads) {
@@ -213,20 +213,20 @@ double log_rising_py(In<double> alpha, In<double> count, int threads) {
 }
 
 template <typename Index>
-void where_to_likelihood_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
+void successor_likelihood_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
                             In<std::uint8_t> flag, In<double> even, In<double> others, In<double> grid, Out<double> out,
                             int threads) {
-    const Steps<Index> steps = steps_of(ptr, indptr, indices, data, visits, flag.data());
+    const CountedOutcomes<Index> outcomes = outcomes_of(ptr, indptr, indices, data, visits, flag.data());
     nb::gil_scoped_release release;
-    where_to_likelihood(steps, even.data(), others.data(), static_cast<std::int64_t>(grid.size()), grid.data(), out.data(), threads);
+    successor_likelihood(outcomes, even.data(), others.data(), static_cast<std::int64_t>(grid.size()), grid.data(), out.data(), threads);
 }
 
 template <typename Index>
 void worst_outcomes_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, In<double> data, In<double> visits,
                        In<std::uint8_t> flag, In<std::uint8_t> ended, In<double> value, Out<std::int64_t> worst, int threads) {
-    const Steps<Index> steps = steps_of(ptr, indptr, indices, data, visits, flag.data());
+    const CountedOutcomes<Index> outcomes = outcomes_of(ptr, indptr, indices, data, visits, flag.data());
     nb::gil_scoped_release release;
-    worst_outcomes(steps, ended.data(), value.data(), worst.data(), threads);
+    worst_outcomes(outcomes, ended.data(), value.data(), worst.data(), threads);
 }
 
 template <typename Index>
@@ -234,7 +234,7 @@ double solve_mean_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indices, 
                      In<std::uint8_t> flag, In<double> weight, In<double> even, In<double> extra, In<std::int64_t> worst,
                      double discount, bool transposed, In<double> rhs, Out<double> value, double tol, std::int64_t max_products,
                      int threads) {
-    const MeanMatrix<Index> matrix{steps_of(ptr, indptr, indices, data, visits, flag.data()),
+    const MeanMatrix<Index> matrix{outcomes_of(ptr, indptr, indices, data, visits, flag.data()),
                                    weight.data(),
                                    even.data(),
                                    extra.data(),
@@ -254,7 +254,7 @@ void gains_covariance_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indic
                          In<double> on_concentration, In<double> on_weight, In<double> end_concentration, In<double> end_weight,
                          Out<double> out, int threads) {
     Gains<Index> gains{};
-    gains.steps = steps_of(ptr, indptr, indices, data, visits, flag.data());
+    gains.outcomes = outcomes_of(ptr, indptr, indices, data, visits, flag.data());
     gains.n = static_cast<std::int64_t>(discount.size());
     gains.discount = discount.data();
     gains.value = value.data();
@@ -287,8 +287,8 @@ void gains_covariance_py(In<std::int64_t> ptr, In<Index> indptr, In<Index> indic
 // The functions of mean_process.hpp, for one type of index; arguments are positional, as _compiled.pyi has them.
 template <typename Index>
 void define_linearised(nb::module_& m) {
-    m.def("mark_steps", &mark_steps_py<Index>);
-    m.def("where_to_likelihood", &where_to_likelihood_py<Index>);
+    m.def("mark_outcomes", &mark_outcomes_py<Index>);
+    m.def("successor_likelihood", &successor_likelihood_py<Index>);
     m.def("worst_outcomes", &worst_outcomes_py<Index>);
     m.def("solve_mean", &solve_mean_py<Index>);
     m.def("gains_covariance", &gains_covariance_py<Index>);
