@@ -11,7 +11,7 @@
 //     done(sums, products)          after every true residual, sums.a = Σ r², most = ‖r‖∞, v = ‖v‖∞, rhs = ‖b‖∞
 //     begin(sums, c)                which right-hand sides are active; a search from this residual begins
 //     set_alpha(sums, c)            from sums.a = Σ shadow·A p; false ends the search, as with all that follow
-//     halfway(sums, c)              sums.most = ‖s‖∞
+//     halfway(sums, c)              sums.most = ‖s‖∞ (if kEndsHalfway)
 //     set_omega(sums, c)            from sums.a = Σ s·A s and sums.b = Σ (A s)²
 //     set_beta(sums, c)             from sums.a = Σ shadow·r and sums.most = ‖r‖∞ (and sums.v, if kWatchesValues)
 //     plain_step()                  whether v ← v + r follows a search, as it must if that could not begin
@@ -152,7 +152,8 @@ private:
         }, false);
     }
 
-    // out = (I − γP) hat / unit, with a = Σ left·out and b = Σ out·out
+    // out = (I − γP) hat / unit, with a = Σ left·out and, if asked for, b = Σ out·out
+    template <bool squares>
     Sums<K> multiply(const double* left, double* out) {
         matrix_.prepare(hat_.data());
         return by_block([&](std::int64_t begin, std::int64_t end, Sums<K>& part) {
@@ -163,7 +164,7 @@ private:
                     const double y = (static_cast<double>(hat_[x * K + k]) - discount_ * e[k]) * shrunk_[k];
                     out[x * K + k] = y;
                     part.a[k] += left[x * K + k] * y;
-                    part.b[k] += y * y;
+                    if constexpr (squares) part.b[k] += y * y;
                 }
             }
         }, false);
@@ -192,7 +193,7 @@ private:
             }
         });
         while (*products < max_products && c.any()) {
-            const Sums<K> one = multiply(shadow_.data(), ap_.data());
+            const Sums<K> one = multiply<false>(shadow_.data(), ap_.data());
             ++*products;
             if (!rule.set_alpha(one, c)) return;
             const Sums<K> half = by_block([&](std::int64_t begin, std::int64_t end, Sums<K>& part) {
@@ -203,12 +204,14 @@ private:
                         const double s = r_[i] - c.alpha[k] * ap_[i];  // in the place of r
                         r_[i] = s;
                         hat_[i] = c.active[k] ? static_cast<Direction>(scale_[x] * s * unit_[k]) : Direction{0};
-                        part.most[k] = larger(part.most[k], std::abs(s));
+                        if constexpr (Rule::kEndsHalfway) part.most[k] = larger(part.most[k], std::abs(s));
                     }
                 }
             });
-            if (!rule.halfway(half, c)) return;
-            const Sums<K> two = multiply(r_.data(), t_.data());
+            if constexpr (Rule::kEndsHalfway) {
+                if (!rule.halfway(half, c)) return;
+            }
+            const Sums<K> two = multiply<true>(r_.data(), t_.data());
             ++*products;
             rule.set_omega(two, c);
             const Sums<K> full = by_block([&](std::int64_t begin, std::int64_t end, Sums<K>& part) {

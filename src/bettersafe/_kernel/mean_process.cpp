@@ -77,51 +77,61 @@ void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, std::in
     for (; e < end; ++e) single(e);
 }
 
-// P as it is: row x is a sum over the entries of the state's pairs.
-template <typename Index>
+// P as it is. A product is made beforehand: its sums need the registers.
+template <int K, typename Index>
 class MeanRows {
 public:
-    explicit MeanRows(const MeanMatrix<Index>& matrix) : a_(matrix), all_(matrix.outcomes.indptr[matrix.outcomes.ptr[matrix.outcomes.n_states]]) {}
+    MeanRows(const MeanMatrix<Index>& matrix, Team& team)
+        : a_(matrix), team_(team), product_(static_cast<std::size_t>(matrix.outcomes.n_states * K)) {}
 
     template <typename V>
-    void prepare(const V*) const {}
-    template <int K, typename V>
-    void expected(std::int64_t x, const V* in, double* e) const {
+    void prepare(const V* in) {
         const auto& s = a_.outcomes;
-        double total[K] = {}, other[K] = {};  // two sums at a time: one would wait for itself
-        const double even = a_.even[x];
-        for (std::int64_t p = s.ptr[x]; p < s.ptr[x + 1]; ++p) {
-            const double weight = a_.weight[p];
-            entries(
-                s.flag, s.indptr[p], s.indptr[p + 1], all_,
-                [&](std::int64_t i) {
-                    const V* one = in + static_cast<std::int64_t>(s.indices[i]) * K;
-                    const V* two = in + static_cast<std::int64_t>(s.indices[i + 1]) * K;
-                    const double of_one = weight * s.data[i] + even, of_two = weight * s.data[i + 1] + even;
-                    for (int k = 0; k < K; ++k) total[k] += of_one * static_cast<double>(one[k]);
-                    for (int k = 0; k < K; ++k) other[k] += of_two * static_cast<double>(two[k]);
-                },
-                [&](std::int64_t i) {
-                    const V* from = in + static_cast<std::int64_t>(s.indices[i]) * K;
-                    const double part = (s.flag[i] & kCounted) ? weight * s.data[i] : 0.0;
-                    const double share = part + ((s.flag[i] & kFirst) ? even : 0.0);
-                    for (int k = 0; k < K; ++k) total[k] += share * static_cast<double>(from[k]);
-                },
-                [&](std::int64_t i) { prefetch(in + static_cast<std::int64_t>(s.indices[i]) * K); });
-        }
-        for (int k = 0; k < K; ++k) {
-            total[k] += other[k];
-            if (a_.worst[x] >= 0) total[k] += a_.extra[x] * static_cast<double>(in[a_.worst[x] * K + k]);
-            e[k] = total[k];
-        }
+        const std::int64_t all = s.indptr[s.ptr[s.n_states]];
+        team_.run(blocks_of(s.n_states), [&](std::int64_t block, int) {
+            const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
+            for (std::int64_t x = block * kBlock; x < end; ++x) {
+                double total[K] = {}, other[K] = {};  // two sums at a time: one would wait for itself
+                const double even = a_.even[x];
+                for (std::int64_t p = s.ptr[x]; p < s.ptr[x + 1]; ++p) {
+                    const double weight = a_.weight[p];
+                    entries(
+                        s.flag, s.indptr[p], s.indptr[p + 1], all,
+                        [&](std::int64_t e) {
+                            const V* one = in + static_cast<std::int64_t>(s.indices[e]) * K;
+                            const V* two = in + static_cast<std::int64_t>(s.indices[e + 1]) * K;
+                            const double of_one = weight * s.data[e] + even, of_two = weight * s.data[e + 1] + even;
+                            for (int k = 0; k < K; ++k) total[k] += of_one * static_cast<double>(one[k]);
+                            for (int k = 0; k < K; ++k) other[k] += of_two * static_cast<double>(two[k]);
+                        },
+                        [&](std::int64_t e) {
+                            const V* from = in + static_cast<std::int64_t>(s.indices[e]) * K;
+                            const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
+                            const double share = part + ((s.flag[e] & kFirst) ? even : 0.0);
+                            for (int k = 0; k < K; ++k) total[k] += share * static_cast<double>(from[k]);
+                        },
+                        [&](std::int64_t e) { prefetch(in + static_cast<std::int64_t>(s.indices[e]) * K); });
+                }
+                for (int k = 0; k < K; ++k) {
+                    total[k] += other[k];
+                    if (a_.worst[x] >= 0) total[k] += a_.extra[x] * static_cast<double>(in[a_.worst[x] * K + k]);
+                    product_[static_cast<std::size_t>(x * K + k)] = total[k];
+                }
+            }
+        });
+    }
+    template <int, typename V>
+    void expected(std::int64_t x, const V*, double* e) const {
+        std::copy_n(product_.data() + x * K, K, e);
     }
 
 private:
     const MeanMatrix<Index>& a_;
-    std::int64_t all_;
+    Team& team_;
+    std::vector<double> product_;  // [X, K]
 };
 
-// Pᵀ: a product is made beforehand, as a fixed number of sums over ranges of states.
+// Pᵀ, of one vector at a time. A product is made beforehand, from a fixed number of sums over ranges of states.
 template <typename Index>
 class MeanColumns {
 public:
@@ -164,9 +174,8 @@ public:
             }
         });
     }
-    template <int K>
+    template <int>
     void expected(std::int64_t x, const double*, double* e) const {
-        static_assert(K == 1, "sums are over states, one vector at a time");
         e[0] = product_[static_cast<std::size_t>(x)];
     }
 
@@ -205,7 +214,7 @@ std::vector<double> inverse_diagonal(const MeanMatrix<Index>& a, Team& team) {
 template <int K>
 class AllTogether {
 public:
-    static constexpr bool kWatchesValues = true;
+    static constexpr bool kEndsHalfway = false, kWatchesValues = true;
 
     AllTogether(double tol, std::int64_t max_products) : tol_(tol), max_products_(max_products) {}
 
@@ -230,7 +239,6 @@ public:
         begun_ = true;
         return !broken;
     }
-    bool halfway(const Sums<K>&, const Coefficients<K>&) const { return true; }
     void set_omega(const Sums<K>& two, Coefficients<K>& c) const {
         for (int k = 0; k < K; ++k) c.omega[k] = two.b[k] == 0.0 ? 0.0 : two.a[k] / two.b[k];
     }
@@ -275,7 +283,7 @@ double solve_in_step(Matrix& matrix, double discount, const std::vector<double>&
 template <int K, typename Index>
 double solve_group(const MeanMatrix<Index>& a, const std::vector<double>& scale, Team& team, const double* rhs, double* value,
                    double tol, std::int64_t max_products) {
-    const MeanRows<Index> rows(a);
+    MeanRows<K, Index> rows(a, team);
     if (a.outcomes.n_states > kFloatStates) {
         const std::int64_t most = std::min(max_products, kFloatProducts);
         const double error = solve_in_step<K, float>(rows, a.discount, scale, team, rhs, value, tol, most);

@@ -241,7 +241,7 @@ std::vector<double> inverse_diagonal(const PolicyMatrix<Index>& m, Team& team) {
 template <int K>
 class EachToItsGoal {
 public:
-    static constexpr bool kWatchesValues = false;
+    static constexpr bool kEndsHalfway = true, kWatchesValues = false;
 
     EachToItsGoal(double tol, std::int64_t max_products, SolveReport* reports)
         : tol_(tol), max_products_(max_products), reports_(reports) {
