@@ -550,8 +550,10 @@ def _gain(prior: Prior, side: Side, base: Side) -> tuple[Floats, Floats]:
         for i, each in enumerate((pi * pi, pi * tau, tau * tau)):
             untried[:, i] = each.sum(axis=1)
     found = np.empty((len(asked), len(asked)))
-    both = np.stack([side.value.T, base.value.T], axis=2)  # [X, n, 2]
-    visits = np.stack([side.visits.T, base.visits.T], axis=2)
+    both, visits = (
+        np.ascontiguousarray(np.stack([mine.T, theirs.T], axis=2))  # [X, n, 2]
+        for mine, theirs in ((side.value, base.value), (side.visits, base.visits))
+    )
     kernel.gains_covariance(
         *steps.arrays, steps.discount[asked], both, visits, side.policy, moved, untried, steps.on, steps.ended,
         prior.share_on, prior.even, prior.counted, prior.share_end, prior.going, prior.others, prior.end_others,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "parallel.hpp"
@@ -14,6 +15,7 @@ namespace bettersafe {
 namespace {
 
 constexpr std::int64_t kMaxProducts = 2000;
+constexpr double kMaxRounds = 1e7;    // a discount of 0.999998 at a tolerance of 1e-9
 constexpr double kUnderflow = 745.0;  // exp(−745) is the least double
 constexpr double kNegligible = 80.0;  // exp(−80) = 2e-35, where the total is of order 1
 
@@ -264,16 +266,20 @@ private:
         const PolicyMatrix<std::int64_t> matrix{in_.n_states, layout_.one_each.data(), layout_.ones.data(), ptr.data(),
                                                 index.data(), data_.data(),            in_.discount};
         if (solve_values(matrix, n_rhs, rhs, v, in_.tol, kMaxProducts, 1).residual <= in_.tol) return;
-        const auto rounds = static_cast<std::int64_t>(std::log(in_.tol) / std::log(std::max(in_.discount, 0.5))) + 1;
+        const double rounds = std::floor(std::log(in_.tol) / std::log(std::max(in_.discount, 0.5))) + 1.0;
         std::vector<double> next(in_.n_states);
         for (std::int64_t j = 0; j < n_rhs; ++j) {
             double* own = v + j * in_.n_states;
             std::fill(own, own + in_.n_states, 0.0);
-            for (std::int64_t round = 0; round < rounds; ++round) {
+            bool moves = true;
+            for (double round = 0.0; moves && round < rounds; round += 1.0) {
+                if (round >= kMaxRounds) throw std::runtime_error("the values of a drawn process were not found: the discount is too close to 1.");
+                moves = false;
                 for (std::int64_t x = 0; x < in_.n_states; ++x) {
                     double sum = 0.0;
                     for (std::int64_t i = ptr[x]; i < ptr[x + 1]; ++i) sum += data_[i] * own[index[i]];
                     next[x] = rhs[j * in_.n_states + x] + in_.discount * sum;
+                    moves = moves || next[x] != own[x];
                 }
                 std::copy(next.begin(), next.end(), own);
             }

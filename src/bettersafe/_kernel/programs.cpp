@@ -285,11 +285,13 @@ private:
 
     bool warm_start(const std::int32_t* basis, const std::uint8_t* upper) {
         if (basis[0] < 0) return false;
+        std::fill(basic_.begin(), basic_.end(), 0);
         for (int i = 0; i < m_; ++i) {
             const int var = basis[i];
             const bool known = (var >= 0 && var < n_) || (var >= wide_ && var < wide_ + n_) ||
                                (var >= 2 * wide_ && var < 2 * wide_ + m_ - 1);
-            if (!known) return false;  // not a basis of this program
+            if (!known || basic_[var]) return false;  // not a basis of this program
+            basic_[var] = 1;
         }
         std::copy(basis, basis + m_, head_.begin());
         for (int j = 0; j < n_; ++j) at_upper_[j] = upper[j] != 0;

@@ -209,7 +209,7 @@ class _Log:
         for role, vocabulary in (("state", states), ("next_state", states), ("action", actions)):
             if forms.get(role) == "text":
                 self.vocabularies[role] = vocabulary
-        self.chains = _kernel.compiled.Chains(  # type: ignore[union-attr]
+        self.chains = _kernel.compiled.EpisodeCounter(  # type: ignore[union-attr]
             np.array([objective.discount for objective in self.objectives]),
             np.array([objective.lower_is_better for objective in self.objectives], dtype=np.uint8),
             *(role in names for role in ("step", "next_state", "terminated", "truncated", "baseline_prob")),
