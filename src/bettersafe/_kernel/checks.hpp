@@ -34,9 +34,13 @@ template <typename Integer, typename = std::enable_if_t<std::is_integral<Integer
 std::string text(Integer number) {
     return std::to_string(number);
 }
-inline std::string text(const std::vector<std::int64_t>& shape) {
+
+using Shape = std::initializer_list<std::int64_t>;
+
+template <typename Sizes>
+std::string shape_text(const Sizes& sizes) {
     std::string all;
-    for (const std::int64_t size : shape) all += (all.empty() ? "" : ", ") + (size == kAny ? "any" : std::to_string(size));
+    for (const std::int64_t size : sizes) all += (all.empty() ? "" : ", ") + (size == kAny ? "any" : std::to_string(size));
     return "[" + all + "]";
 }
 
@@ -66,16 +70,16 @@ class Array {
 public:
     using Held = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
 
-    Array(std::string name, Held held) : name_(std::move(name)), held_(std::move(held)), data_(held_.data()) {}
+    Array(const char* name, Held held) : name_(name), held_(std::move(held)), data_(held_.data()) {}
 
-    const std::string& name() const { return name_; }
+    std::string name() const { return name_; }
     T* data() const { return data_; }
     T& operator[](std::int64_t i) const { return data_[i]; }
     std::int64_t size() const { return static_cast<std::int64_t>(held_.size()); }
     std::int64_t shape(std::size_t axis) const { return static_cast<std::int64_t>(held_.shape(axis)); }
 
 private:
-    std::string name_;
+    const char* name_;
     Held held_;
     T* data_;
 };
@@ -84,12 +88,12 @@ private:
 class Arguments {
 public:
     template <typename T>
-    Array<const T> in(std::string name, nb::handle value, std::initializer_list<std::int64_t> shape) {
-        return array<const T>(std::move(name), value, shape);
+    Array<const T> in(const char* name, nb::handle value, Shape shape) {
+        return array<const T>(name, value, shape);
     }
     template <typename T>
-    Array<T> out(std::string name, nb::handle value, std::initializer_list<std::int64_t> shape) {
-        return array<T>(std::move(name), value, shape);
+    Array<T> out(const char* name, nb::handle value, Shape shape) {
+        return array<T>(name, value, shape);
     }
 
     void check_apart() const {
@@ -97,40 +101,44 @@ public:
             if (!own.written) continue;
             for (const Range& other : ranges_) {
                 if (&own != &other && std::less<>()(own.begin, other.end) && std::less<>()(other.begin, own.end))
-                    refuse(own.name + " is written and must not share memory with " + other.name + ".");
+                    refuse(std::string(own.name) + " is written and must not share memory with " + other.name + ".");
             }
         }
     }
 
 private:
     struct Range {
-        std::string name;
+        const char* name;
         const char *begin, *end;
         bool written;
     };
     std::vector<Range> ranges_;
 
     template <typename T>
-    Array<T> array(std::string name, nb::handle value, const std::vector<std::int64_t>& shape) {
+    Array<T> array(const char* name, nb::handle value, Shape shape) {
         using Plain = std::remove_const_t<T>;
         constexpr bool written = !std::is_const<T>::value;
         typename Array<T>::Held held;
         if (!nb::try_cast(value, held, false)) {
-            const std::string message = name + " must be a contiguous" + (written ? ", writable" : "") + " array of " +
+            const std::string message = std::string(name) + " must be a contiguous" + (written ? ", writable" : "") + " array of " +
                                         type_name<Plain>() + "; got " + kind_of(value) + ".";
             throw nb::type_error(message.c_str());
         }
-        std::vector<std::int64_t> own;
-        for (std::size_t axis = 0; axis < held.ndim(); ++axis) own.push_back(static_cast<std::int64_t>(held.shape(axis)));
-        const bool fits = std::equal(own.begin(), own.end(), shape.begin(), shape.end(),
-                                     [](std::int64_t is, std::int64_t must) { return must == kAny || is == must; });
-        if (!fits) refuse(name + " must have shape " + text(shape) + "; got " + text(own) + ".");
+        bool fits = held.ndim() == shape.size();
+        for (std::size_t axis = 0; fits && axis < shape.size(); ++axis)
+            fits = shape.begin()[axis] == kAny || static_cast<std::int64_t>(held.shape(axis)) == shape.begin()[axis];
+        if (!fits) {
+            std::vector<std::int64_t> own;
+            for (std::size_t axis = 0; axis < held.ndim(); ++axis) own.push_back(static_cast<std::int64_t>(held.shape(axis)));
+            refuse(std::string(name) + " must have shape " + shape_text(shape) + "; got " + shape_text(own) + ".");
+        }
         if (held.size() != 0) {
-            if (reinterpret_cast<std::uintptr_t>(held.data()) % alignof(Plain) != 0) refuse(name + " must be aligned in memory.");
+            if (reinterpret_cast<std::uintptr_t>(held.data()) % alignof(Plain) != 0) refuse(std::string(name) + " must be aligned in memory.");
             const auto* begin = reinterpret_cast<const char*>(held.data());
+            if (ranges_.empty()) ranges_.reserve(32);
             ranges_.push_back({name, begin, begin + held.nbytes(), written});
         }
-        return {std::move(name), std::move(held)};
+        return {name, std::move(held)};
     }
 };
 
@@ -209,31 +217,47 @@ void check_rising(const Array<const T>& ptr, std::int64_t last) {
     if (data[n] != last) refuse(ptr.name() + " must end with " + text(last) + "; it ends with " + text(data[n]) + ".");
 }
 
-inline void check_finite(const Array<const double>& array) {
-    constexpr std::uint64_t exponent = 0x7ffULL << 52, one = 1ULL << 52;
-    std::uint64_t infinite = 0;  // its sign bit, once an exponent is all ones
-    for (std::int64_t i = 0; i < array.size(); ++i) {
+// The first entry for which `outside` of its bits has the sign bit set; −1: none.
+template <typename Outside>
+std::int64_t first_outside(const Array<const double>& array, const Outside& outside) {
+    const double* data = array.data();
+    const std::int64_t size = array.size();
+    std::uint64_t found = 0;
+    for (std::int64_t i = 0; i < size; ++i) {
         std::uint64_t bits;
-        std::memcpy(&bits, array.data() + i, sizeof bits);
-        infinite |= (bits & exponent) + one;
+        std::memcpy(&bits, data + i, sizeof bits);
+        found |= outside(bits);
     }
-    if (!(infinite >> 63)) return;
-    for (std::int64_t i = 0; i < array.size(); ++i) {
-        if (!std::isfinite(array[i])) refuse(array.name() + " must be finite; entry " + text(i) + " is " + text(array[i]) + ".");
-    }
-}
-
-// Numbers are at least `low`; infinity is.
-inline void check_at_least(const Array<const double>& array, double low) {
-    bool less = false;
-    for (std::int64_t i = 0; i < array.size(); ++i) less |= !(array[i] >= low);
-    if (!less) return;
-    for (std::int64_t i = 0; i < array.size(); ++i) {
-        if (!(array[i] >= low)) refuse(array.name() + " must be at least " + text(low) + "; entry " + text(i) + " is " + text(array[i]) + ".");
+    if (!(found >> 63)) return -1;
+    for (std::int64_t i = 0;; ++i) {
+        std::uint64_t bits;
+        std::memcpy(&bits, data + i, sizeof bits);
+        if (outside(bits) >> 63) return i;
     }
 }
 
-// The rows of a CSR matrix with `n_rows` rows. Its columns are to be checked with `check_within` where they are read.
+constexpr std::uint64_t kInfinityBits = 0x7ffULL << 52, kSignBit = 1ULL << 63;  // bits of NaN, without the sign, are beyond those of infinity
+
+inline void check_finite(const Array<const double>& array) {
+    const std::int64_t i = first_outside(array, [](std::uint64_t bits) { return kInfinityBits - 1 - (bits & ~kSignBit); });
+    if (i >= 0) refuse(array.name() + " must be finite; entry " + text(i) + " is " + text(array[i]) + ".");
+}
+
+// Numbers are 0 or more, also −0 and infinity.
+inline void check_not_negative(const Array<const double>& array) {
+    const std::int64_t i =
+        first_outside(array, [](std::uint64_t bits) { return (bits & (bits - 1)) | (kInfinityBits - (bits & ~kSignBit)); });
+    if (i >= 0) refuse(array.name() + " must be 0 or more; entry " + text(i) + " is " + text(array[i]) + ".");
+}
+
+// Numbers are below infinity; −∞ is.
+inline void check_below_infinity(const Array<const double>& array) {
+    const std::int64_t i = first_outside(
+        array, [](std::uint64_t bits) { return (~bits & (kInfinityBits - 1 - bits)) | (kInfinityBits - (bits & ~kSignBit)); });
+    if (i >= 0) refuse(array.name() + " must be below infinity; entry " + text(i) + " is " + text(array[i]) + ".");
+}
+
+// The rows of a CSR matrix with `n_rows` rows; its columns are checked when their number is known (`check_columns`).
 template <typename Index>
 struct CsrRows {
     Array<const Index> indptr, indices;
@@ -245,6 +269,7 @@ struct CsrRows {
           data(arguments.in<double>("data", data_, {indices.size()})) {
         check_rising(indptr, indices.size());
     }
+    void check_columns(std::int64_t n) const { check_within(indices, 0, n); }
 };
 
 // Calls f with a number of the type of an index array: int32 or int64.

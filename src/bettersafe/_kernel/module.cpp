@@ -50,7 +50,7 @@ std::int64_t solve_programs_py(nb::handle ptr, nb::handle baseline, nb::handle o
     }
     if (n_rows > kMostEntries) refuse("rows must be at most " + text(kMostEntries) + "; got " + text(n_rows) + ".");
     for (const auto* array : {&shares, &values, &table}) check_finite(*array);
-    for (const auto* array : {&shares, &errors}) check_at_least(*array, 0.0);
+    for (const auto* array : {&shares, &errors}) check_not_negative(*array);
     const Programs programs{n, n_entries, n_rows, starts.data(), shares.data(), values.data(), errors.data(), table.data(),
                             number("epsilon", epsilon, 0.0, kInfinite), last_basis.data(), last_upper.data(), found.data(), gaps.data(),
                             statuses.data()};
@@ -60,18 +60,6 @@ std::int64_t solve_programs_py(nb::handle ptr, nb::handle baseline, nb::handle o
 }
 
 // Values
-
-// Successors of the pairs that are played: those of others are not read.
-template <typename Index>
-void check_played(const CsrRows<Index>& rows, const Array<const double>& weight, std::int64_t n_states) {
-    const std::int64_t n_pairs = weight.size();
-    for (std::int64_t first = 0; first < n_pairs;) {
-        std::int64_t last = first;
-        while (last < n_pairs && weight[last] != 0.0) ++last;
-        if (last > first) check_within(rows.indices, 0, n_states, rows.indptr[first], rows.indptr[last]);
-        first = last + 1;
-    }
-}
 
 std::pair<double, std::int64_t> solve_values_py(nb::handle ptr, nb::handle weight, nb::handle indptr, nb::handle indices,
                                                 nb::handle data, nb::handle discount, nb::handle rhs, nb::handle value,
@@ -87,7 +75,7 @@ std::pair<double, std::int64_t> solve_values_py(nb::handle ptr, nb::handle weigh
         const auto found = arguments.out<double>("value", value, {right.shape(0), n_states});
         arguments.check_apart();
         check_rising(starts, weights.size());
-        check_played(rows, weights, n_states);
+        rows.check_columns(n_states);
         const PolicyMatrix<Index> matrix{n_states,
                                          starts.data(),
                                          weights.data(),
@@ -116,7 +104,7 @@ void pair_values_py(nb::handle indptr, nb::handle indices, nb::handle data, nb::
         const auto values = arguments.in<double>("v", v, {n, kAny});
         const auto found = arguments.out<double>("q", q, {n, n_pairs});
         arguments.check_apart();
-        check_within(rows.indices, 0, values.shape(1));
+        rows.check_columns(values.shape(1));
         const PairRows<Index> pairs{n_pairs, values.shape(1), rows.indptr.data(), rows.indices.data(), rows.data.data()};
         const int n_threads = threads_of(threads);
         nb::gil_scoped_release release;
@@ -166,11 +154,13 @@ void make_estimates(EstimatesObject* self, nb::handle discount, nb::handle has_m
 // Every trajectory has at least one row.
 void check_trajectories(const Array<const std::int64_t>& ptr, std::int64_t n_rows, std::int64_t longest) {
     check_rising(ptr, n_rows);
+    std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0;
     for (std::int64_t i = 0; i + 1 < ptr.size(); ++i) {
-        const std::int64_t length = ptr[i + 1] - ptr[i];
-        if (length < 1) refuse("ptr must rise; trajectory " + text(i) + " has no rows.");
-        if (length > longest) refuse("ptr gives trajectory " + text(i) + " " + text(length) + " rows; weigh() saw at most " + text(longest) + ".");
+        least = std::min(least, ptr[i + 1] - ptr[i]);
+        most = std::max(most, ptr[i + 1] - ptr[i]);
     }
+    if (least < 1) refuse("ptr must rise: every trajectory has at least one row.");
+    if (most > longest) refuse("ptr has a trajectory of " + text(most) + " rows; weigh() saw none of more than " + text(longest) + ".");
 }
 
 void weigh_py(EstimatesObject& self, nb::handle ptr, nb::handle log_ratio, nb::handle log_weight) {
@@ -182,9 +172,7 @@ void weigh_py(EstimatesObject& self, nb::handle ptr, nb::handle log_ratio, nb::h
     const auto found = arguments.out<double>("log_weight", log_weight, {starts.size() - 1});
     arguments.check_apart();
     check_trajectories(starts, ratios.size(), ratios.size());
-    for (std::int64_t i = 0; i < ratios.size(); ++i) {
-        if (!(ratios[i] < kInfinite)) refuse("log_ratio must be less than infinity; entry " + text(i) + " is " + text(ratios[i]) + ".");
-    }
+    check_below_infinity(ratios);
     Trajectories in{};
     in.n = starts.size() - 1;
     in.ptr = starts.data();
@@ -235,7 +223,7 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
                     nb::handle out) {
     Arguments arguments;
     const auto integers = [&](const char* name, nb::handle given, std::int64_t size) { return arguments.in<std::int64_t>(name, given, {size}); };
-    const auto doubles = [&](const char* name, nb::handle given, std::initializer_list<std::int64_t> shape) {
+    const auto doubles = [&](const char* name, nb::handle given, Shape shape) {
         return arguments.in<double>(name, given, shape);
     };
     const auto state_start = integers("state_ptr", state_ptr, kAny);
@@ -281,7 +269,7 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
     for (const auto* array : {&outcome_pays, &counts, &shares, &on, &other, &end_other, &more, &strength, &chance, &end_strength,
                               &end_chance, &mean, &noise, &weights, &starting})
         check_finite(*array);
-    for (const auto* array : {&counts, &shares, &on, &more, &strength, &end_strength, &noise, &starting}) check_at_least(*array, 0.0);
+    for (const auto* array : {&counts, &shares, &on, &more, &strength, &end_strength, &noise, &starting}) check_not_negative(*array);
     bool begins = false;
     for (std::int64_t x = 0; x < n; ++x) begins |= starting[x] > 0.0;
     if (!begins) refuse("starts must be above 0 in at least one state.");
@@ -332,7 +320,7 @@ void draw_gammas_py(nb::handle shape, nb::handle seed, nb::handle out) {
     const auto found = arguments.out<double>("out", out, {shapes.size()});
     arguments.check_apart();
     check_finite(shapes);
-    check_at_least(shapes, 0.0);
+    check_not_negative(shapes);
     draw_gammas(shapes.size(), shapes.data(), whole<std::uint64_t>("seed", seed, 0, std::numeric_limits<std::uint64_t>::max()), found.data());
 }
 
@@ -394,7 +382,7 @@ bool add_rows_py(CounterObject& self, nb::handle episode, nb::handle step, nb::h
         refuse("reward must be a list of " + text(self.n_objectives()) + " columns.");
     std::vector<Array<const double>> rewards;
     for (const nb::handle column : nb::borrow<nb::list>(reward)) {
-        rewards.push_back(arguments.in<double>("reward[" + text(rewards.size()) + "]", column, {n}));
+        rewards.push_back(arguments.in<double>("reward", column, {n}));
         rows.reward.push_back(rewards.back().data());
     }
     nb::gil_scoped_release release;
@@ -494,7 +482,7 @@ struct OutcomeArrays {
           n_states(ptr.size() - 1),
           n_pairs(visits.size()) {
         check_rising(ptr, n_pairs);
-        check_within(rows.indices, 0, n_states);
+        rows.check_columns(n_states);
     }
     CountedOutcomes<Index> outcomes(const std::uint8_t* flag) const {
         return {n_states, ptr.data(), rows.indptr.data(), rows.indices.data(), rows.data.data(), visits.data(), flag};
@@ -600,7 +588,7 @@ void gains_covariance_py(nb::handle ptr, nb::handle indptr, nb::handle indices, 
         Arguments arguments;
         const OutcomeArrays<Index> arrays(arguments, ptr, indptr, indices, data, visits);
         const std::int64_t n_states = arrays.n_states, n_pairs = arrays.n_pairs;
-        const auto doubles = [&](const char* name, nb::handle given, std::initializer_list<std::int64_t> shape) {
+        const auto doubles = [&](const char* name, nb::handle given, Shape shape) {
             return arguments.in<double>(name, given, shape);
         };
         const auto flags = arguments.in<std::uint8_t>("flag", flag, {arrays.rows.indices.size()});
