@@ -25,7 +25,7 @@ from bettersafe.data import (
     label_array,
     take_episodes,
 )
-from bettersafe.errors import DataError, ParameterError
+from bettersafe.errors import DataError, ParameterError, check_indices, check_pointer
 from bettersafe.mdp import Floats, Ints, frozen
 from bettersafe.memory import Sizes
 from bettersafe.tally import Groups, by_pair, sum_by
@@ -176,6 +176,10 @@ class Counts:
             if array.shape != shape:
                 raise ParameterError(f"{name} must have shape {shape}; got {array.shape}.")
             object.__setattr__(self, name, array)
+        check_indices("pair_state", self.pair_state, n_states)
+        check_indices("pair_action", self.pair_action, self.n_actions)
+        check_indices("outcome_state", self.outcome_state, n_states)
+        check_pointer("outcome_ptr", self.outcome_ptr, n_outcomes)
         if np.any(np.diff(self.pair_state * self.n_actions + self.pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
         going_on = np.diff(self.outcome_ptr) > 0
