@@ -121,7 +121,7 @@ def measure(quick):
         for n in sizes:
             paths, n_rows = [str(Path(folder) / name) for name in names[:n]], n * per_file
             say(f"counting {n_rows:,} rows")
-            mine = apart(one, ours, "bettersafe.logs.counting", paths, repeats)
+            mine = apart(one, ours, "bettersafe.logs._reader.count_sql", paths, repeats)
             say(f"counting {n_rows:,} rows, DuckDB")
             duck = apart(one, by_duckdb, "duckdb", paths, repeats)
             frame = {"why": "left out: memory", "peak": None, "found": None}

@@ -8,7 +8,7 @@ from measuring import alone, apart, attempt, beside, forget_peak, peak_bytes, sa
 from bettersafe import _kernel, count, estimate_baseline, estimate_model, evaluate_many, s_opt
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.terms import trajectory_terms
+from bettersafe.evaluation.estimators import trajectory_terms
 
 EPISODES, LENGTH, D = 20_954, 13, 2
 GROWTH = (EPISODES, 100_000, 400_000, 1_600_000)

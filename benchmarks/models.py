@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from bettersafe.counts import count, with_rare
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.mdp import MDP
+from bettersafe.logs.counts import count, with_rare
+from bettersafe.mdp.mdp import MDP
 from bettersafe.model import Model, error_bound_q, estimate_baseline, estimate_model
 
 

@@ -8,10 +8,13 @@ import numpy as np
 from measuring import alone, apart, attempt, beside, forget_peak, peak_bytes, say, shown, size, timed, times
 
 from bettersafe import Dataset, Objective, count, estimate_baseline, estimate_model, gather_outcomes
-from bettersafe.bopt import all_priors, make_candidates
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.posterior import draw_process, drawn_gains, linearised_gains, posterior, returns_in
+from bettersafe.mdp.values import policy_values
+from bettersafe.methods.b_opt import CandidateGrid, make_candidates
+from bettersafe.posterior.draws import draw_process, drawn_gains, returns_in
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.priors import DEFAULT_PRIORS, all_priors, posterior
 
 DRAWS, CANDIDATES, FEW = 200, 20, 5
 QUICK_DRAWS, QUICK_FEW = 40, 2
@@ -29,28 +32,33 @@ def cohort(rows, draws, few):
     data = replace(data, baseline_prob=None)
     counts = count(data)
     model, baseline = estimate_model(counts), estimate_baseline(counts)
-    made = make_candidates(model, baseline, np.ones(1), mixes=np.linspace(0.0, 0.9, CANDIDATES).tolist())[:CANDIDATES]
+    grid = CandidateGrid(mixes=tuple(np.linspace(0.0, 0.9, CANDIDATES)))
+    made = make_candidates(model, baseline, np.ones(1), grid=grid)[:CANDIDATES]
     policies = np.array([policy for _, policy in made])
     say("posterior, gathering")
     timing, outcomes = timed(lambda: gather_outcomes(data), repeats=3)
     rows.append([f"gathering {data.n_rows:,} rows", shown(timing), ""])
     say("posterior, priors")
-    timing, (middle, _) = timed(lambda: all_priors(outcomes, baseline, model=model), repeats=3)
+
+    def learn():
+        return all_priors(outcomes, DEFAULT_PRIORS, baseline_v=policy_values(model.mdp, baseline)[0])
+
+    timing, (neutral, _) = timed(learn, repeats=3)
     rows.append(["learning the priors", shown(timing), ""])
     say("posterior, draws")
-    drawing, _ = timed(lambda: drawn_gains(middle, policies, baseline, draws=draws, seed=0), repeats=3)
+    drawing, _ = timed(lambda: drawn_gains(neutral, policies, baseline, draws=draws, seed=0), repeats=3)
     rows.append([f"{draws} draws × {len(made)} candidates, kernel", shown(drawing), "1"])
 
     def slowly():
         everyone = np.concatenate([baseline[None], policies])
         for m in range(few):
-            returns_in(draw_process(middle, np.random.default_rng([0, m])), outcomes, everyone)
+            returns_in(draw_process(neutral, np.random.default_rng([0, m])), outcomes, everyone)
 
     say("posterior, draws in NumPy and SciPy")
     slow, _ = attempt(slowly, repeats=3)
     rows.append(["the same, NumPy and SciPy", shown(slow, few / draws), times(slow, drawing, few / draws)])
     say("posterior, linearised")
-    line, _ = timed(lambda: linearised_gains(middle, policies, baseline), repeats=3)
+    line, _ = timed(lambda: linearised_gains(neutral, policies, baseline), repeats=3)
     rows.append([f"the same {len(made)} candidates, linearised", shown(line), times(line, drawing)])
     return drawing, slow, line
 
@@ -84,8 +92,8 @@ def one(n_states, visited=5, visits=6):
     policy[moved, actions[moved, 0]] = 1.0
     forget_peak()
     gathering, outcomes = timed(lambda: gather_outcomes(data), repeats=3)
-    learning, middle = timed(lambda: posterior(outcomes), repeats=3)
-    linearising, _ = timed(lambda: linearised_gains(middle, policy[None], baseline), repeats=3)
+    learning, neutral = timed(lambda: posterior(outcomes), repeats=3)
+    linearising, _ = timed(lambda: linearised_gains(neutral, policy[None], baseline), repeats=3)
     return {
         "states": n_states,
         "rows": data.n_rows,

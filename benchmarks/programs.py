@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from measuring import alone, attempt, beside, imported, say, shown, timed, times
 
-from bettersafe import lp
+from bettersafe.mdp.programs import Programs, WarmStart, solve
 
 N_ACTIONS = 25
 WORDS = """25 actions, all tried, ε = 1; the mean over many states, on one core. *Cold* starts from the baseline, as in the first round of
@@ -30,7 +30,7 @@ def random_programs(n_states, d, seed=0):
     baseline = rng.dirichlet(np.ones(N_ACTIONS), size=n_states)
     rows = rng.normal(size=(d, n_states, N_ACTIONS))
     rows -= np.einsum("xa,kxa->kx", baseline, rows)[:, :, None]
-    programs = lp.Programs(
+    programs = Programs(
         ptr=np.arange(n_states + 1) * N_ACTIONS,
         baseline=baseline.ravel(),
         error=np.sqrt(20.0 / rng.integers(1, 200, n_states * N_ACTIONS)),
@@ -46,10 +46,10 @@ def measure(quick):
     for d, n_states in ((2, 20_000), (17, 2_000), (64, 752)):
         say(f"programs of {d} objectives")
         programs, objective, moved = random_programs(n_states, d)
-        cold, answer = timed(lambda p=programs, q=objective: lp.solve(p, q, threads=1))
-        warm, _ = timed(lambda p=programs, q=moved, a=answer: lp.solve(p, q, warm=copied(a.warm), threads=1))
+        cold, answer = timed(lambda p=programs, q=objective: solve(p, q, threads=1))
+        warm, _ = timed(lambda p=programs, q=moved, a=answer: solve(p, q, warm=copied(a.warm), threads=1))
         few, few_objective, _ = random_programs(40 if quick else 200, d)
-        highs, _ = attempt(lambda p=few, q=few_objective: lp.solve(p, q, engine="highs"))
+        highs, _ = attempt(lambda p=few, q=few_objective: solve(p, q, engine="highs"))
         layer = {"why": "left out by --quick"}
         if not quick:
             say(f"programs of {d} objectives, cvxpy")
@@ -92,7 +92,7 @@ def measure(quick):
 
 def copied(warm):
     """A warm start is written to; every repeat begins from the same one."""
-    return lp.WarmStart(**{name: value.copy() for name, value in vars(warm).items()})
+    return WarmStart(**{name: value.copy() for name, value in vars(warm).items()})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bettersafe import policy_values, s_opt
-from bettersafe.mdp import dense_q
+from bettersafe.mdp.mdp import dense_q
 
 EPSILON = 0.1
 WORDS = """*One cvxpy problem per state* is how the paper's published code solves S-OPT, with its stopping rule (the policy moves by less

@@ -13,10 +13,10 @@ import numpy as np
 from measuring import alone, apart, say, seconds, size
 
 from bettersafe import Objective, save_counts
-from bettersafe.countfile import counted_objectives
-from bettersafe.counts import Counts
-from bettersafe.pipeline import memory_needed
-from bettersafe.task import Task
+from bettersafe.logs.counts import Counts
+from bettersafe.logs.counts_file import counted_objectives
+from bettersafe.tasks.inputs import memory_needed
+from bettersafe.tasks.task import Task
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 N_ACTIONS, TRIED, SUCCESSORS = 25, 5, 20

@@ -12,10 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from bettersafe import count, estimate_model, expected_return, g_opt, s_opt
-from bettersafe.bopt import b_opt
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.posterior import gather_outcomes
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.posterior.judge import Question
+from bettersafe.posterior.outcomes import gather_outcomes
 
 
 def main(*, kinds: int = 8, episodes: int = 300, size: int = 6, seed: int = 3) -> dict[str, tuple[float, float]]:
@@ -27,7 +28,7 @@ def main(*, kinds: int = 8, episodes: int = 300, size: int = 6, seed: int = 3) -
     model = estimate_model(count(log))
     preference = np.ones(kinds + 1)
 
-    believed = b_opt(gather_outcomes(log), model, baseline, preference=preference, seed=seed)
+    believed = b_opt(gather_outcomes(log), model, baseline, preference=preference, question=Question(seed=seed))
     policies = {
         "s-opt": s_opt(model, baseline, preference=preference, epsilon=1.0).policy,
         "g-opt": g_opt(model, baseline, preference=preference, epsilon=1.0).policy,

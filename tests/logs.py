@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import feather, parquet
 
-from bettersafe.data import Objective
+from bettersafe.logs.dataset import Objective
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bettersafe.counts import Counts
+    from bettersafe.logs.counts import Counts
 
 FORMATS = ("log.csv", "log.csv.gz", "log.tsv", "log.parquet", "log.jsonl", "log.arrow")
 GAIN = Objective(name="gain", discount=0.5)

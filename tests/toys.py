@@ -8,8 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-from bettersafe.drawing import draw_share
-from bettersafe.sharding import count_shard
+from bettersafe.logs.sharded import count_shard
+from bettersafe.posterior.draws import draw_share
 
 
 def draws(settings):
@@ -25,7 +25,7 @@ def numerics(settings):
     from scipy import linalg  # loads a BLAS of its own, after the sweep has limited those that were there
     from threadpoolctl import threadpool_info
 
-    from bettersafe.linear import cores
+    from bettersafe._system.workers import cores
 
     a = np.random.default_rng(settings["seed"]).normal(size=(400, 400))
     return [

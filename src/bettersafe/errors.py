@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is quick
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     import numpy as np
     import numpy.typing as npt
@@ -30,7 +30,15 @@ class PolicyError(BettersafeError):
 
 
 class ParameterError(BettersafeError):
-    """A setting is outside what it may be."""
+    """A setting is outside what it may be.
+
+    Attributes:
+        setting: Name of the setting that the message is about, as in `Task`; None where it is about none.
+    """
+
+    def __init__(self, message: str, *, setting: str | None = None) -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 class NoSolutionError(BettersafeError):
@@ -48,26 +56,27 @@ class MemoryLimitError(BettersafeError):
 def check_probability(name: str, value: float) -> None:
     """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
     if not 0.0 < value <= 1.0:
-        raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.")
+        raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.", setting=name)
 
 
 def check_discount(name: str, value: float) -> None:
     """Raise unless 0 ≤ value < 1."""
     if not 0.0 <= value < 1.0:
-        raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.")
+        raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.", setting="discount")
 
 
 def check_epsilon(value: float) -> None:
     """Raise unless ε ≥ 0; infinity is allowed and means no budget."""
     if math.isnan(value) or value < 0.0:
-        raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.")
+        raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.", setting="epsilon")
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Raise unless ``value`` is one of ``choices``, suggesting the nearest."""
     if value not in choices:
         raise ParameterError(
-            f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}"
+            f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}",
+            setting=name,
         )
 
 
@@ -101,6 +110,12 @@ def check_indices(name: str, indices: npt.NDArray[np.int64], size: int, *, least
         raise ParameterError(
             f"{name} must be from {least} to {size - 1}; got {low if low < least else high}."
         )
+
+
+def listed(names: Iterable[str], *, last: str = "and") -> str:
+    """Names in a sentence: ``a, b and c``."""
+    *first, end = names
+    return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

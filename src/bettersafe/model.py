@@ -13,26 +13,23 @@ Pairs never tried have no row; the rule ``unseen`` says what playing one is wort
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.counts import Counts, count
-from bettersafe.data import Dataset, Labels
 from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
-from bettersafe.mdp import MDP, check_policy, frozen, policy_values
+from bettersafe.logs.counts import Counts, count
+from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
+from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.policy import check_policy
+from bettersafe.mdp.values import policy_values
+from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-ErrorKind = Literal["q", "l1"]
-ERROR_KINDS: tuple[ErrorKind, ...] = ("q", "l1")
-Unseen = Literal["end", "worst", "baseline"]
-UNSEEN_RULES: tuple[Unseen, ...] = ("end", "worst", "baseline")
 
 BLOCK = 1 << 16
 """Pairs that are worked on at a time where the whole would be a copy of all outcomes."""
@@ -120,7 +117,7 @@ def return_lower_bound(reward_min: Floats, discount: Floats) -> Floats:
 
 
 def estimate_model(
-    data: Dataset | Counts,
+    data: Log | Counts,
     *,
     delta: float = 0.1,
     error_kind: ErrorKind = "q",
@@ -133,7 +130,7 @@ def estimate_model(
     """The estimated MDP with its error function.
 
     Args:
-        data: A dataset, or its counts.
+        data: A log, or its counts.
         delta: δ of the error function.
         error_kind: "q" or "l1".
         support: For "l1": the largest number of successors of a pair, where it is known.
@@ -144,7 +141,7 @@ def estimate_model(
     """
     check_choice("error_kind", error_kind, ERROR_KINDS)
     check_choice("unseen", unseen, UNSEEN_RULES)
-    counts = count(data) if isinstance(data, Dataset) else data
+    counts = data if isinstance(data, Counts) else count(data)
     n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
     discount = np.array([objective.discount for objective in counts.objectives])
     outcomes = sparse.csr_array(

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from bettersafe.data import Objective
+from bettersafe.explore import answers, requests
 from bettersafe.explore import session as explore
-from bettersafe.runs import load_run
-from bettersafe.task import Task
+from bettersafe.logs.dataset import Objective
+from bettersafe.runs.run import load_run
+from bettersafe.tasks.task import Task
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 EXPECTED = ("ERR_CONNECTION_REFUSED", "403 (Forbidden)", "409 (Conflict)", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
@@ -154,11 +155,11 @@ def js_number(value):
 
 def assert_shows(page, library, found):
     """The page's numbers, its picture and its table are what the library says of the page's settings."""
-    settings = explore.read_settings(found["settings"], library)
+    settings = requests.read_settings(found["settings"], library)
     solved = explore.solve(library, settings)
     spread = explore.spread(library, solved.policy) if solved.changed.size else None
-    expected = json.loads(json.dumps(explore.answer(library, settings, solved)))
-    belief = json.loads(json.dumps(explore.believe(library, settings, solved, spread)))
+    expected = json.loads(json.dumps(answers.answer(library, settings, solved)))
+    belief = json.loads(json.dumps(answers.believe(library, settings, solved, spread)))
     assert found["shown"] == expected
     assert found["belief"] == belief
     assert text_of(page, "#sentence") == [belief["verdict"]]
@@ -238,7 +239,7 @@ def test_one_is_kept_as_improve_would(page, server, visitor, library):
     kept = until(lambda: text_of(page, "#kept-path"))[0]
     assert kept == str(server.folder / "kept-1")
     assert text_of(page, "#kept-report") == [str(server.folder / "kept-1" / "report.html")]
-    settings = explore.read_settings(settled(page)["settings"], library)
+    settings = requests.read_settings(settled(page)["settings"], library)
     np.testing.assert_array_equal(load_run(kept).policy, explore.solve(library, settings).policy)
     assert text_of(page, "#kept-command")[0].startswith("bettersafe improve")
     name = page.get_by_label("Save the run as")

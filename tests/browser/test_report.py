@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bettersafe.certificate import Certificate, Finding
-from bettersafe.data import Objective
+from bettersafe.certificate.certificate import Certificate, Finding
+from bettersafe.logs.dataset import Objective
 from bettersafe.report import report_html
-from bettersafe.runs import Run
+from bettersafe.runs.run import Run
 
 NASTY = "</script><b>bold</b>"
 

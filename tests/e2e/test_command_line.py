@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import typer
@@ -15,12 +14,10 @@ from test_commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 from typer.testing import CliRunner
 
 import synthetic_mimic
-from bettersafe import cli
-from bettersafe.bounds import Bound
-from bettersafe.cli import app
-from bettersafe.evaluate import Estimator
-from bettersafe.improve import Method
-from bettersafe.task import read_task
+from bettersafe.cli.main import app
+from bettersafe.evaluation import BOUNDS, TESTABLE
+from bettersafe.methods import METHODS
+from bettersafe.tasks.toml import read_task
 
 
 def commands(command=None, path=()):
@@ -139,9 +136,11 @@ def test_completion():
 
 
 def test_what_the_tab_key_offers_is_what_is_taken():
-    assert set(cli.METHODS) == {"auto", *get_args(Method)}
-    assert set(cli.ESTIMATORS) == {*get_args(Estimator)} - {"model"}
-    assert set(cli.BOUNDS) == set(get_args(Bound))
+    known = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    for option, names in (("method", ("auto", *METHODS)), ("estimator", TESTABLE), ("bound", BOUNDS)):
+        words = {"COMP_WORDS": f"bettersafe improve --{option} ", "COMP_CWORD": "3"}
+        _, out, _ = run_with({**known, "_BETTERSAFE_COMPLETE": "complete_bash", **words})
+        assert out.split() == list(names)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bettersafe.policies import read_policy
-from bettersafe.runs import load_run
+from bettersafe.runs.policy_file import read_policy
+from bettersafe.runs.run import load_run
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 

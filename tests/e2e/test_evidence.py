@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_commands import COLUMNS, GOALS, run, visits, write_log
 
-from bettersafe.runs import load_run, read_evaluation
+from bettersafe.runs.run import load_run, read_evaluation
 
 RANGES = ("--reward-range", "recovery=0..1", "--reward-range", "pain=0..4")
 
@@ -139,7 +139,7 @@ def test_one_byte_changed_anywhere_is_found(folder, logs):
 def test_every_byte_of_the_policy_counts(folder):
     """A flip at any of many places, footer included."""
     from bettersafe.errors import RunError
-    from bettersafe.evidence import verify_run
+    from bettersafe.tasks.retest import verify_run
 
     file = folder / "policy.parquet"
     original = file.read_bytes()

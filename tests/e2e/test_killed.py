@@ -14,9 +14,9 @@ import pytest
 from pyarrow import csv
 from test_commands import BETTERSAFE, run
 
-from bettersafe.countfile import add_files, save_counts
-from bettersafe.data import Objective
-from bettersafe.saving import LOCK, SCRATCH
+from bettersafe._system.files import LOCK, SCRATCH
+from bettersafe.logs.counts_file import add_files, save_counts
+from bettersafe.logs.dataset import Objective
 
 GOAL = ("--objective", "gain")
 

@@ -15,7 +15,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 import synthetic_mimic
-from bettersafe.discretize import assign_states, load_discretizer
+from bettersafe.logs.discretize import assign_states, load_discretizer
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 

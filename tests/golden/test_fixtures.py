@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bettersafe import lp
-from bettersafe.improve import adv_linearized, linearized, s_opt
-from bettersafe.mdp import dense_mdp, expected_return, policy_values
+from bettersafe.mdp.mdp import dense_mdp
+from bettersafe.mdp.programs import Programs, solve
+from bettersafe.mdp.values import expected_return, policy_values
+from bettersafe.methods.s_opt import adv_linearized, linearized, s_opt
 from bettersafe.model import Model, error_bound_q
 
 FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
@@ -46,7 +47,7 @@ def test_every_state_of_every_round(path, agent, engine):
     mdp, baseline, preference = model.mdp, data["pi_b"], data["lam"]
     base_v, base_q = policy_values(mdp, baseline)
     advantage = base_q - base_v[:, mdp.pair_state]
-    programs = lp.Programs(
+    programs = Programs(
         ptr=mdp.state_ptr,
         baseline=baseline.ravel(),
         error=model.error if agent == "s_opt" else np.zeros(mdp.n_pairs),
@@ -57,7 +58,7 @@ def test_every_state_of_every_round(path, agent, engine):
     for step in range(int(data[f"n_steps_{agent}"])):
         _, q = policy_values(mdp, policies[step])
         objective = preference @ q
-        row = lp.solve(programs, objective, engine=engine).policy
+        row = solve(programs, objective, engine=engine).policy
         ours = np.add.reduceat(row * objective, mdp.state_ptr[:-1])
         published = data[f"lp_obj_{agent}"][step]
         assert np.all(np.abs(ours - published) <= 1e-6 * np.maximum(np.abs(published), 1.0)), (

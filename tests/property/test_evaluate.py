@@ -9,19 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bettersafe import _kernel, terms
-from bettersafe.data import Dataset, Objective, split, take_episodes
+from bettersafe import _kernel
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.evaluate import (
-    ESTIMATORS,
-    evaluate_many,
-    evaluate_policy,
-    evaluation_rows,
-)
-from bettersafe.mdp import expected_return
+from bettersafe.evaluation import ESTIMATORS, estimators
+from bettersafe.evaluation.estimators import trajectory_terms
+from bettersafe.evaluation.evaluate import evaluate_many, evaluate_policy, evaluation_rows
+from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes
+from bettersafe.mdp.values import expected_return
 from bettersafe.model import Model, estimate_model
-from bettersafe.terms import KERNEL_ORDER, trajectory_terms
 
 FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
 
@@ -84,8 +80,8 @@ def test_against_loops(block, monkeypatch):
         native, log_weight = trajectory_terms(*arguments)
         assert np.allclose(native.mean(axis=1), expected, rtol=1e-9, atol=1e-12 * scale)
         monkeypatch.setattr(_kernel, "compiled", None)
-        for cells in (terms.PADDED_CELLS, 1, 25):  # all at once, one episode at a time, a few
-            monkeypatch.setattr(terms, "PADDED_CELLS", cells)
+        for cells in (estimators.PADDED_CELLS, 1, 25):  # all at once, one episode at a time, a few
+            monkeypatch.setattr(estimators, "PADDED_CELLS", cells)
             plain, log_weight_2 = trajectory_terms(*arguments)
             assert np.allclose(native, plain, rtol=1e-9, atol=1e-11 * scale)
             assert np.allclose(log_weight, log_weight_2, rtol=1e-12)
@@ -224,7 +220,7 @@ def test_extreme_weights_do_not_break_the_weighted_estimators():
         )
     assert np.max(np.abs(log_weight)) > 709.0
     for name in ("wis", "cwpdis", "wdr"):
-        values = found[KERNEL_ORDER.index(name)]
+        values = found[ESTIMATORS[name].kernel_row]
         assert np.all(np.isfinite(values)), name
         assert -1.0 <= values.mean() <= 101.0
 

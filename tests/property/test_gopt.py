@@ -12,13 +12,14 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bettersafe.errors import ParameterError
-from bettersafe.gopt import g_opt, g_opt_path
-from bettersafe.improve import s_opt, soft_spibb
-from bettersafe.mdp import MDP, dense_mdp, expected_return
+from bettersafe.mdp.mdp import MDP, dense_mdp
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.g_opt import g_opt, g_opt_path
+from bettersafe.methods.s_opt import s_opt, soft_spibb
 from bettersafe.model import Model, error_bound_q
 from oracles import TOLERANCES, dense_values
 
-ENGINES = ("lp", "multipliers")
+ENGINES = {"highs": "lp", "native": "multipliers"}  # and the form that each solves
 EPSILONS = (0.0, 0.05, 0.5, 2.0, 20.0, math.inf)
 
 
@@ -149,9 +150,9 @@ def compare(seed, d=None):
     gain[gain < 1e-6 * size] = 0.0  # a margin of nothing but rounding is no margin
     for margin in (np.zeros(reward.shape[0]), gain * rng.choice([0.0, 0.3, 1.5], reward.shape[0])):
         best = slow_g_opt(table, reward, discount, initial, baseline, error, preference, epsilon, margin)
-        for engine in ENGINES:
+        for engine, form in ENGINES.items():
             result = g_opt(model, baseline, preference=preference, epsilon=epsilon, margin=margin, engine=engine)
-            assert (result.method, result.engine, result.converged) == ("g-opt", engine, True)
+            assert (result.method, result.engine, result.converged) == ("g-opt", form, True)
             check_rows(result, tables, margin)
             assert bool(result.reason) == (best is None), (seed, engine, result.status)
             if best is not None:
@@ -315,18 +316,16 @@ def test_without_a_preference_only_margins_move_it(engine):
 def test_progress_and_the_cap_on_rounds():
     model, baseline, preference, tables = random_problem(3)  # takes several policies
     rounds = []
-    full = g_opt(model, baseline, preference=preference, epsilon=2.0, engine="multipliers", progress=rounds.append)
+    full = g_opt(model, baseline, preference=preference, epsilon=2.0, engine="native", progress=rounds.append)
     assert full.rounds > 2
-    assert [r.number for r in rounds] == list(range(1, full.rounds + 1))
-    cut = g_opt(model, baseline, preference=preference, epsilon=2.0, engine="multipliers", max_rounds=2)
+    assert [r.done for r in rounds] == list(range(1, full.rounds + 1))
+    cut = g_opt(model, baseline, preference=preference, epsilon=2.0, engine="native", max_rounds=2)
     assert (cut.rounds, cut.converged) == (2, False)
     check_rows(cut, tables, 0.0)
     assert cut.gap >= float(preference @ (full.policy_return - cut.policy_return)) - 1e-9
     assert preference @ cut.policy_return <= preference @ full.policy_return + 1e-9
     model, baseline = two_states()
-    early = g_opt(
-        model, baseline, preference=[1.0, 0.0], epsilon=1.0, margin=[0.0, 0.2], engine="multipliers", max_rounds=1
-    )
+    early = g_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0, margin=[0.0, 0.2], engine="native", max_rounds=1)
     assert "were not reached with 1 policies" in early.status
     assert not early.converged
 

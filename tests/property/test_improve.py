@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linprog
 
-from bettersafe.improve import adv_linearized, linearized, s_opt, soft_spibb
-from bettersafe.mdp import MDP, dense_mdp, policy_values
+from bettersafe.mdp.mdp import MDP, dense_mdp
+from bettersafe.mdp.values import policy_values
+from bettersafe.methods.s_opt import adv_linearized, linearized, s_opt, soft_spibb
 from bettersafe.model import Model, error_bound_q
 from oracles import dense_values, slow_s_opt
 

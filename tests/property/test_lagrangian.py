@@ -13,9 +13,9 @@ from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import softmax
 
-from bettersafe.game import lagrangian, mixture_return
-from bettersafe.improve import linearized
-from bettersafe.mdp import MDP, dense_mdp
+from bettersafe.mdp.mdp import MDP, dense_mdp
+from bettersafe.methods.lagrangian import lagrangian, mixture_return
+from bettersafe.methods.s_opt import linearized
 from bettersafe.model import Model
 from oracles import TOLERANCES, dense_values
 

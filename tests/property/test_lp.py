@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from bettersafe import lp
 from bettersafe.errors import ParameterError
+from bettersafe.mdp.programs import ACCEPTED_GAP, Programs, WarmStart, _highs_block, solve
 from oracles import nearest_program, state_program
 
 KINDS = (
@@ -68,7 +68,7 @@ def pack(programs):
     ptr = np.cumsum([0, *(b.size for b, *_ in programs)])
     padded = [np.vstack([rows, np.zeros((d - rows.shape[0], rows.shape[1]))]) for _, _, _, rows, _ in programs]
     return (
-        lp.Programs(
+        Programs(
             ptr=ptr,
             baseline=np.concatenate([p[0] for p in programs]),
             error=np.concatenate([p[2] for p in programs]),
@@ -103,7 +103,7 @@ def run_batch(seed, n_programs):
     programs = [random_program(rng, KINDS[i % len(KINDS)]) for i in range(n_programs)]
     for program in programs:
         packed, objective = pack([program])
-        answer = lp.solve(packed, objective, engine="native")
+        answer = solve(packed, objective, engine="native")
         assert answer.solved.all()
         best = state_program(*program)
         check_answer(program, answer.policy, best)
@@ -130,7 +130,7 @@ def test_highs_engine_against_the_oracle(kind):
     for _ in range(12):
         program = random_program(rng, kind)
         packed, objective = pack([program])
-        answer = lp.solve(packed, objective, engine="highs")
+        answer = solve(packed, objective, engine="highs")
         assert answer.solved.all()
         check_answer(program, answer.policy, state_program(*program), obj_tol=3e-8, feasible_tol=2e-8)
 
@@ -141,7 +141,7 @@ def test_ties_go_to_the_nearest(kind):
     for _ in range(60):
         program = random_program(rng, kind)
         packed, objective = pack([program])
-        row = lp.solve(packed, objective, engine="native").policy
+        row = solve(packed, objective, engine="native").policy
         exact, loose = (nearest_program(*program, slack) for slack in (1e-9, 1e-7))
         distance = float(np.abs(row - program[0]).sum())
         assert loose - 1e-6 <= distance <= exact + 1e-6
@@ -153,7 +153,7 @@ def test_flat_objective_keeps_the_baseline_to_the_bit():
         program = random_program(rng, "plain")
         packed, _ = pack([program])
         for engine in ("native", "highs"):
-            answer = lp.solve(packed, np.full(program[0].size, value), engine=engine)
+            answer = solve(packed, np.full(program[0].size, value), engine=engine)
             assert np.array_equal(answer.policy, program[0])
             assert answer.gap[0] == 0.0
 
@@ -165,11 +165,11 @@ def test_blocks_and_warm_starts_give_the_same_answers():
         program = random_program(rng, "plain")
         programs.append((*program[:4], 0.5))
     packed, objective = pack(programs)
-    cold = lp.solve(packed, objective, engine="native")
+    cold = solve(packed, objective, engine="native")
     for move in (0.0, 0.01, 1.0):
         other = objective + move * rng.normal(size=objective.size)
-        again = lp.solve(packed, other, engine="native")
-        warm = lp.solve(packed, other, engine="native", warm=cold.warm)
+        again = solve(packed, other, engine="native")
+        warm = solve(packed, other, engine="native", warm=cold.warm)
         value = np.add.reduceat(other * again.policy, packed.ptr[:-1])
         assert np.allclose(np.add.reduceat(other * warm.policy, packed.ptr[:-1]), value, rtol=0, atol=1e-9)
         assert warm.solved.all()
@@ -179,8 +179,8 @@ def test_threads_do_not_change_a_bit():
     rng = np.random.default_rng(6)
     programs = [(*random_program(rng, KINDS[i % len(KINDS)])[:4], 0.5) for i in range(1500)]
     packed, objective = pack(programs)
-    one = lp.solve(packed, objective, engine="native", threads=1)
-    two = lp.solve(packed, objective, engine="native", threads=2)
+    one = solve(packed, objective, engine="native", threads=1)
+    two = solve(packed, objective, engine="native", threads=2)
     assert np.array_equal(one.policy, two.policy)
     assert np.array_equal(one.gap, two.gap)
 
@@ -206,11 +206,11 @@ def test_bad_programs_are_refused(change, message):
         "epsilon": 1.0,
     }
     with pytest.raises(ParameterError, match=message):
-        lp.Programs(**{**good, **change})
+        Programs(**{**good, **change})
     with pytest.raises(ParameterError, match="objective"):
-        lp.solve(lp.Programs(**good), np.array([1.0, math.inf]))
+        solve(Programs(**good), np.array([1.0, math.inf]))
     with pytest.raises(ParameterError, match="engine"):
-        lp.solve(lp.Programs(**good), np.zeros(2), engine="gurobi")
+        solve(Programs(**good), np.zeros(2), engine="gurobi")
 
 
 def near_parallel(seed):
@@ -259,12 +259,12 @@ def test_hard_programs_never_break_it(family, seeds, unsolved_at_most):
         warm = None
         for change in (0.0, 1.0):  # cold, and warm after a large change
             q = objective + change * np.random.default_rng(seed).normal(size=objective.size)
-            answer = lp.solve(packed, q, engine="native", warm=warm)
+            answer = solve(packed, q, engine="native", warm=warm)
             warm = answer.warm
             reached = float(q @ (answer.policy - program[0]))
             check_answer((program[0], q, *program[2:]), answer.policy, reached, feasible_tol=2e-9)
             if answer.solved[0]:
-                assert answer.gap[0] <= lp.ACCEPTED_GAP * max(np.ptp(q), 1e-300)
+                assert answer.gap[0] <= ACCEPTED_GAP * max(np.ptp(q), 1e-300)
             else:
                 unsolved += 1
                 assert np.array_equal(answer.policy, program[0])
@@ -277,9 +277,9 @@ def test_warm_starts_of_all_kinds():
     for i in range(400):
         program = random_program(rng, KINDS[i % len(KINDS)])
         packed, objective = pack([program])
-        first = lp.solve(packed, objective, engine="native")
+        first = solve(packed, objective, engine="native")
         other = rng.normal(size=objective.size)
-        warm = lp.solve(packed, other, engine="native", warm=first.warm)
+        warm = solve(packed, other, engine="native", warm=first.warm)
         assert warm.solved.all()
         check_answer((program[0], other, *program[2:]), warm.policy, state_program(program[0], other, *program[2:]))
 
@@ -289,16 +289,16 @@ def test_a_foreign_warm_start_is_refused_or_harmless():
     packed, objective = pack([program])
     n, rows = objective.size, packed.rows.shape[0] + 2
     with pytest.raises(ParameterError, match="other programs"):
-        lp.solve(packed, objective, warm=lp.WarmStart(basis=np.zeros((1, 1), np.int32), at_upper=np.zeros(n, np.uint8)))
+        solve(packed, objective, warm=WarmStart(basis=np.zeros((1, 1), np.int32), at_upper=np.zeros(n, np.uint8)))
     rng = np.random.default_rng(1)
-    best = lp.solve(packed, objective, engine="native")
+    best = solve(packed, objective, engine="native")
     for _ in range(200):
-        garbage = lp.WarmStart(
+        garbage = WarmStart(
             basis=rng.integers(-(2**31), 2**31 - 1, (1, rows)).astype(np.int32) if rng.random() < 0.5
             else rng.integers(0, 3 * n, (1, rows)).astype(np.int32),
             at_upper=rng.integers(0, 256, n).astype(np.uint8),
         )  # fmt: skip
-        answer = lp.solve(packed, objective, engine="native", warm=garbage)
+        answer = solve(packed, objective, engine="native", warm=garbage)
         if answer.solved[0]:
             assert float(objective @ answer.policy) == pytest.approx(float(objective @ best.policy), abs=1e-8)
 
@@ -308,14 +308,14 @@ def test_without_the_kernel_the_slower_engine_answers_and_says_so_once(monkeypat
 
     program = random_program(np.random.default_rng(3), "plain")
     packed, objective = pack([program])
-    native = lp.solve(packed, objective)
+    native = solve(packed, objective)
     monkeypatch.setattr(_kernel, "compiled", None)
     with pytest.warns(RuntimeWarning, match="without its native kernel") as caught:
-        slow = lp.solve(packed, objective)
+        slow = solve(packed, objective)
     assert len(caught) == 1
     assert slow.policy == pytest.approx(native.policy, abs=1e-7)
     with pytest.raises(ParameterError, match="not installed"):
-        lp.solve(packed, objective, engine="native")
+        solve(packed, objective, engine="native")
 
 
 def test_one_hard_state_does_not_spoil_its_neighbours(monkeypatch):
@@ -324,14 +324,14 @@ def test_one_hard_state_does_not_spoil_its_neighbours(monkeypatch):
     programs = [(*random_program(rng, "plain")[:4], 0.5) for _ in range(6)]
     programs = [p for p in programs if p[0].size > 2][:3]
     packed, objective = pack(programs)
-    expected = lp.solve(packed, objective, engine="highs")
-    real = lp._highs_block
+    expected = solve(packed, objective, engine="highs")
+    real = _highs_block
 
     def stubborn(states):
         return None if len(states) > 1 or states[0].index == 1 else real(states)
 
-    monkeypatch.setattr(lp, "_highs_block", stubborn)
-    answer = lp.solve(packed, objective, engine="highs")
+    monkeypatch.setattr("bettersafe.mdp.programs._highs_block", stubborn)
+    answer = solve(packed, objective, engine="highs")
     assert answer.solved.tolist() == [True, False, True]
     assert answer.gap[1] == math.inf
     rows = [slice(packed.ptr[x], packed.ptr[x + 1]) for x in range(3)]
@@ -340,5 +340,7 @@ def test_one_hard_state_does_not_spoil_its_neighbours(monkeypatch):
         assert answer.policy[rows[x]] == pytest.approx(expected.policy[rows[x]], abs=1e-7)
 
     # a block whose answer is too far from optimal is not taken either
-    monkeypatch.setattr(lp, "_highs_block", lambda states: [(np.zeros(s.base.size), 1.0) for s in states])
-    assert not lp.solve(packed, objective, engine="highs").solved.any()
+    monkeypatch.setattr(
+        "bettersafe.mdp.programs._highs_block", lambda states: [(np.zeros(s.base.size), 1.0) for s in states]
+    )
+    assert not solve(packed, objective, engine="highs").solved.any()

@@ -10,15 +10,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.bopt import b_opt
-from bettersafe.cmdp import optimal_policy
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.gopt import g_opt
-from bettersafe.improve import adv_linearized, s_opt
-from bettersafe.mdp import expected_return
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.g_opt import g_opt
+from bettersafe.methods.s_opt import adv_linearized, s_opt
 from bettersafe.model import estimate_model
-from bettersafe.posterior import drawn_gains, gather_outcomes, posterior
+from bettersafe.posterior.draws import drawn_gains
+from bettersafe.posterior.judge import Question
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import posterior
 
 DELTA = 0.1
 PREFERENCE = np.array([1.0, 0.0])
@@ -38,7 +41,9 @@ def gains_in(seed, quality, episodes, ends_differ=False):
     truth, baseline, data = a_world(seed, quality, episodes, ends_differ)
     model = estimate_model(data)
     before = expected_return(truth, baseline)
-    chosen = b_opt(gather_outcomes(data), model, baseline, preference=PREFERENCE, delta=DELTA, draws=100)
+    chosen = b_opt(
+        gather_outcomes(data), model, baseline, preference=PREFERENCE, question=Question(delta=DELTA, draws=100)
+    )
     untested = adv_linearized(model, baseline, preference=PREFERENCE)
     return [
         (expected_return(truth, policy) - before) / before for policy in (chosen.improvement.policy, untested.policy)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe import bounds
-from bettersafe.bounds import FINITE_SAMPLE, lower_bound
+from bettersafe.evaluation import BOUNDS, FINITE_SAMPLE, bounds
+from bettersafe.evaluation.bounds import lower_bound
 
 DELTA = 0.1
 
@@ -60,7 +60,7 @@ def test_approximate_bounds_are_close_on_tame_terms_and_said_to_be_approximate(m
     rate = failures(method, "bounded", 200, repetitions) / repetitions
     # 0.02 for the approximation, and the binomial tolerance of one in a million
     assert abs(rate - DELTA) <= 0.02 + 4.9 * np.sqrt(DELTA * (1.0 - DELTA) / repetitions)
-    assert not bounds.is_finite_sample(method)
+    assert not BOUNDS[method].finite_sample
 
 
 def test_student_t_fails_on_rare_events_where_betting_does_not():

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe.bounds import FINITE_SAMPLE
-from bettersafe.cmdp import optimal_policy
-from bettersafe.data import split
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.hcpi import h_opt
-from bettersafe.improve import adv_linearized
-from bettersafe.mdp import expected_return
+from bettersafe.evaluation import FINITE_SAMPLE
+from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.h_opt import h_opt
+from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
 
 DELTA = 0.1
@@ -27,6 +28,10 @@ FINITE = {
     "bound": "betting",
     "return_range": ([0.0, 0.0], [20.0, 20.0]),
 }  # rewards in [0, 1], γ = 0.95
+
+
+def a_rule(*, delta=DELTA, zeta=(0.0, 0.0), **settings):
+    return SafetyRule(delta=delta, zeta=np.array(zeta), **settings)
 
 
 def allowed(repetitions, delta=DELTA):
@@ -52,10 +57,10 @@ def is_worse(truth, policy, baseline):
 def outcomes():
     """Failures and acceptances of several rules over the same worlds."""
     rules = {
-        "sequential t": {},
-        "sequential t, full": {"levels": "full"},
-        "sequential betting": FINITE,
-        "published": {"selection": "published", "comparison": "published", "strict": False},
+        "sequential t": {"rule": a_rule()},
+        "sequential t, full": {"rule": a_rule(levels="full")},
+        "sequential betting": {"rule": a_rule(**FINITE)},
+        "published": {"selection": "published", "rule": a_rule(comparison="published", strict=False)},
         "no test": None,
     }
     failed = dict.fromkeys(rules, 0)
@@ -67,7 +72,7 @@ def outcomes():
                 policy = adv_linearized(model, baseline, preference=[1.0, 1.0]).policy
                 accepted[name] += 1
             else:
-                result = h_opt(train, safety, baseline, preference=[1.0, 1.0], delta=DELTA, model=model, **settings)
+                result = h_opt(train, safety, baseline, preference=[1.0, 1.0], model=model, **settings)
                 policy = result.improvement.policy
                 accepted[name] += result.accepted
             failed[name] += is_worse(truth, policy, baseline)
@@ -108,11 +113,9 @@ def test_betting_keeps_its_promise_where_it_accepts():
             safety,
             baseline,
             preference=[1.0, 1.0],
-            delta=delta,
-            levels="full",
+            rule=a_rule(delta=delta, levels="full", **short),
             mixes=(0.0, 0.5),
             model=model,
-            **short,
         )
         accepted += result.accepted
         failed += is_worse(truth, result.improvement.policy, baseline)
@@ -133,7 +136,7 @@ def test_betting_accepts_when_there_is_enough_to_win():
         baseline = 0.1 * best + 0.9 * (0.7 * (1.0 - best) + 0.3 * best)
         baseline /= baseline.sum(axis=1, keepdims=True)
         train, safety = split(sample_episodes(world, baseline, 60_000, rng), (0.3, 0.7), rng)
-        result = h_opt(train, safety, baseline, preference=[1.0, 1.0], zeta=[0.02, 0.02], delta=DELTA, **FINITE)
+        result = h_opt(train, safety, baseline, preference=[1.0, 1.0], rule=a_rule(zeta=(0.02, 0.02), **FINITE))
         if result.accepted:
             gains.append(
                 float(np.min(expected_return(truth, result.improvement.policy) - expected_return(truth, baseline)))
@@ -151,7 +154,7 @@ def test_a_policy_that_is_truly_worse_is_refused():
         deceived = replace(train, rewards=1.0 - train.rewards)
         proposal = adv_linearized(estimate_model(deceived), baseline, preference=[1.0, 1.0]).policy
         assert is_worse(truth, proposal, baseline)
-        result = h_opt(deceived, safety, baseline, preference=[1.0, 1.0], estimator="pdis")
+        result = h_opt(deceived, safety, baseline, preference=[1.0, 1.0], rule=a_rule(estimator="pdis"))
         assert not result.accepted
         assert result.reason.startswith("No solution found")
         assert np.array_equal(result.improvement.policy, result.improvement.baseline)
@@ -162,12 +165,13 @@ def test_every_estimator_with_every_bound():
     ranges = {"reward_range": ([0, 0], [1, 1]), "return_range": ([0, 0], [20, 20])}
     for estimator in ("is", "pdis", "wis", "cwpdis", "dr", "wdr"):
         for bound in ("t", "bca", "bootstrap", *FINITE_SAMPLE):
-            settings = {"preference": [1.0, 0.0], "estimator": estimator, "bound": bound, "model": model, **ranges}
+            settings = {"estimator": estimator, "bound": bound, **ranges}
             if bound in FINITE_SAMPLE and estimator not in ("is", "pdis"):
                 with pytest.raises(ParameterError, match="approximate"):
-                    h_opt(train, safety, baseline, mixes=(0.9,), **settings)
+                    a_rule(**settings)
                 continue
-            result = h_opt(train, safety, baseline, mixes=(0.9,), **settings)
+            rule = a_rule(**settings)
+            result = h_opt(train, safety, baseline, preference=[1.0, 0.0], mixes=(0.9,), model=model, rule=rule)
             assert len(result.tests) == 1
             assert np.all(result.tests[0].bound <= result.tests[0].estimate + 1e-9)
 
@@ -176,14 +180,18 @@ def test_wrong_settings():
     _, baseline, train, safety, model = make_world(0)
     for settings, message in (
         ({"estimator": "model"}, "estimator must be one of"),
-        ({"selection": "best"}, "selection must be one of"),
-        ({"mixes": (1.0,)}, "mixes"),
         ({"bound": "betting", "estimator": "is"}, "return_range"),
         (
             {"bound": "betting", "estimator": "pdis", "comparison": "published", "reward_range": ([0, 0], [1, 1])},
             "paired",
         ),
-        ({"zeta": [0.0]}, "zeta needs 2 numbers"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            a_rule(**settings)
+    for settings, message in (
+        ({"selection": "best"}, "selection must be one of"),
+        ({"mixes": (1.0,)}, "mixes"),
+        ({"rule": a_rule(zeta=[0.0])}, "zeta needs 2 numbers"),
     ):
         with pytest.raises(ParameterError, match=message):
             h_opt(train, safety, baseline, preference=[1.0, 1.0], model=model, **settings)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.bopt import b_opt
-from bettersafe.cmdp import optimal_policy
-from bettersafe.counts import count
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.improve import adv_linearized
-from bettersafe.mdp import expected_return
+from bettersafe.logs.counts import count
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.b_opt import CandidateGrid, b_opt
+from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
-from bettersafe.posterior import outcomes_of
+from bettersafe.posterior.judge import Question
+from bettersafe.posterior.outcomes import outcomes_of
 
 DELTA = 0.1
 PREFERENCE = np.array([1.0, 0.0])
@@ -30,8 +31,14 @@ def gains_in(seed, quality, episodes):
     baseline = mixed_policy(rng, optimal_policy(truth, np.ones(2)), quality)
     data = sample_episodes(world, baseline, episodes, rng)
     model, before = estimate_model(data), expected_return(truth, baseline)
-    asked = {"preference": PREFERENCE, "delta": DELTA, "form": "linearised", "with_g_opt": False}
-    chosen = b_opt(outcomes_of(count(data)), model, baseline, **asked)
+    chosen = b_opt(
+        outcomes_of(count(data)),
+        model,
+        baseline,
+        preference=PREFERENCE,
+        question=Question(delta=DELTA, form="linearised"),
+        grid=CandidateGrid(with_g_opt=False),
+    )
     untested = adv_linearized(model, baseline, preference=PREFERENCE)
     return [
         (expected_return(truth, policy) - before) / before for policy in (chosen.improvement.policy, untested.policy)

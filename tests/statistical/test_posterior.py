@@ -9,23 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe.data import Dataset, Objective
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.mdp import MDP, expected_return, policy_values
+from bettersafe.logs.dataset import Dataset, Objective
+from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.values import expected_return, policy_values
 from bettersafe.model import estimate_model
-from bettersafe.posterior import (
-    END_CONCENTRATIONS,
-    _process,
-    draw_process,
-    drawn_gains,
-    gather_outcomes,
-    linearised_gains,
-    mean_process,
-    posterior,
-    returns_in,
-)
+from bettersafe.posterior.draws import _process, draw_process, drawn_gains, mean_process, returns_in
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import END_CONCENTRATIONS, PriorSet, posterior
 
 
 def a_log(rows, n_states=2, n_actions=2, objectives=("a", "b")):
@@ -45,6 +39,7 @@ def a_log(rows, n_states=2, n_actions=2, objectives=("a", "b")):
     )
 
 
+SUPPORT = PriorSet(neutral="support")
 LOG = a_log([(0, 0, 1, 0, 5), (0, 0, 1, 0, 5), (0, 1, -1, 7, 5), (0, 1, -1, 3, 5), (1, 0, -1, 0, 1)])
 
 
@@ -64,7 +59,7 @@ def test_outcomes_by_hand():
     assert o.initial.tolist() == [0.8, 0.2]
     assert not o.noisy.any()
     # mean of the "support" posterior: α_0 = 1/3 each, so after 2 of 2 to state 1: (2 + 1/3)/3
-    mean = mean_process(posterior(o, "support"))
+    mean = mean_process(posterior(o, SUPPORT))
     assert mean.transition.toarray()[0, 1] == pytest.approx((2 + 1 / 3) / 3)
     assert mean.reward[0, 1] == pytest.approx(((1 + 1 / 3) * 7 + (1 + 1 / 3) * 3) / 3)
     assert mean.reward[1].tolist() == pytest.approx([5.0, 5.0, 1.0, 1.0])
@@ -73,7 +68,7 @@ def test_outcomes_by_hand():
 def test_known_and_noisy_rewards():
     table = np.array([[1.0, 2.0], [3.0, 4.0]])
     o = gather_outcomes(LOG, known_rewards={1: table})
-    assert mean_process(posterior(o, "support")).reward[1].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert mean_process(posterior(o, SUPPORT)).reward[1].tolist() == [1.0, 2.0, 3.0, 4.0]
     rng = np.random.default_rng(0)
     values = rng.normal(size=60)
     noisy = a_log([(0, i % 2, -1, v) for i, v in enumerate(values)], objectives=("a",))
@@ -89,7 +84,7 @@ def test_known_and_noisy_rewards():
     centre = (even.mean() + odd.mean()) / 2
     assert o.pair_reward[0, 0] == pytest.approx(v * (even.sum() / within + centre / between))
     assert o.pair_noise[0, 0] == pytest.approx(np.sqrt(v))
-    dark = posterior(o, "support", pessimistic_for=0, baseline_v=np.zeros((1, 2)))
+    dark = posterior(o, SUPPORT, pessimistic_for=0, baseline_v=np.zeros((1, 2)))
     assert mean_process(dark).reward[0, 0] == pytest.approx(v * (even.sum() / within + values.min() / between))
     fixed = gather_outcomes(a_log([(0, i % 2, -1, 100.0 * (i % 2) + i // 40) for i in range(60)], 1, 3, ("a",)))
     assert not fixed.noisy.any()
@@ -97,7 +92,7 @@ def test_known_and_noisy_rewards():
 
 def test_draws_have_the_moments_of_a_dirichlet():
     o = gather_outcomes(LOG)
-    prior = posterior(o, "support")
+    prior = posterior(o, SUPPORT)
     rng = np.random.default_rng(1)
     n = 4000
     drawn = np.array([draw_process(prior, rng).transition.toarray()[0, 1] for _ in range(n)])
@@ -110,16 +105,16 @@ def test_draws_have_the_moments_of_a_dirichlet():
 def test_pessimism_goes_to_the_worst_outcome():
     o = gather_outcomes(LOG)
     v = np.array([[0.0, -100.0], [0.0, 0.0]])
-    dark = posterior(o, "support", pessimistic_for=0, baseline_v=v)  # leading to state 1 is worst for a
-    light = posterior(o, "support")
+    dark = posterior(o, SUPPORT, pessimistic_for=0, baseline_v=v)  # leading to state 1 is worst for a
+    light = posterior(o, SUPPORT)
     assert mean_process(dark).transition.toarray()[1, 1] == pytest.approx((1 / 3 + 1) / 4)
     assert mean_process(light).transition.toarray()[1, 1] == pytest.approx((1 / 3) / 3)
-    other = posterior(o, "support", pessimistic_for=0, baseline_v=np.array([[0.0, 100.0], [0.0, 0.0]]))
+    other = posterior(o, SUPPORT, pessimistic_for=0, baseline_v=np.array([[0.0, 100.0], [0.0, 0.0]]))
     # now the end that pays 3 is worst
     assert mean_process(other).reward[0, 1] == pytest.approx((4 / 3 * 7 + 7 / 3 * 3) / 4)
     for wrong in ({"pessimistic_for": 0}, {"pessimistic_for": 5, "baseline_v": v}):
         with pytest.raises(ParameterError):
-            posterior(o, "support", **wrong)
+            posterior(o, SUPPORT, **wrong)
 
 
 def test_a_strong_prior_does_not_drown_pessimism():
@@ -182,7 +177,7 @@ def test_ends_are_learned_apart_from_where_to():
     assert never.any()
     assert np.all(np.abs(ends - 0.1) < 0.05)
     # by one Dirichlet for both ("support"), they hardly ever do
-    assert np.all(1.0 - np.asarray(mean_process(posterior(o, "support")).transition.sum(axis=1))[never] < 0.05)
+    assert np.all(1.0 - np.asarray(mean_process(posterior(o, SUPPORT)).transition.sum(axis=1))[never] < 0.05)
 
 
 def test_states_that_never_ended_can_end():
@@ -309,7 +304,7 @@ def test_ranks_are_uniform_when_worlds_come_from_the_prior(kind):
     baseline, policy = rng.dirichlet(np.ones(2), 3), rng.dirichlet(np.ones(2), 3)
     dark = kind == "pessimistic"
     more = {"pessimistic_for": 0, "baseline_v": np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])} if dark else {}
-    prior = posterior(empty, "support", **more)
+    prior = posterior(empty, SUPPORT, **more)
     if kind == "ends apart":
         prior = replace(prior, concentration=np.array([2.0]), end_concentration=np.array([9.0]))
     c, c_end = float(prior.concentration[0]), float(prior.end_concentration[0])
@@ -484,10 +479,10 @@ def test_where_episodes_start_is_uncertain():
     )
     sure = replace(o, count=1e9 * o.count)
     policy, baseline = np.array([[[0.0, 1.0]] * 2]), np.array([[1.0, 0.0]] * 2)
-    gains = drawn_gains(posterior(sure, "support"), policy, baseline, draws=4000, seed=0)[
+    gains = drawn_gains(posterior(sure, SUPPORT), policy, baseline, draws=4000, seed=0)[
         :, 0, 0
     ]  # the share that starts in 1
     share = stats.beta(6, 6)
     assert stats.kstest(gains, share.cdf).pvalue > 1e-6
-    _, covariance = linearised_gains(posterior(sure, "support"), policy, baseline)
+    _, covariance = linearised_gains(posterior(sure, SUPPORT), policy, baseline)
     assert covariance[0, 0, 0] == pytest.approx(share.var(), rel=1e-3)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe.cmdp import optimal_policy
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.improve import linearized, s_opt
-from bettersafe.mdp import dense_mdp, expected_return, policy_values
+from bettersafe.evaluation.theory import proposition_loss, proven_loss
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.mdp import dense_mdp
+from bettersafe.mdp.values import expected_return, policy_values
+from bettersafe.methods.s_opt import linearized, s_opt
 from bettersafe.model import Model, estimate_model
-from bettersafe.theory import proposition_loss, proven_loss
 
 RANGE = {"reward_low": np.zeros(2), "reward_high": np.ones(2)}
 

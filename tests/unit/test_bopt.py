@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe import _kernel, bopt, improve
-from bettersafe.bopt import Judging, b_opt, judge, make_candidates, normal_p_safe, posterior_passes, sensitivity
+from bettersafe import _kernel
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.mdp.values import policy_values
+from bettersafe.methods.b_opt import CandidateGrid, b_opt, make_candidates
 from bettersafe.model import estimate_model
-from bettersafe.posterior import drawn_gains, gather_outcomes, linearised_gains, mean_process, posterior, returns_in
+from bettersafe.posterior.candidates import normal_p_safe
+from bettersafe.posterior.draws import drawn_gains, mean_process, returns_in
+from bettersafe.posterior.judge import SENSITIVITY, Question, judge, other_priors, sensitivity
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import PriorSet, posterior
+from bettersafe.posterior.rule import posterior_passes
 
 
 def a_case(seed=0, *, n_objectives=2, episodes=150, tied=True, discounts=None, quality=0.5, n_states=6):
@@ -36,10 +43,16 @@ def a_case(seed=0, *, n_objectives=2, episodes=150, tied=True, discounts=None, q
     return gather_outcomes(data), estimate_model(data), baseline
 
 
+FEW = CandidateGrid(epsilons=(0.1, 1.0), mixes=(0.0, 0.5))
+ONE = CandidateGrid(epsilons=(0.3,), mixes=())
+NONE = CandidateGrid(epsilons=(), mixes=())  # but for G-OPT's
+FAST = Question(draws=60)
+
+
 def fast(case, **more):
     """B-OPT with few candidates and draws."""
     o, model, baseline = case
-    settings = {"preference": np.ones(o.n_objectives), "draws": 60, "epsilons": (0.1, 1.0), "mixes": (0.0, 0.5)}
+    settings = {"preference": np.ones(o.n_objectives), "question": FAST, "grid": FEW}
     return b_opt(o, model, baseline, **{**settings, **more})
 
 
@@ -56,14 +69,43 @@ def test_the_rule_by_hand():
     assert not posterior_passes(1.0, [1.0], 8, 0.1)
 
 
+def test_priors_and_questions_are_checked_when_they_are_made():
+    with pytest.raises(ParameterError, match="prior must be"):
+        PriorSet(neutral="flat")
+    for wrong in ({"pessimism": -1.0}, {"pessimism": np.nan}, {"concentration_scale": 0.0}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            PriorSet(**wrong)
+    for wrong, what in (({"delta": 0.0}, "delta"), ({"form": "quick"}, "form must be")):
+        with pytest.raises(ParameterError, match=what):
+            Question(**wrong)
+    with pytest.raises(ParameterError, match="zeta"):
+        Question(zeta=[0.0, 0.0]).losses(3)
+    assert PriorSet().names(["a", "b"]) == (
+        "hierarchical", "hierarchical, pessimistic for a", "hierarchical, pessimistic for b",
+    )  # fmt: skip
+    assert PriorSet(neutral="support", pessimism=0.0).names(["a", "b"]) == ("support",)
+
+
+def test_sensitivity_starts_from_the_priors_that_were_asked():
+    asked = PriorSet(pessimism=3.0, concentration_scale=0.5)
+    assert [(priors.pessimism, priors.concentration_scale) for _, priors in other_priors(asked)] == [
+        (0.0, 0.5), (1.0, 0.5), (2.0, 0.5), (3.0, 0.25), (3.0, 1.0),
+    ]  # fmt: skip
+    assert [name for name, _ in other_priors(PriorSet(neutral="support"))] == [
+        "without pessimism", "two bad visits of every pair",
+    ]  # fmt: skip
+
+
 def test_judging_follows_the_rule():
     """What is said of a policy, counted again from the draws themselves."""
     o, model, baseline = a_case(1)
-    policies = [policy for _, policy in make_candidates(model, baseline, np.ones(2), epsilons=(0.3, 3.0))]
-    result = judge(policies, o, baseline, model=model, delta=0.1, draws=99, seed=4)
-    middle = posterior(o)
-    gains = drawn_gains(middle, np.array(policies), baseline, draws=99, seed=4)
-    v = returns_in(mean_process(middle), o, baseline[None])[1][0]
+    policies = [
+        policy for _, policy in make_candidates(model, baseline, np.ones(2), grid=CandidateGrid(epsilons=(0.3, 3.0)))
+    ]
+    result = judge(policies, o, baseline, Question(draws=99, seed=4), model=model)
+    neutral = posterior(o)
+    gains = drawn_gains(neutral, np.array(policies), baseline, draws=99, seed=4)
+    v = returns_in(mean_process(neutral), o, baseline[None])[1][0]
     assert len(result.priors) == 3
     assert v.shape == (2, 6)
     for i, candidate in enumerate(result.candidates):
@@ -73,26 +115,47 @@ def test_judging_follows_the_rule():
         assert candidate.gain == pytest.approx(gains[:, i].mean(axis=0))
         assert candidate.least == pytest.approx(np.sort(gains[:, i], axis=0)[9])
         assert candidate.draws == 99
-        dark = 99 * np.sum(1.0 - candidate.p_pessimistic)
-        assert candidate.passed == (failures + 1 <= 10 and round(dark) + 1 <= 10)
+        pessimistic = 99 * np.sum(1.0 - candidate.p_pessimistic)
+        assert candidate.passed == (failures + 1 <= 10 and round(pessimistic) + 1 <= 10)
     assert {candidate.passed for candidate in result.candidates} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("p_safe", "pessimistic", "draws", "left"),
+    [
+        (1.0, [np.nan, np.nan], 199, True),
+        (1.0, [0.95, np.nan], 199, True),
+        (1.0, [0.8, np.nan], 199, False),  # it failed before the rest was asked
+        (0.8, [np.nan, np.nan], 199, False),
+        (1.0, [np.nan, np.nan], 50, False),  # it could not pass any more
+        (1.0, [1.0, 1.0], 199, False),  # judged to the end
+    ],
+)
+def test_what_was_left_for_a_better_candidate_is_known_by_its_draws(p_safe, pessimistic, draws, left):
+    o, model, baseline = a_case(3)
+    answer = judge([baseline], o, baseline, Question(draws=199), model=model)
+    candidate = replace(answer.candidates[0], p_safe=p_safe, p_pessimistic=np.array(pessimistic), draws=draws)
+    assert answer.left_open(candidate) is left
 
 
 def test_zeta_is_the_loss_that_is_accepted():
     o, model, baseline = a_case(2)
     worst = posterior(o).pair_reward[1].reshape(-1, 3).argmin(axis=1)
     worse = np.eye(3)[worst]
-    kwargs = {"model": model, "delta": 0.1, "draws": 50}
-    strict = judge([worse], o, baseline, **kwargs).candidates[0]
+
+    def asked(zeta=None):
+        return judge([worse], o, baseline, Question(draws=50, zeta=zeta), model=model).candidates[0]
+
+    strict = asked()
     loss = -float(drawn_gains(posterior(o), worse[None], baseline, draws=50, seed=0)[:, 0, 1].min())
     assert loss > 0.0
     assert strict.p_objective[1] < 1.0
-    lenient = judge([worse], o, baseline, zeta=[0.0, loss + 1e-9], **kwargs).candidates[0]
+    lenient = asked([0.0, loss + 1e-9])
     assert lenient.p_objective[1] == 1.0
     assert lenient.p_objective[0] == strict.p_objective[0]
-    almost = judge([worse], o, baseline, zeta=[0.0, loss - 1e-6], **kwargs).candidates[0]
+    almost = asked([0.0, loss - 1e-6])
     assert almost.p_objective[1] == 1.0 - 1 / 50
-    everything = judge([worse], o, baseline, zeta=[1e9, 1e9], **kwargs).candidates[0]
+    everything = asked([1e9, 1e9])
     assert everything.passed
 
 
@@ -105,15 +168,21 @@ def test_a_policy_like_the_baseline_gains_exactly_nothing():
         assert np.array_equal(mean, np.zeros((1, 2)))
         assert np.array_equal(covariance, np.zeros((1, 2, 2)))
         result = b_opt(
-            o, model, baseline, preference=np.ones(2), epsilons=(), mixes=(), policies={"same": baseline}, draws=20
+            o,
+            model,
+            baseline,
+            preference=np.ones(2),
+            grid=NONE,
+            policies={"same": baseline},
+            question=Question(draws=20),
         )
         assert "same" not in [candidate.name for candidate in result.candidates]
 
 
 def test_too_few_draws_for_a_small_risk():
     with pytest.raises(ParameterError, match=r"60 draws can't show a risk of 0\.01: at least 99 are needed"):
-        fast(a_case(), delta=0.01)
-    assert fast(a_case(), delta=0.01, draws=99).delta == 0.01
+        fast(a_case(), question=Question(delta=0.01, draws=60))
+    assert fast(a_case(), question=Question(delta=0.01, draws=99)).answer.draws == 99
 
 
 def test_the_best_that_passes_is_returned():
@@ -135,12 +204,12 @@ def test_the_baseline_is_returned_where_nothing_passes():
     """The policy that pays least is handed in against the one that pays most."""
     o, model, baseline = a_case(4, quality=0.95, n_objectives=1, episodes=400)
     bad = np.eye(3)[returns_worst(o)]
-    result = b_opt(o, model, baseline, preference=[1.0], epsilons=(), mixes=(), policies={"mine": bad}, draws=60)
+    result = b_opt(o, model, baseline, preference=[1.0], grid=NONE, policies={"mine": bad}, question=FAST)
     mine = next(c for c in result.candidates if c.name == "mine")
     assert not mine.passed
-    only = replace(result, candidates=(mine,), chosen=None)
+    only = replace(result, answer=replace(result.answer, candidates=(mine,)), chosen=None)
     assert "No solution found: of 1 candidates none is safe enough; the safest, mine, loses on r0" in only.reason
-    assert replace(result, candidates=(), chosen=None).reason == (
+    assert replace(result, answer=replace(result.answer, candidates=()), chosen=None).reason == (
         "No solution found: no candidate differs from the baseline."
     )
 
@@ -155,8 +224,8 @@ def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
     o, model, baseline = a_case(5, quality=0.95, episodes=400)
     bad = {f"bad {i}": 0.5 * baseline + 0.5 * np.eye(3)[(returns_worst(o) + i) % 3] for i in range(2)}
     found = list(bad.items())
-    monkeypatch.setattr(bopt, "make_candidates", lambda *args, **more: found)
-    monkeypatch.setattr(bopt, "SCREEN", -10.0)  # everything is hopeless
+    monkeypatch.setattr("bettersafe.methods.b_opt.make_candidates", lambda *args, **more: found)
+    monkeypatch.setattr("bettersafe.posterior.judge.SCREEN", -10.0)  # everything is hopeless
     result = fast((o, model, baseline))
     assert sorted(c.draws for c in result.candidates) == [0, 60]
     assert result.deciding.draws == 60
@@ -171,7 +240,7 @@ def test_policies_that_are_handed_in():
     o, model, baseline = a_case(6)
     greedy = np.eye(3)[mean_process(posterior(o)).reward[0].reshape(-1, 3).argmax(axis=1)]
     mine = 0.5 * baseline + 0.5 * greedy
-    result = fast((o, model, baseline), policies={"mine": mine}, epsilons=(), mixes=())
+    result = fast((o, model, baseline), policies={"mine": mine}, grid=NONE)
     names = [c.name for c in result.candidates]
     assert names[-1] == "mine"
     assert np.array_equal(result.candidates[-1].policy, mine)
@@ -184,8 +253,8 @@ def test_screening_never_changes_the_choice(monkeypatch):
     for seed in range(20):
         case = a_case(seed, quality=(0.2, 0.9)[seed % 2], episodes=(30, 200)[seed % 3 > 0], tied=seed % 4 > 0)
         _, model, baseline = case
-        made = make_candidates(model, baseline, np.ones(2), epsilons=(0.1, 1.0), mixes=(0.0, 0.5), with_g_opt=True)
-        monkeypatch.setattr(bopt, "make_candidates", lambda *args, made=made, **more: made)
+        made = make_candidates(model, baseline, np.ones(2), grid=FEW)
+        monkeypatch.setattr("bettersafe.methods.b_opt.make_candidates", lambda *args, made=made, **more: made)
         with_screen, without = fast(case), fast(case, screen=False)
         assert with_screen.chosen == without.chosen, seed
         for quick, full in zip(with_screen.candidates, without.candidates, strict=True):
@@ -210,11 +279,11 @@ def test_screening_never_changes_the_choice(monkeypatch):
 
 def test_same_seed_same_answer_on_any_number_of_cores(monkeypatch):
     case = a_case(7)
-    first, again, other = fast(case, seed=5), fast(case, seed=5), fast(case, seed=6)
+    first, again, other = (fast(case, question=replace(FAST, seed=seed)) for seed in (5, 5, 6))
     assert [c.p_safe for c in first.candidates] == [c.p_safe for c in again.candidates]
     assert any(not np.array_equal(a.gain, b.gain) for a, b in zip(first.candidates, other.candidates, strict=True))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    alone = fast(case, seed=5)
+    alone = fast(case, question=replace(FAST, seed=5))
     for a, b, c in zip(first.candidates, again.candidates, alone.candidates, strict=True):
         assert np.array_equal(a.gain, b.gain)
         assert np.array_equal(a.gain, c.gain)
@@ -238,8 +307,8 @@ def test_a_draw_does_not_depend_on_who_is_asked_about():
 @pytest.mark.parametrize("d", [1, 17])
 def test_any_number_of_objectives(d):
     o, model, baseline = a_case(9, n_objectives=d)
-    result = fast((o, model, baseline), preference=np.eye(d)[0], draws=30)
-    assert len(result.priors) == d + 1
+    result = fast((o, model, baseline), preference=np.eye(d)[0], question=Question(draws=30))
+    assert len(result.answer.priors) == d + 1
     for candidate in result.candidates:
         assert candidate.gain.shape == candidate.p_pessimistic.shape == (d,)
         assert candidate.interval.shape == (2, d)
@@ -248,11 +317,11 @@ def test_any_number_of_objectives(d):
 
 def test_unequal_discounts_have_no_g_opt():
     case = a_case(10, discounts=(0.95, 0.6))
-    unequal, equal = fast(case, with_g_opt=True), fast(a_case(10), with_g_opt=True)
+    unequal, equal = fast(case), fast(a_case(10))
     assert not any(c.name.startswith("G-OPT") for c in unequal.candidates)
     assert any(c.name.startswith("G-OPT") for c in equal.candidates)
     assert unequal.candidates
-    assert not any(c.name.startswith("G-OPT") for c in fast(a_case(10), with_g_opt=False).candidates)
+    assert not any(c.name.startswith("G-OPT") for c in fast(a_case(10), grid=replace(FEW, with_g_opt=False)).candidates)
 
 
 def test_noisy_rewards_are_drawn_too():
@@ -272,13 +341,13 @@ def test_noisy_rewards_are_drawn_too():
 
 def test_sensitivity_names_other_priors():
     o, model, baseline = a_case(12)
-    policy = make_candidates(model, baseline, np.ones(2), epsilons=(0.3,), mixes=())[0][1]
-    found = sensitivity(policy, o, baseline, model=model, delta=0.1, draws=40)
+    policy = make_candidates(model, baseline, np.ones(2), grid=ONE)[0][1]
+    found = sensitivity(policy, o, baseline, Question(draws=40), model=model)
     names = ["without pessimism", "two bad visits of every pair", "half the concentration", "twice the concentration"]
     assert [result.priors[0] for result in found] == names  # one bad visit is what was used
-    assert [result.pessimism for result in found] == [0.0, 2.0, 1.0, 1.0]
-    plain = sensitivity(policy, o, baseline, model=model, delta=0.1, draws=40, pessimism=0.0)
-    assert [result.pessimism for result in plain] == [1.0, 2.0, 0.0, 0.0]
+    assert [result.question.priors.pessimism for result in found] == [0.0, 2.0, 1.0, 1.0]
+    plain = sensitivity(policy, o, baseline, Question(draws=40, priors=PriorSet(pessimism=0.0)), model=model)
+    assert [result.question.priors.pessimism for result in plain] == [1.0, 2.0, 0.0, 0.0]
     assert len(found[0].priors) == 1
     assert found[0].candidates[0].p_pessimistic.tolist() == [1.0, 1.0]
     less, more = found[2].concentration, found[3].concentration
@@ -299,9 +368,9 @@ def same_candidate(one, other):
 def test_sensitivity_is_what_judging_anew_says(form, pessimism):
     """What is known of the neutral prior is not asked again, and the numbers are the same to the bit."""
     o, model, baseline = a_case(12)
-    policy = make_candidates(model, baseline, np.ones(2), epsilons=(0.3,), mixes=())[0][1]
-    asked = {"model": model, "delta": 0.1, "draws": 40, "seed": 3, "form": form}
-    used = judge([policy], o, baseline, pessimism=pessimism, **asked)
+    policy = make_candidates(model, baseline, np.ones(2), grid=ONE)[0][1]
+    question = Question(draws=40, seed=3, form=form, priors=PriorSet(pessimism=pessimism))
+    used = judge([policy], o, baseline, question, model=model)
     heard = []
     for known in (None, used.candidates[0]):
         heard.append([])
@@ -309,19 +378,20 @@ def test_sensitivity_is_what_judging_anew_says(form, pessimism):
             policy,
             o,
             baseline,
-            pessimism=pessimism,
+            question,
+            model=model,
             known=known,
-            baseline_v=None if known is None else used.improvement.baseline_v,
+            baseline_v=None if known is None else policy_values(model.mdp, baseline)[0],
             progress=heard[-1].append,
-            **asked,
         )
         for result in found:
-            more, factor = next((more, factor) for name, more, factor in bopt.SENSITIVITY if name == result.priors[0])
+            more, factor = next((more, factor) for name, more, factor in SENSITIVITY if name == result.priors[0])
             more = pessimism if more is None else more
-            anew = judge([policy], o, baseline, pessimism=more, scale_concentration=factor, **asked)
+            other = PriorSet(pessimism=more, concentration_scale=factor)
+            anew = judge([policy], o, baseline, replace(question, priors=other), model=model)
             assert same_candidate(result.candidates[0], anew.candidates[0])
             assert result.concentration == anew.concentration
-            assert result.pessimism == more
+            assert result.question.priors == other
     for told in heard:
         assert [step.done for step in told] == sorted(step.done for step in told)
         assert {step.total for step in told} == {told[-1].done}  # it ends when all is done
@@ -333,9 +403,9 @@ def test_sensitivity_is_what_judging_anew_says(form, pessimism):
 def test_progress_hears_of_rounds_and_then_of_judging(form):
     case = a_case(3)
     heard = []
-    found = fast(case, form=form, progress=heard.append)
-    first = next(i for i, step in enumerate(heard) if isinstance(step, Judging))
-    assert all(isinstance(step, improve.Round) for step in heard[:first])
+    found = fast(case, question=replace(FAST, form=form), progress=heard.append)
+    first = next(i for i, step in enumerate(heard) if step.unit != "rounds")
+    assert all(step.gain is not None for step in heard[:first])
     assert first > 0
     stages = {}
     for step in heard[first:]:
@@ -347,7 +417,7 @@ def test_progress_hears_of_rounds_and_then_of_judging(form):
     unit = "draws" if form == "draws" else "candidates"
     assert heard[first].unit == unit
     assert heard[first].total == (60 if form == "draws" else len(found.candidates))
-    quiet = fast(case, form=form)
+    quiet = fast(case, question=replace(FAST, form=form))
     assert all(same_candidate(*pair) for pair in zip(found.candidates, quiet.candidates, strict=True))
 
 
@@ -439,14 +509,14 @@ def slow_linearised(o, prior, policy, baseline):
 
 
 @pytest.mark.parametrize("kind", ["tied", "noisy", "unequal"])
-@pytest.mark.parametrize("dark", [None, 1])
-def test_linearised_against_its_slow_twin(kind, dark):
+@pytest.mark.parametrize("k", [None, 1])
+def test_linearised_against_its_slow_twin(kind, k):
     case = a_case(13, tied=kind != "noisy", discounts=(0.9, 0.6) if kind == "unequal" else None, episodes=20)
     o, _, baseline = case
     rng = np.random.default_rng(1)
     policies = rng.dirichlet(np.ones(3), size=(2, 6))
     policies[1, 2:] = baseline[2:]
-    prior = posterior(o, pessimistic_for=dark, baseline_v=rng.normal(size=(2, 6)), pessimism=1.5)
+    prior = posterior(o, PriorSet(pessimism=1.5), pessimistic_for=k, baseline_v=rng.normal(size=(2, 6)))
     means, covariances = linearised_gains(prior, policies, baseline)
     for policy, mean, covariance in zip(policies, means, covariances, strict=True):
         slow_mean, slow_covariance = slow_linearised(o, prior, policy, baseline)
@@ -483,7 +553,7 @@ def test_gains_in_the_kernel_are_differences_of_returns():
     """With counts so large that every draw is the mean, gains are those of the mean process."""
     for discounts in (None, (0.99, 0.5)):
         o, _, baseline = a_case(15, discounts=discounts)
-        sure = posterior(replace(o, count=1e14 * o.count, starts=1e14 * o.starts), "support")
+        sure = posterior(replace(o, count=1e14 * o.count, starts=1e14 * o.starts), PriorSet(neutral="support"))
         policies = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 6))
         j, _ = returns_in(mean_process(sure), sure.outcomes, np.concatenate([baseline[None], policies]))
         gains = drawn_gains(sure, policies, baseline, draws=2, seed=0)
@@ -503,24 +573,29 @@ def test_gamma_variates(shape):
 def test_an_objective_that_no_action_changes_is_not_lost_on():
     """Its gains are rounding, of either sign; they must not decide."""
     o, model, baseline = a_case(3, tied=False)
-    policy = make_candidates(model, baseline, np.ones(2), epsilons=(0.3,), mixes=(), with_g_opt=False)[0][1]
+    policy = make_candidates(model, baseline, np.ones(2), grid=replace(ONE, with_g_opt=False))[0][1]
     flat = replace(o, pair_reward=np.vstack([o.pair_reward[0], np.full(o.pair_reward.shape[1], 0.1)]))
     flat = replace(
         flat, pair_noise=np.vstack([o.pair_noise[0], np.zeros(o.pair_noise.shape[1])]), noisy=o.noisy & [True, False]
     )
     same = replace(flat, outcome_reward=np.zeros_like(o.outcome_reward), count=1e9 * o.count)
-    found = judge([policy], same, baseline, model=model, delta=0.1, draws=60).candidates[0]
+    found = judge([policy], same, baseline, FAST, model=model).candidates[0]
     assert abs(found.gain[1]) < 0.1
-    nothing = judge([baseline * (1.0 - 1e-12) + policy * 1e-12], same, baseline, model=model, delta=0.1, draws=60)
+    nothing = judge([baseline * (1.0 - 1e-12) + policy * 1e-12], same, baseline, FAST, model=model)
     assert nothing.candidates[0].p_safe == 1.0
 
 
 def test_no_preference_keeps_the_baseline_and_says_why():
     o, model, baseline = a_case(3)
-    safe = fast((o, model, baseline), preference=np.array([1.0, 1.0]), zeta=[1e9, 1e9])
+    safe = fast((o, model, baseline), preference=np.array([1.0, 1.0]), question=replace(FAST, zeta=[1e9, 1e9]))
     assert safe.accepted
     mine = safe.candidates[safe.chosen].policy
-    nothing = fast((o, model, baseline), preference=np.zeros(2), policies={"mine": mine}, zeta=[1e9, 1e9])
+    nothing = fast(
+        (o, model, baseline),
+        preference=np.zeros(2),
+        policies={"mine": mine},
+        question=replace(FAST, zeta=[1e9, 1e9]),
+    )
     assert not nothing.accepted
     assert any(candidate.passed for candidate in nothing.candidates)
     assert "none is better on what is preferred" in nothing.reason
@@ -528,10 +603,10 @@ def test_no_preference_keeps_the_baseline_and_says_why():
 
 def test_what_stands_in_the_way_was_looked_at_closely():
     for seed in range(12):
-        result = fast(a_case(seed, quality=0.95, episodes=12), delta=0.05)
+        result = fast(a_case(seed, quality=0.95, episodes=12), question=replace(FAST, delta=0.05))
         if result.candidates and not result.accepted and not any(c.passed for c in result.candidates):
             assert not np.isnan(result.deciding.p_pessimistic).any()
-            assert result.deciding.draws == result.draws
+            assert result.deciding.draws == result.answer.draws
             assert "nan" not in result.reason
 
 

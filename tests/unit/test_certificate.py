@@ -9,31 +9,20 @@ import math
 import numpy as np
 import pytest
 
-from bettersafe.bounds import lower_bound
-from bettersafe.certificate import (
-    Certificate,
-    Finding,
-    Floor,
-    Proof,
-    Theory,
-    certificate_from_json,
-    certificate_json,
-    certify,
-    certify_h_opt,
-    certify_theory,
-    prove,
-    return_range,
-)
-from bettersafe.counts import count
-from bettersafe.data import split
+from bettersafe.certificate.certificate import Certificate, Finding, Floor, Proof, Theory
+from bettersafe.certificate.files import certificate_from_json, certificate_json
+from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove, return_range
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, RunError
-from bettersafe.hcpi import h_opt
-from bettersafe.improve import s_opt
-from bettersafe.mdp import expected_return
+from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.held_out import SafetyRule, paired_terms, safety_test
+from bettersafe.logs.counts import count
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.h_opt import h_opt
+from bettersafe.methods.s_opt import s_opt
 from bettersafe.model import estimate_model
-from bettersafe.safety import SafetyRule, paired_terms, safety_test
 
 
 def finding(bound=0.1, zeta=0.0, name="a"):
@@ -221,7 +210,7 @@ def test_what_the_baseline_never_does_is_not_certified():
     rows = held_out.actions != 2
     assert not rows.all()
     keep = [i for i in range(held_out.n_episodes) if rows[slice(*held_out.episode_ptr[i : i + 2])].all()]
-    from bettersafe.data import take_episodes
+    from bettersafe.logs.dataset import take_episodes
 
     few = take_episodes(held_out, keep)
     policy = np.tile([0.0, 0.0, 1.0], (5, 1))
@@ -307,7 +296,7 @@ def test_return_range_holds_for_every_length():
 def test_what_was_never_seen_and_what_changes_nothing_does_not_pass():
     """An action that the baseline may take but nobody ever took; a policy that differs only where no episode goes."""
     _, baseline, _, train, held_out, _ = a_case()
-    from bettersafe.data import take_episodes
+    from bettersafe.logs.dataset import take_episodes
 
     def without(data):
         rows = data.actions != 2

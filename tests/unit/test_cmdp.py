@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bettersafe import lp
-from bettersafe.cmdp import cmdp_optimum, optimal_policy
 from bettersafe.errors import NoSolutionError, ParameterError
-from bettersafe.mdp import MDP, dense_mdp, expected_return
+from bettersafe.mdp import programs
+from bettersafe.mdp.constrained import cmdp_optimum, optimal_policy
+from bettersafe.mdp.mdp import MDP, dense_mdp
+from bettersafe.mdp.values import expected_return
 from oracles import dense_values
 
 FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
@@ -162,15 +163,20 @@ def test_a_program_that_comes_to_no_end_is_tried_in_other_ways(monkeypatch):
         tried.append((kwargs["options"]["presolve"], kwargs["options"]["dual_feasibility_tolerance"]))
         answer = plain(*args, **kwargs)
         if len(tried) < 3:
-            answer.status = lp.NUMERICAL_TROUBLE
+            answer.status = programs.NUMERICAL_TROUBLE
         return answer
 
     monkeypatch.setattr(optimize, "linprog", stubborn)
     cost, balance = np.array([1.0, 2.0]), np.ones((1, 2))
-    answer = lp.highs(cost, rows=None, limits=None, balance=balance, target=np.ones(1), presolve=False, retry=True)
+    answer = programs.highs(
+        cost, rows=None, limits=None, balance=balance, target=np.ones(1), presolve=False, retry=True
+    )
     assert answer.status == 0
     assert answer.x == pytest.approx([1.0, 0.0])
     assert tried == [(False, 1e-10), (True, 1e-10), (False, 1e-8)]
     tried.clear()
-    assert lp.highs(cost, rows=None, limits=None, balance=balance, target=np.ones(1)).status == lp.NUMERICAL_TROUBLE
+    assert (
+        programs.highs(cost, rows=None, limits=None, balance=balance, target=np.ones(1)).status
+        == programs.NUMERICAL_TROUBLE
+    )
     assert len(tried) == 1  # unless asked to

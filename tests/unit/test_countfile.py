@@ -10,7 +10,7 @@ import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from bettersafe import countfile, merging
-from bettersafe.countfile import (
+from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.logs import counts_file, merge
+from bettersafe.logs.counts import Counts, count, with_rare
+from bettersafe.logs.counts_file import (
     add_files,
     check_output,
     counted_objectives,
@@ -30,11 +32,13 @@ from bettersafe.countfile import (
     save_counts,
     with_objectives,
 )
-from bettersafe.counts import Counts, count, count_files, with_rare
-from bettersafe.data import Columns, Objective, Reading, read_dataset
-from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.merging import merge_counts
+from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.logs.merge import merge_counts
+from bettersafe.logs.source import count_files, read_dataset
 from logs import GAIN, PAIN, Rows, small_log, write
+
+if TYPE_CHECKING:
+    from bettersafe.typing import Event
 
 BOTH = [GAIN, PAIN]
 
@@ -157,14 +161,14 @@ def test_many_files_are_merged_in_rounds_and_blocks(tmp_path: Path, monkeypatch:
         save_counts(counted(tmp_path / f"{i}.parquet", rows), tmp_path / f"counts-{i}.parquet")
         files.append(tmp_path / f"counts-{i}.parquet")
     at_once = merge_counts([load_counts(file) for file in files])
-    monkeypatch.setattr(countfile, "HELD", 40)
-    monkeypatch.setattr(merging, "BLOCK", 11)
+    monkeypatch.setattr(counts_file, "HELD", 40)
+    monkeypatch.setattr(merge, "BLOCK", 11)
     rounds: list[int] = []
-    merge = countfile.merge_counts
+    merged = counts_file.merge_counts
     monkeypatch.setattr(
-        countfile, "merge_counts", lambda parts, **options: rounds.append(len(parts)) or merge(parts, **options)
+        counts_file, "merge_counts", lambda parts, **options: rounds.append(len(parts)) or merged(parts, **options)
     )
-    heard: list[Reading] = []
+    heard: list[Event] = []
     assert_bits(merge_files(files, progress=heard.append), at_once)
     assert len(rounds) > 2
     assert (heard[0].done, heard[-1].done, heard[-1].total) == (0, 9, 9)
@@ -196,7 +200,7 @@ def test_counts_of_which_every_row_is_left_out(tmp_path: Path) -> None:
 
 
 def test_arrays_longer_than_a_row_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bettersafe.countfile.ROW", 2)
+    monkeypatch.setattr("bettersafe.logs.counts_file.ROW", 2)
     rows = [
         dict(row, state=f"{row['state']}{i}", episode=f"{row['episode']}-{i}") for i in range(3) for row in small_log()
     ]
@@ -370,10 +374,10 @@ def test_what_can_not_be_saved(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pyarrow import parquet
-from bettersafe import countfile
+from bettersafe.logs import counts_file
 
-counts = countfile.load_counts(sys.argv[1])
-countfile.ROW = 1
+counts = counts_file.load_counts(sys.argv[1])
+counts_file.ROW = 1
 write = parquet.ParquetWriter.write_table
 rows = []
 
@@ -384,7 +388,7 @@ def write_and_die(self, table, *rest):
         os.kill(os.getpid(), signal.SIGKILL)
 
 parquet.ParquetWriter.write_table = write_and_die
-countfile.save_counts(counts, sys.argv[2])
+counts_file.save_counts(counts, sys.argv[2])
 """
 
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bettersafe.counts import Counts, count, count_files, with_rare
-from bettersafe.data import Objective, read_dataset, take_episodes
 from bettersafe.errors import DataError, ParameterError
-from bettersafe.merging import merge_counts
+from bettersafe.logs.counts import Counts, count, with_rare
+from bettersafe.logs.dataset import Objective, take_episodes
+from bettersafe.logs.merge import merge_counts
+from bettersafe.logs.source import count_files, read_dataset
 from logs import FORMATS, GAIN, PAIN, Rows, assert_same_counts, small_log, write
 
 BOTH = [GAIN, PAIN]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from bettersafe.data import Dataset, Objective, read_dataset, split, take_episodes, write_dataset
 from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes, write_dataset
+from bettersafe.logs.source import read_dataset
 from logs import GAIN, PAIN, assert_same, small_log, write
 
 if TYPE_CHECKING:
@@ -158,7 +159,5 @@ def test_write_refuses_what_would_not_read_back(tmp_path: Path) -> None:
 
 
 def test_importing_data_is_light() -> None:
-    code = (
-        "import sys, bettersafe.data, bettersafe.counts; sys.exit('duckdb' in sys.modules or 'pyarrow' in sys.modules)"
-    )
+    code = "import sys, bettersafe.logs.dataset, bettersafe.logs.counts; sys.exit('duckdb' in sys.modules or 'pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

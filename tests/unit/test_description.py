@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bettersafe.counts import Counts, count_files, with_rare
-from bettersafe.data import Objective
-from bettersafe.description import describe
 from bettersafe.errors import PolicyError
+from bettersafe.logs.counts import Counts, with_rare
+from bettersafe.logs.dataset import Objective
+from bettersafe.logs.describe import describe
+from bettersafe.logs.source import count_files
 from logs import GAIN, PAIN, Rows, small_log, write
 
 if TYPE_CHECKING:

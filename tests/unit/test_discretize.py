@@ -14,9 +14,11 @@ import pytest
 from pyarrow import parquet
 from threadpoolctl import threadpool_limits
 
-from bettersafe import discretize
-from bettersafe.data import Columns, Objective, read_dataset
-from bettersafe.discretize import (
+from bettersafe._system.files import whole_folder
+from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.logs import discretize
+from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.logs.discretize import (
     Discretizer,
     FeatureRule,
     assign_states,
@@ -26,8 +28,7 @@ from bettersafe.discretize import (
     load_discretizer,
     save_discretizer,
 )
-from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.saving import whole_folder
+from bettersafe.logs.source import read_dataset
 
 
 @pytest.fixture(scope="module", autouse=True)

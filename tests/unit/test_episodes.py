@@ -12,23 +12,25 @@ import pytest
 from pyarrow import csv, parquet
 
 from bettersafe import _kernel
-from bettersafe.certificate import certificate_json
-from bettersafe.counts import Tally, count
-from bettersafe.data import Objective, read_dataset, split, take_episodes, write_dataset
+from bettersafe._system.memory import VARIABLE, available_bytes
+from bettersafe.certificate.files import certificate_json
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.episodes import blocks_of, count_blocks, open_episodes, split_log
 from bettersafe.errors import DataError, MemoryLimitError, PolicyError
-from bettersafe.evaluate import ESTIMATORS, evaluate_many
-from bettersafe.evidence import certify_run, evaluate_saved, evidence_for_policy, evidence_for_run
-from bettersafe.logs import ordered
-from bettersafe.memory import VARIABLE, available_bytes
+from bettersafe.evaluation import ESTIMATORS
+from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks, trajectory_terms
+from bettersafe.evaluation.evaluate import evaluate_many
+from bettersafe.logs._reader import blocks
+from bettersafe.logs.counts import Tally, count
+from bettersafe.logs.dataset import Objective, split, take_episodes, write_dataset
+from bettersafe.logs.episodes import split_log
+from bettersafe.logs.source import open_episodes, read_dataset
 from bettersafe.model import estimate_model
-from bettersafe.pipeline import run_task
-from bettersafe.policies import write_policy
-from bettersafe.runs import load_run, save_run
-from bettersafe.task import Rare, Task
-from bettersafe.terms import Trajectories, terms_of_blocks, trajectory_terms
+from bettersafe.runs.policy_file import write_policy
+from bettersafe.runs.run import load_run, save_run
+from bettersafe.tasks.retest import certify_run, evaluate_saved, evidence_for_policy, evidence_for_run
+from bettersafe.tasks.run import run_task
+from bettersafe.tasks.task import Rare, Task
 
 OBJECTIVES = (
     Objective(name="gain", discount=0.9),
@@ -67,8 +69,8 @@ def files(world, tmp_path_factory):
 
 @pytest.fixture(params=[1, 90])
 def small_blocks(request, monkeypatch):
-    monkeypatch.setattr(ordered, "BLOCK_ROWS", request.param)
-    monkeypatch.setattr(ordered, "BATCH_ROWS", 64)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", request.param)
+    monkeypatch.setattr(blocks, "BATCH_ROWS", 64)
     return request.param
 
 
@@ -91,7 +93,7 @@ def test_blocks_are_the_log(files, small_blocks, name):
         blocks = list(episodes.blocks())
         assert episodes.n_truncated == np.sum(~whole.terminated[whole.episode_ptr[1:] - 1]) > 10
         assert (episodes.n_rows, episodes.n_episodes) == (whole.n_rows, whole.n_episodes)
-        same(count_blocks(episodes.blocks()), count(whole))
+        same(count(episodes), count(whole))
     assert len(blocks) > 5
     assert all(block.n_rows <= small_blocks or block.n_episodes == 1 for block in blocks)
     for field in ("states", "actions", "rewards", "next_states", "terminated"):
@@ -106,7 +108,7 @@ def test_one_block_is_read_once(files):
         [one] = episodes.blocks()
         [again] = episodes.blocks()
     assert one is again
-    assert blocks_of(one)[0] is one
+    assert one.blocks()[0] is one
 
 
 def test_estimates_are_those_of_the_log_in_memory(files, world, small_blocks):
@@ -152,7 +154,7 @@ def test_commands_give_the_same_numbers_in_blocks(files, world, tmp_path, monkey
         return repr((rows, others, certificate_json(certificate), tested))
 
     whole = found()
-    monkeypatch.setattr(ordered, "BLOCK_ROWS", 90)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 90)
     assert found() == whole
 
 
@@ -170,7 +172,7 @@ def test_parts_drawn_at_random_are_those_of_the_log_in_memory(files, small_block
             for field in ("states", "actions", "rewards", "next_states", "terminated"):
                 found = np.concatenate([getattr(block, field) for block in blocks])
                 assert np.array_equal(found, getattr(expected, field))
-            same(count_blocks(part.blocks()), count(expected))
+            same(count(part), count(expected))
         with pytest.raises(DataError, match="leaves none"):
             split_log(episodes, (1e-4, 1.0 - 1e-4), np.random.default_rng(0))
 
@@ -192,10 +194,10 @@ def test_held_out_episodes_are_tested_in_blocks(files, monkeypatch, asked):
         run = run_task(task)
         return run.policy.tobytes(), certificate_json(run.certificate), repr(run.evaluation)
 
-    monkeypatch.setattr("bettersafe.evidence.read_dataset", None)
-    monkeypatch.setattr("bettersafe.pipeline.read_dataset", None)  # nothing reads it whole
+    monkeypatch.setattr("bettersafe.tasks.retest.read_dataset", None)
+    monkeypatch.setattr("bettersafe.tasks.inputs.read_dataset", None)  # nothing reads it whole
     whole = found()
-    monkeypatch.setattr(ordered, "BLOCK_ROWS", 90)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 90)
     assert found() == whole
 
 
@@ -211,7 +213,7 @@ def test_finite_bounds_are_found_in_blocks(files, monkeypatch):
         return repr((certificate_json(certificate), tested))
 
     whole = found()
-    monkeypatch.setattr(ordered, "BLOCK_ROWS", 90)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 90)
     assert found() == whole
 
 
@@ -232,8 +234,8 @@ def test_a_log_too_large_to_be_read_whole_is_evaluated(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, "none")
     with open_episodes(tmp_path / "log.parquet", objectives=gain) as episodes:  # what libraries take is taken now
         evaluate_many(episodes, target, baseline, folds=2)
-    monkeypatch.setattr("bettersafe.memory.memory_limit", lambda: None)
-    monkeypatch.setattr("bettersafe.memory._free_in_system", lambda: 150e6)
+    monkeypatch.setattr("bettersafe._system.memory.memory_limit", lambda: None)
+    monkeypatch.setattr("bettersafe._system.memory._free_in_system", lambda: 150e6)
     assert available_bytes() <= 150e6
     with pytest.raises(MemoryLimitError, match="600,000 rows"):
         read_dataset(tmp_path / "log.parquet", objectives=gain)
@@ -243,7 +245,7 @@ def test_a_log_too_large_to_be_read_whole_is_evaluated(tmp_path, monkeypatch):
     assert found.n_episodes == n
     assert found.value[0] == pytest.approx((1.0 - 0.99**10) / 0.01, rel=0.02)  # every step pays 1 on average
     assert {reading.total for reading in heard} == {n * length}
-    monkeypatch.setattr("bettersafe.memory._free_in_system", lambda: 50e6)
+    monkeypatch.setattr("bettersafe._system.memory._free_in_system", lambda: 50e6)
     with (
         open_episodes(tmp_path / "log.parquet", objectives=gain) as episodes,
         pytest.raises(MemoryLimitError, match="off-policy evaluation of 60,000 episodes needs about"),

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bettersafe import exact
-from bettersafe.exact import sum_parts, sum_runs
+from bettersafe.logs._reader import exact
+from bettersafe.logs._reader.exact import sum_parts, sum_runs
 
 ANY = st.floats(min_value=-1e100, max_value=1e100, allow_nan=False)
 

@@ -21,18 +21,23 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from bettersafe import cli
-from bettersafe.counts import count_files
-from bettersafe.data import Objective
+from bettersafe.cli import main
 from bettersafe.errors import ParameterError, RunError
+from bettersafe.explore import answers, cache, keeping, requests
 from bettersafe.explore import session as explore
 from bettersafe.explore.server import LARGEST_REQUEST, Explorer
-from bettersafe.improve import s_opt
-from bettersafe.mdp import policy_values
+from bettersafe.logs.counts_file import save_counts
+from bettersafe.logs.dataset import Objective
+from bettersafe.logs.source import count_files
+from bettersafe.mdp.values import policy_values
+from bettersafe.methods.s_opt import s_opt
 from bettersafe.model import estimate_baseline, estimate_model
-from bettersafe.posterior import linearised_gains, posterior
-from bettersafe.runs import load_run
-from bettersafe.task import Rare, Task, read_task
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.priors import PriorSet, pessimistic, posterior
+from bettersafe.runs.run import load_run
+from bettersafe.tasks.inputs import PAIR_REWARDS
+from bettersafe.tasks.task import Rare, Task
+from bettersafe.tasks.toml import read_task
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 ACTIONS = ("wait & see", "treat", "<b>operate</b>")
@@ -110,7 +115,7 @@ def test_answers_are_the_librarys(session, log, settings):
     expected = s_opt(model, baseline, preference=settings.preference, epsilon=settings.epsilon)
     found = explore.solve(session, settings)
     np.testing.assert_array_equal(found.policy, expected.policy)
-    answer = explore.answer(session, settings, found)
+    answer = answers.answer(session, settings, found)
     assert [row["policy"] for row in answer["objectives"]] == [expected.policy_return[0], -expected.policy_return[1]]
     assert [row["baseline"] for row in answer["objectives"]] == [
         expected.baseline_return[0],
@@ -135,20 +140,20 @@ def test_answers_are_the_librarys(session, log, settings):
 
 def test_a_search_looks_at_states_and_at_actions_that_change(session):
     found = explore.solve(session, settings_of())
-    everything = explore.answer(session, settings_of(), found)
-    one = explore.answer(session, settings_of(), found, search="BED 1")
+    everything = answers.answer(session, settings_of(), found)
+    one = answers.answer(session, settings_of(), found, search="BED 1")
     assert [row["state"] for row in one["changes"]] == [
         row["state"] for row in everything["changes"] if row["state"].startswith("bed 1")
     ]
     assert one["matching"] == len(one["changes"]) < everything["matching"]
-    treated = explore.answer(session, settings_of(), found, search="operate")
+    treated = answers.answer(session, settings_of(), found, search="operate")
     moved = [
         row["state"]
         for row in everything["changes"]
         if any(move[0] == "<b>operate</b>" for move in row["less"] + row["more"])
     ]
     assert [row["state"] for row in treated["changes"]] == moved
-    assert explore.answer(session, settings_of(), found, search="no such thing")["changes"] == []
+    assert answers.answer(session, settings_of(), found, search="no such thing")["changes"] == []
 
 
 @pytest.mark.parametrize("settings", [settings_of(), settings_of(relief=1.0, pain=0.0, epsilon=math.inf, delta=0.3)])
@@ -165,12 +170,46 @@ def test_beliefs_of_what_was_never_tried(tmp_path):
     assert_belief(session, settings)
 
 
+@pytest.mark.parametrize(("prior", "pessimism"), [("support", 1.0), ("hierarchical", 4.0)])
+def test_beliefs_are_under_the_priors_of_the_task(log, prior, pessimism):
+    session = explore.open_session(ward_task(log, prior=prior, pessimism=pessimism))
+    assert_belief(session, settings_of(epsilon=3.0))
+
+
+def test_without_pessimistic_priors_nothing_is_said_of_them(log):
+    session = explore.open_session(ward_task(log, pessimism=0.0))
+    belief = cache.Cache(session).believe(settings_of(epsilon=3.0))
+    assert belief["p_pessimistic"] is None
+    assert {row["p_no_worse_pessimistic"] for row in belief["objectives"]} == {None}
+    assert "worst" not in belief["verdict"] + belief["evidence"]
+    assert belief["level"] == ("likely" if belief["p_safe"] >= 0.9 else "doubtful")
+
+
+def test_counts_are_explored_as_the_log_is(session, log, tmp_path):
+    objectives = session.task.objectives
+    counts = count_files(str(log), objectives=objectives)
+    save_counts(counts, tmp_path / "counts.parquet")
+    counted = explore.open_session(Task(data=str(tmp_path / "counts.parquet"), objectives=objectives))
+    assert PAIR_REWARDS in counted.counts.notes
+    settings = settings_of(epsilon=3.0)
+    found = explore.solve(counted, settings)
+    np.testing.assert_array_equal(found.policy, explore.solve(session, settings).policy)
+    assert_belief(counted, settings)
+    kept = keeping.keep(counted, settings, "mine", tmp_path)
+    words = shlex.split(kept["command"])
+    words[words.index("-o") + 1] = str(tmp_path / "again")
+    assert CliRunner().invoke(main.app, words[1:]).exit_code in (0, 3)
+    assert documents(tmp_path / "again") == documents(tmp_path / "mine")
+    assert CliRunner().invoke(main.app, shlex.split(kept["next"])[1:]).exit_code in (0, 3)
+
+
 def assert_belief(session, settings):
     zeta = settings.zeta
     found = explore.solve(session, settings)
-    belief = explore.believe(session, settings, found, explore.spread(session, found.policy))
+    belief = answers.believe(session, settings, found, explore.spread(session, found.policy))
     outcomes = session.priors[0].outcomes
-    mean, covariance = linearised_gains(posterior(outcomes), found.policy[None], session.baseline)
+    neutral = posterior(outcomes, PriorSet(neutral=session.task.prior, pessimism=session.task.pessimism))
+    mean, covariance = linearised_gains(neutral, found.policy[None], session.baseline)
     v, _ = policy_values(session.model.mdp, session.baseline)
     dark_lost = 0.0
     for k, row in enumerate(belief["objectives"]):
@@ -179,7 +218,7 @@ def assert_belief(session, settings):
         low, high = stats.norm.interval(1.0 - settings.delta, mean[0, k], sd)
         assert (row["low"], row["high"]) == pytest.approx((low, high))
         assert row["p_no_worse"] == pytest.approx(stats.norm.sf(-zeta[k], mean[0, k], sd), abs=1e-12)
-        dark = posterior(outcomes, pessimistic_for=k, baseline_v=v)
+        dark = pessimistic(neutral, k, v)
         dark_mean, dark_covariance = linearised_gains(dark, found.policy[None], session.baseline)
         risk = stats.norm.cdf(-zeta[k], dark_mean[0, k], dark_covariance[0, k, k] ** 0.5)
         assert row["p_no_worse_pessimistic"] == pytest.approx(1.0 - risk, abs=1e-9)
@@ -199,18 +238,18 @@ def assert_belief(session, settings):
     [(1.0, "99.9"), (0.99995, "99.9"), (0.9987, "99.8"), (0.979, "97"), (0.9, "90"), (0.0099, "0.9")],
 )
 def test_probabilities_are_never_said_to_be_higher_than_they_are(p, text):
-    assert explore.at_least(p) == f"at least {text} %"
+    assert answers.at_least(p) == f"at least {text} %"
 
 
 def test_a_bound_that_says_nothing_is_called_that():
-    assert explore.at_least(0.0).startswith("can't be told")
-    assert [explore.about(p) for p in (1.0, 0.979, 0.004)] == ["over 99.9 %", "about 97 %", "under 1 %"]
+    assert answers.at_least(0.0).startswith("can't be told")
+    assert [answers.about(p) for p in (1.0, 0.979, 0.004)] == ["over 99.9 %", "about 97 %", "under 1 %"]
 
 
 def test_the_baseline_is_called_the_baseline(session):
-    memory = explore.Memory(session)
+    solutions = cache.Cache(session)
     for settings in (settings_of(epsilon=0.0), settings_of(relief=0.0, pain=0.0)):
-        answer, belief = memory.answer(settings), memory.believe(settings)
+        answer, belief = solutions.answer(settings), solutions.believe(settings)
         assert {row["side"] for row in answer["objectives"]} == {"same"}
         assert answer["changed"] == answer["moved"] == 0
         assert answer["changes"] == []
@@ -219,16 +258,16 @@ def test_the_baseline_is_called_the_baseline(session):
 
 
 def test_what_was_solved_is_not_solved_again(session, monkeypatch):
-    memory, solved = explore.Memory(session), []
+    solutions, solved = cache.Cache(session), []
     solve = explore.solve
-    monkeypatch.setattr(explore, "solve", lambda s, settings: solved.append(settings) or solve(s, settings))
-    memory.answer(settings_of())
-    memory.believe(settings_of(zeta=(0.2, 0.2)))
+    monkeypatch.setattr(cache, "solve", lambda s, settings: solved.append(settings) or solve(s, settings))
+    solutions.answer(settings_of())
+    solutions.believe(settings_of(zeta=(0.2, 0.2)))
     assert len(solved) == 1
-    for i in range(explore.REMEMBERED + 5):
-        memory.answer(settings_of(epsilon=0.01 + i))
-    memory.answer(settings_of())  # forgotten since
-    assert len(solved) == explore.REMEMBERED + 7
+    for i in range(cache.REMEMBERED + 5):
+        solutions.answer(settings_of(epsilon=0.01 + i))
+    solutions.answer(settings_of())  # forgotten since
+    assert len(solved) == cache.REMEMBERED + 7
 
 
 @pytest.mark.parametrize(
@@ -253,36 +292,36 @@ def test_what_was_solved_is_not_solved_again(session, monkeypatch):
     ],
 )
 def test_settings_that_are_none_are_named(session, document, field):
-    with pytest.raises(explore.SettingError) as caught:
-        explore.read_settings(document, session)
-    assert caught.value.field == field
+    with pytest.raises(requests.SettingError) as caught:
+        requests.read_settings(document, session)
+    assert caught.value.setting == field
     assert field in str(caught.value)
 
 
 def test_settings_are_read_as_they_are_written(session):
     for settings in (settings_of(), settings_of(epsilon=math.inf, zeta=(0.0, 2.0))):
-        written = json.loads(json.dumps(explore.settings_json(settings, session), allow_nan=False))
-        assert explore.read_settings(written, session) == settings
+        written = json.loads(json.dumps(requests.settings_json(settings, session), allow_nan=False))
+        assert requests.read_settings(written, session) == settings
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../x", "a/b", "a\\b", ".hidden", "x" * 65, "naïve", "a b", "a\n", "-rf", 3, None]
 )
 def test_names_that_are_none(name):
-    with pytest.raises(explore.SettingError, match="name must be"):
-        explore.read_name(name)
+    with pytest.raises(requests.SettingError, match="name must be"):
+        requests.read_name(name)
 
 
 @pytest.mark.parametrize("name", ["kept-1", "a..b", "A_1.2", "_"])
 def test_names(name):
-    assert explore.read_name(name) == name
+    assert requests.read_name(name) == name
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"method": "h-opt"}, "s-opt, soft-spibb"),
-        ({"hold_out": 0.3}, "hold nothing out"),
+        ({"hold_out": 0.3}, "hold_out can't be used here"),
         ({"zeta": {"pain": -1.0}}, "negative"),
     ],
 )
@@ -322,7 +361,7 @@ rare = { below = 20, reward = -1, discount = 0.9 }
 
 def test_what_is_kept_is_the_run_of_improve(session, tmp_path):
     settings = settings_of(relief=0.7, pain=0.1, epsilon=0.35, delta=0.2, zeta=(0.0, 0.4))
-    kept = explore.keep(session, settings, "mine", tmp_path / "runs")
+    kept = keeping.keep(session, settings, "mine", tmp_path / "runs")
     assert kept["path"] == str(tmp_path / "runs" / "mine")
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mine"]
     assert kept["name"] == "kept-1"
@@ -333,11 +372,11 @@ def test_what_is_kept_is_the_run_of_improve(session, tmp_path):
     words = shlex.split(kept["command"])
     assert words[:2] == ["bettersafe", "improve"]
     words[words.index("-o") + 1] = str(tmp_path / "again")
-    result = CliRunner().invoke(cli.app, words[1:])
+    result = CliRunner().invoke(main.app, words[1:])
     assert result.exit_code == 0, result.output
     assert documents(tmp_path / "again") == documents(tmp_path / "runs" / "mine")
     with pytest.raises(RunError, match="already has"):
-        explore.keep(session, settings, "mine", tmp_path / "runs")
+        keeping.keep(session, settings, "mine", tmp_path / "runs")
 
 
 def test_what_is_kept_of_a_task_file_is_the_run_of_improve(log, tmp_path):
@@ -347,10 +386,10 @@ def test_what_is_kept_of_a_task_file_is_the_run_of_improve(log, tmp_path):
     base = read_task(file)
     session = explore.open_session(replace(base, unseen="worst"), base=base, task_file=str(file))
     settings = explore.Settings(preference=(0.5, 0.25, 2.0), epsilon=math.inf, delta=0.1, zeta=(0.0, 0.0, 1.0))
-    kept = explore.keep(session, settings, "mine", tmp_path)
+    kept = keeping.keep(session, settings, "mine", tmp_path)
     words = shlex.split(kept["command"])
     words[words.index("-o") + 1] = str(tmp_path / "again")
-    result = CliRunner().invoke(cli.app, words[1:])
+    result = CliRunner().invoke(main.app, words[1:])
     assert result.exit_code == 0, result.output
     assert documents(tmp_path / "again") == documents(tmp_path / "mine")
     assert load_run(tmp_path / "mine").objectives[0].label == "Relief of symptoms"
@@ -361,7 +400,7 @@ def test_what_no_command_can_say_has_none(log, tmp_path):
     session = explore.open_session(task)
     start = explore.first_settings(session)
     assert len(start.preference) == 4
-    assert explore.keep(session, start, "mine", tmp_path)["command"] is None
+    assert keeping.keep(session, start, "mine", tmp_path)["command"] is None
 
 
 def test_a_log_that_changed_is_not_kept(tmp_path):
@@ -369,7 +408,7 @@ def test_a_log_that_changed_is_not_kept(tmp_path):
     session = explore.open_session(ward_task(log))
     write_ward(log, n=61)
     with pytest.raises(RunError, match="has changed since"):
-        explore.keep(session, settings_of(), "mine", tmp_path / "runs")
+        keeping.keep(session, settings_of(), "mine", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -500,11 +539,11 @@ def test_a_name_is_never_a_path(client, explorer, name):
 
 def test_answers_beliefs_and_runs_over_http(client, explorer, session):
     settings = settings_of(epsilon=0.8)
-    document = explore.settings_json(settings, session)
+    document = requests.settings_json(settings, session)
     found = explore.solve(session, settings)
-    expected = json.loads(json.dumps(explore.answer(session, settings, found, search="bed 2")))
+    expected = json.loads(json.dumps(answers.answer(session, settings, found, search="bed 2")))
     assert client.post("/api/answer", {"settings": document, "search": "bed 2"}) == (200, expected)
-    belief = explore.believe(session, settings, found, explore.spread(session, found.policy))
+    belief = answers.believe(session, settings, found, explore.spread(session, found.policy))
     assert client.post("/api/believe", {"settings": document}) == (200, json.loads(json.dumps(belief)))
     status, kept = client.post("/api/keep", {"settings": document, "name": "one"})
     assert status == 200
@@ -513,7 +552,7 @@ def test_answers_beliefs_and_runs_over_http(client, explorer, session):
     assert (status, said["error"]) == (409, f"{kept['path']} already has a run; choose another name.")
     start = json.loads(client.ask("GET", "/api/start")[2])
     assert start["name"] == "kept-1"
-    assert start["settings"] == explore.settings_json(explore.first_settings(session), session)
+    assert start["settings"] == requests.settings_json(explore.first_settings(session), session)
 
 
 def test_every_answer_is_locked_up(client):
@@ -539,7 +578,7 @@ def test_many_ask_at_once_and_each_gets_its_own(client, session):
         thread.join()
     for epsilon in budgets:
         settings = settings_of(epsilon=epsilon)
-        expected = explore.answer(session, settings, explore.solve(session, settings))
+        expected = answers.answer(session, settings, explore.solve(session, settings))
         assert got[epsilon] == (200, json.loads(json.dumps(expected)))
 
 
@@ -547,7 +586,7 @@ def test_a_bug_is_said_to_be_one(client, explorer, monkeypatch, capsys):
     def broken(*_, **__):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(explorer.memory, "answer", broken)
+    monkeypatch.setattr(explorer.cache, "answer", broken)
     status, said = client.post("/api/answer", {"settings": document_of()})
     assert status == 500
     assert "bug" in said["error"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bettersafe.data import Objective, read_dataset, write_dataset
 from bettersafe.envs import gridworld as module
 from bettersafe.envs.gridworld import (
     feasible_gridworld,
@@ -20,7 +19,9 @@ from bettersafe.envs.gridworld import (
 )
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import NoSolutionError, ParameterError, PolicyError
-from bettersafe.mdp import expected_return
+from bettersafe.logs.dataset import Objective, write_dataset
+from bettersafe.logs.source import read_dataset
+from bettersafe.mdp.values import expected_return
 
 if TYPE_CHECKING:
     from pathlib import Path

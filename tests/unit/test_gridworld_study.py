@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.bopt import b_opt
-from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.gopt import g_opt
-from bettersafe.hcpi import h_opt
-from bettersafe.mdp import expected_return
+from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.g_opt import g_opt
+from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
-from bettersafe.posterior import gather_outcomes
+from bettersafe.posterior.judge import Question
+from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies import gridworld
 from bettersafe.studies.catalogue import CATALOGUE, find_study, make_study
 from bettersafe.studies.gridworld import PLANS, VARIANTS, experiment, gridworld_study
@@ -42,15 +44,16 @@ def test_h_opt_is_the_librarys(small):
     train, safety = split(data, (0.7, 0.3), rng)
     model = estimate_model(train, rewards=known_rewards(drawn), error_objectives=1)
     accepted = 0
-    for rule, more in (
-        ("published dr", {"selection": "published", "comparison": "published"}),
-        ("paper dr", {"selection": "paper"}),
-        ("sequential pdis", {"selection": "sequential", "estimator": "pdis"}),
+    for name, selection, more in (
+        ("published dr", "published", {"comparison": "published"}),
+        ("paper dr", "paper", {}),
+        ("sequential pdis", "sequential", {"estimator": "pdis"}),
     ):
+        rule = SafetyRule(delta=0.1, zeta=np.zeros(2), strict=False, **more)
         for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0]), ("1,1", [1.0, 1.0])):
-            found = h_opt(train, safety, baseline, preference=preference, model=model, strict=False, **more)
+            found = h_opt(train, safety, baseline, preference=preference, model=model, rule=rule, selection=selection)
             gain = expected_return(truth, found.improvement.policy) - expected_return(truth, baseline)
-            assert rows[50, text, rule]["improvement"] == pytest.approx(np.array(preference) @ gain, abs=1e-6)
+            assert rows[50, text, name]["improvement"] == pytest.approx(np.array(preference) @ gain, abs=1e-6)
             accepted += found.accepted
     assert accepted
 
@@ -68,10 +71,11 @@ def test_b_opt_and_g_opt_are_the_librarys():
     model = estimate_model(data, delta=0.05, rewards=known_rewards(drawn), error_objectives=1)
     gains = {}
     for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0])):
-        known = {"preference": preference, "delta": 0.05, "draws": 60, "seed": seed}
+        question = Question(delta=0.05, draws=60, seed=seed)
+        believed = b_opt(gather_outcomes(data), model, baseline, preference=preference, question=question)
         policies = {
             "g-opt": g_opt(model, baseline, preference=preference, epsilon=0.1).policy,
-            "b-opt": b_opt(gather_outcomes(data), model, baseline, with_g_opt=True, **known).improvement.policy,
+            "b-opt": believed.improvement.policy,
         }
         for method, policy in policies.items():
             gain = np.array(preference) @ (expected_return(truth, policy) - expected_return(truth, baseline))

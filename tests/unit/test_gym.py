@@ -17,13 +17,13 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import TimeLimit
 from scipy import stats
 
-from bettersafe.data import Objective
 from bettersafe.envs.gridworld import make_gridworld, pit_gridworld, render_image, render_text
 from bettersafe.envs.gym import GridworldEnv, LinearReward, TabularEnv, rollout
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import DataError, ParameterError, PolicyError
+from bettersafe.logs.dataset import Objective
 
 if TYPE_CHECKING:
     from bettersafe.envs.tabular import World

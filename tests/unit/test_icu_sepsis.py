@@ -16,7 +16,7 @@ from bettersafe.envs import icu_sepsis as module
 from bettersafe.envs.icu_sepsis import admissible_pairs, clinician_policy, icu_sepsis, sofa_scores
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import DataError
-from bettersafe.mdp import expected_return
+from bettersafe.mdp.values import expected_return
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -10,20 +10,26 @@ import numpy as np
 import pytest
 
 import toys
-from bettersafe import _kernel, bopt, drawing
-from bettersafe import posterior as posterior_module
-from bettersafe import steps as steps_module
-from bettersafe.bopt import b_opt, form_for, judge, posterior_passes
-from bettersafe.counts import Counts, count, with_rare, with_rare_rows
-from bettersafe.data import Objective
-from bettersafe.drawing import Cluster, connected, shared_gains
+from bettersafe import _kernel
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, RunError
-from bettersafe.mdp import policy_values
+from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
+from bettersafe.logs.dataset import Objective
+from bettersafe.mdp.values import policy_values
+from bettersafe.methods.b_opt import CandidateGrid, b_opt, make_candidates
 from bettersafe.model import estimate_baseline, estimate_model
-from bettersafe.posterior import drawn_gains, gather_outcomes, linearised_gains, outcomes_of, posterior
-from bettersafe.steps import gather_steps, prior_of, side_of, step_gains
+from bettersafe.posterior import draws, linearised, linearised_counts
+from bettersafe.posterior.draws import RayCluster, connected, drawn_gains, shared_gains
+from bettersafe.posterior.judge import Question, form_for, judge
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.linearised_counts import counted_gains, counted_posterior, gather_counted, side_of
+from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
+from bettersafe.posterior.priors import PriorSet, posterior
+from bettersafe.posterior.rule import posterior_passes
+from bettersafe.typing import Event
+
+NO_G_OPT = CandidateGrid(with_g_opt=False)
 
 needs_kernel = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
@@ -89,15 +95,16 @@ def test_steps_say_what_lists_of_outcomes_say(neutral, d, discounts, episodes):
     data, baseline = a_log(d=d, discounts=discounts, episodes=episodes)
     counts = count(data)
     model = estimate_model(counts)
-    listed, steps = outcomes_of(counts), gather_steps(counts, model)
+    listed, steps = outcomes_of(counts), gather_counted(counts, model)
     policies = some_policies(np.random.default_rng(d))
     v, _ = policy_values(model.mdp, baseline)
     for k in (None, *range(d)):
-        slow = posterior(listed, neutral, pessimistic_for=k, baseline_v=v, scale_concentration=1.5)
-        fast = prior_of(steps, neutral, pessimistic_for=k, baseline_v=v, scale_concentration=1.5)
+        priors = PriorSet(neutral=neutral, concentration_scale=1.5)
+        slow = posterior(listed, priors, pessimistic_for=k, baseline_v=v)
+        fast = counted_posterior(steps, priors, pessimistic_for=k, baseline_v=v)
         objectives = list(range(d)) if k is None else [k]
         means, covariances = linearised_gains(slow, np.array(policies), baseline, objectives=objectives)
-        again = step_gains(fast, policies, side_of(fast, baseline, objectives))
+        again = counted_gains(fast, policies, side_of(fast, baseline, objectives))
         assert np.allclose(again[0], means, rtol=0.0, atol=1e-6 * np.max(np.abs(means)))
         assert np.allclose(again[1], covariances, rtol=0.0, atol=1e-6 * np.max(np.abs(covariances)))
 
@@ -116,10 +123,10 @@ def test_steps_know_derived_rewards_and_states_where_nobody_acted():
     visits[counts.pair_state, counts.pair_action] = counts.pair_count
     assert np.any(visits.sum(axis=1)[counts.outcome_state] == 0)
     slow = posterior(outcomes_of(counts, known_rewards={2: np.where(visits < 2, -3.0, 0.0)}))
-    fast = prior_of(gather_steps(counts, model, known=[2]))
+    fast = counted_posterior(gather_counted(counts, model, known=[2]))
     policies = some_policies(np.random.default_rng(1), n_states=30)
     means, covariances = linearised_gains(slow, np.array(policies), baseline)
-    again = step_gains(fast, policies, side_of(fast, baseline, range(3)))
+    again = counted_gains(fast, policies, side_of(fast, baseline, range(3)))
     assert np.allclose(again[0], means, rtol=0.0, atol=1e-6 * np.max(np.abs(means)))
     assert np.allclose(again[1], covariances, rtol=0.0, atol=1e-6 * np.max(np.abs(covariances)))
 
@@ -132,8 +139,8 @@ def test_bits_do_not_depend_on_cores(monkeypatch):
     policies = some_policies(np.random.default_rng(0), n_states=40)
 
     def gains():
-        prior = prior_of(gather_steps(counts, model))
-        return step_gains(prior, policies, side_of(prior, baseline, range(2)))
+        prior = counted_posterior(gather_counted(counts, model))
+        return counted_gains(prior, policies, side_of(prior, baseline, range(2)))
 
     several = gains()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -184,7 +191,7 @@ def many_states(*, n_states=61_000, tried=2, successors=10, d=2):
 
 @needs_kernel
 def test_many_states_have_the_numbers_of_lists_on_any_number_of_cores(monkeypatch):
-    for module in (steps_module, posterior_module):  # gains are small beside values here: both ways must solve closely
+    for module in (linearised_counts, linearised):  # gains are small beside values here: both ways must solve closely
         monkeypatch.setattr(module, "VALUE_TOL", 1e-12)
     counts = many_states()
     baseline = estimate_baseline(counts)
@@ -195,10 +202,10 @@ def test_many_states_have_the_numbers_of_lists_on_any_number_of_cores(monkeypatc
     found = {}
     for cores in ("1", "2"):
         monkeypatch.setenv("OMP_NUM_THREADS", cores)
-        steps = gather_steps(counts, model)
+        steps = gather_counted(counts, model)
         for k, objectives in ((None, [0, 1]), (1, [1])):
-            prior = prior_of(steps, pessimistic_for=k, baseline_v=v)
-            found[cores, k] = step_gains(prior, [policy], side_of(prior, baseline, objectives))
+            prior = counted_posterior(steps, pessimistic_for=k, baseline_v=v)
+            found[cores, k] = counted_gains(prior, [policy], side_of(prior, baseline, objectives))
     for k, objectives in ((None, [0, 1]), (1, [1])):
         assert all(np.array_equal(*pair) for pair in zip(found["1", k], found["2", k], strict=True))
         slow = posterior(listed, pessimistic_for=k, baseline_v=v)
@@ -234,9 +241,9 @@ def test_both_forms_agree_where_the_log_says_enough():
         rng = np.random.default_rng(seed)
         greedy = np.eye(4)[rng.integers(4, size=12)]
         policies = [(1.0 - mix) * baseline + mix * greedy for mix in (0.1, 0.5)]
-        policies += [table for _, table in bopt.make_candidates(model, baseline, np.ones(2), with_g_opt=False)]
-        drawn = judge(policies, outcomes, baseline, model=model, delta=0.1, draws=400)
-        quick = judge(policies, outcomes, baseline, model=model, delta=0.1, form="linearised")
+        policies += [table for _, table in make_candidates(model, baseline, np.ones(2), grid=NO_G_OPT)]
+        drawn = judge(policies, outcomes, baseline, Question(draws=400), model=model)
+        quick = judge(policies, outcomes, baseline, Question(form="linearised"), model=model)
         assert quick.linearised
         assert not drawn.linearised
         for one, other in zip(quick.candidates, drawn.candidates, strict=True):
@@ -252,10 +259,10 @@ def test_linearised_from_counts_to_a_choice(monkeypatch):
     data, baseline = a_log(episodes=200, noise=0.1, quality=0.0)
     counts = count(data)
     model = estimate_model(counts)
-    steps = gather_steps(counts, model)
+    steps = gather_counted(counts, model)
     found = b_opt(steps, model, baseline, preference=[1.0, 1.0])
-    listed = b_opt(outcomes_of(counts), model, baseline, preference=[1.0, 1.0], form="linearised")
-    assert found.linearised
+    listed = b_opt(outcomes_of(counts), model, baseline, preference=[1.0, 1.0], question=Question(form="linearised"))
+    assert found.answer.linearised
     assert found.accepted
     assert found.chosen == listed.chosen
     assert "by linearisation, without draws" in found.reason
@@ -273,15 +280,13 @@ def test_linearised_from_counts_to_a_choice(monkeypatch):
         model,
         best.policy,
         preference=[1.0, 1.0],
-        epsilons=(),
-        mixes=(),
+        grid=CandidateGrid(epsilons=(), mixes=(), with_g_opt=False),
         policies={"poor": poor},
-        with_g_opt=False,
     )
     assert [c.name for c in none.candidates][-1] == "poor"
     with pytest.raises(ParameterError, match=r"pass outcomes_of\(counts\)"):
-        b_opt(steps, model, baseline, preference=[1.0, 1.0], form="draws")
-    monkeypatch.setattr(bopt, "MOST_G_OPT", 10)
+        b_opt(steps, model, baseline, preference=[1.0, 1.0], question=Question(form="draws"))
+    monkeypatch.setattr("bettersafe.methods.b_opt.MOST_G_OPT", 10)
     large = b_opt(steps, model, baseline, preference=[1.0, 1.0])
     assert not any("G-OPT" in c.name for c in large.candidates)
     assert "G-OPT's policies are not among the candidates" in large.notes[0]
@@ -292,7 +297,7 @@ def test_budgets_found_one_from_the_other_have_the_same_returns():
     model = estimate_model(data)
     names = {}
     for warm in (False, True):
-        made = bopt.make_candidates(model, baseline, np.array([1.0, 0.5]), with_g_opt=False, one_from_the_other=warm)
+        made = make_candidates(model, baseline, np.array([1.0, 0.5]), grid=NO_G_OPT, one_from_the_other=warm)
         names[warm] = {name: policy_values(model.mdp, table)[0] @ model.mdp.initial for name, table in made}
     assert names[True].keys() == names[False].keys()
     for name, returns in names[True].items():
@@ -303,24 +308,24 @@ def test_budgets_found_one_from_the_other_have_the_same_returns():
 def test_shares_put_together_are_the_whole(monkeypatch):
     data, baseline = a_log(episodes=20)
     prior, policies = posterior(gather_outcomes(data)), np.array(some_policies(np.random.default_rng(0)))
-    lost = drawing.Lost("it was not lucky")
+    lost = draws.Lost("it was not lucky")
 
     def backwards(task, shares, *, workers, address):
         assert [share.draws for share in shares] == [10, 10, 3]
         yield from ((i, task(shares[i])) for i in (2, 1, 0))
 
-    monkeypatch.setattr(drawing, "on_ray", backwards)
+    monkeypatch.setattr(draws, "on_ray", backwards)
     asked = {"draws": 23, "seed": 2, "stream": 1, "first": 4, "objectives": [1]}
     heard = {"shared": [], "here": []}
-    shared = shared_gains(prior, policies, baseline, **asked, cluster=Cluster(), progress=heard["shared"].append)
+    shared = shared_gains(prior, policies, baseline, **asked, cluster=RayCluster(), progress=heard["shared"].append)
     assert np.array_equal(shared, drawn_gains(prior, policies, baseline, **asked))
-    assert heard["shared"] == [3, 13, 23]
+    assert [event.done for event in heard["shared"]] == [3, 13, 23]
     here = drawn_gains(prior, policies, baseline, **asked, threads=1, progress=heard["here"].append)
     assert np.array_equal(shared, here)
-    assert heard["here"][-1] == 23
-    monkeypatch.setattr(drawing, "on_ray", lambda task, shares, *, workers, address: iter_closing([(0, lost)]))
+    assert heard["here"][-1] == Event(done=23, total=23, unit="draws")
+    monkeypatch.setattr(draws, "on_ray", lambda task, shares, *, workers, address: iter_closing([(0, lost)]))
     with pytest.raises(RunError, match="draws 4 to 13 could not be made: it was not lucky"):
-        shared_gains(prior, policies, baseline, **asked, cluster=Cluster())
+        shared_gains(prior, policies, baseline, **asked, cluster=RayCluster())
 
 
 def iter_closing(results):
@@ -335,21 +340,23 @@ def test_on_ray_the_same_bits_and_a_worker_killed_costs_its_share(tmp_path, monk
     policies = np.array(some_policies(np.random.default_rng(0)))
     prior = posterior(outcomes)
     alone = drawn_gains(prior, policies, baseline, draws=25, seed=3, first=7)
-    cluster = Cluster(address="local", workers=2)
+    cluster = RayCluster(address="local", workers=2)
     monkeypatch.setenv("PYTHONPATH", str(Path(toys.__file__).parent))  # where workers find the toys
     monkeypatch.setenv("BETTERSAFE_TOY_MARKS", str(tmp_path))
     with connected(cluster):
-        monkeypatch.setattr(drawing, "draw_share", toys.draw_dying_once)
+        monkeypatch.setattr(draws, "draw_share", toys.draw_dying_once)
         shared = shared_gains(prior, policies, baseline, draws=25, seed=3, first=7, cluster=cluster)
         assert np.array_equal(shared, alone)
         tries = {path.name: len(path.read_text(encoding="utf-8")) for path in tmp_path.iterdir()}
         assert tries == {"7": 1, "17": 2, "27": 1}  # the second share was begun twice
-        monkeypatch.setattr(drawing, "draw_share", toys.draw_dying)
+        monkeypatch.setattr(draws, "draw_share", toys.draw_dying)
         with pytest.raises(RunError, match=r"draws 17 to 26 could not be made: its Ray worker failed"):
             shared_gains(prior, policies, baseline, draws=25, seed=3, first=7, cluster=cluster)
         monkeypatch.undo()
-        asked = {"model": model, "delta": 0.1, "draws": 20, "seed": 1}
-        here, there = (judge(list(policies), outcomes, baseline, **asked, cluster=where) for where in (None, cluster))
+        here, there = (
+            judge(policies, outcomes, baseline, Question(draws=20, seed=1, cluster=where), model=model)
+            for where in (None, cluster)
+        )
     for one, other in zip(here.candidates, there.candidates, strict=True):
         assert np.array_equal(one.gain, other.gain)
         assert np.array_equal(one.p_pessimistic, other.p_pessimistic)

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bettersafe import _kernel, linear
+from bettersafe import _kernel
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.mdp import (
-    MDP,
-    check_policy,
-    dense_mdp,
-    dense_q,
-    expected_return,
-    occupancy,
-    policy_values,
-    solve_policy,
-)
+from bettersafe.mdp import values
+from bettersafe.mdp.mdp import MDP, dense_mdp, dense_q
+from bettersafe.mdp.policy import check_policy
+from bettersafe.mdp.values import expected_return, occupancy, policy_values, solve_policy
 from oracles import dense_values
 
 
@@ -81,14 +75,14 @@ def test_values_of_a_large_sparse_model_and_the_direct_fallback(monkeypatch):
     transition.sum_duplicates()
     rhs = rng.normal(size=(1, n))
     ptr, weight = np.arange(n + 1), np.ones(n)
-    v, _ = linear.solve_values(ptr, weight, transition, 0.99, rhs)
+    v, _ = values.solve_values(ptr, weight, transition, 0.99, rhs)
     residual = rhs[0] - (v[0] - 0.99 * (transition @ v[0]))
     assert np.max(np.abs(residual)) <= 1e-12 * np.max(np.abs(v))
     monkeypatch.setattr(_kernel, "compiled", None)  # sparse LU
-    assert linear.solve_values(ptr, weight, transition, 0.99, rhs)[0] == pytest.approx(v, rel=1e-9, abs=1e-9)
+    assert values.solve_values(ptr, weight, transition, 0.99, rhs)[0] == pytest.approx(v, rel=1e-9, abs=1e-9)
     monkeypatch.undo()
-    monkeypatch.setattr(linear, "MAX_PRODUCTS", 1)  # the iteration gives up, LU takes over
-    assert linear.solve_values(ptr, weight, transition, 0.99, rhs)[0] == pytest.approx(v, rel=1e-9, abs=1e-9)
+    monkeypatch.setattr(values, "MAX_PRODUCTS", 1)  # the iteration gives up, LU takes over
+    assert values.solve_values(ptr, weight, transition, 0.99, rhs)[0] == pytest.approx(v, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("n", [7, 2500, 9000])
@@ -98,7 +92,7 @@ def test_threads_do_not_change_a_bit(n):
     transition = sparse.csr_array((np.full(6 * n, 1 / 6), columns.ravel(), np.arange(0, 6 * n + 1, 6)), shape=(n, n))
     transition.sum_duplicates()
     arguments = (np.arange(n + 1), np.ones(n), transition, 0.95, rng.normal(size=(2, n)))
-    one, two, three = (linear.solve_values(*arguments, threads=t)[0] for t in (1, 2, 3))
+    one, two, three = (values.solve_values(*arguments, threads=t)[0] for t in (1, 2, 3))
     assert np.array_equal(one, two)
     assert np.array_equal(one, three)
 
@@ -140,7 +134,7 @@ def test_the_stated_error_is_an_upper_bound(gamma):
 
 
 def test_overflow_is_not_called_solved():
-    v, _ = linear.solve_values(np.array([0, 1]), np.ones(1), sparse.csr_array([[1.0]]), 0.9, np.array([[1e290]]))
+    v, _ = values.solve_values(np.array([0, 1]), np.ones(1), sparse.csr_array([[1.0]]), 0.9, np.array([[1e290]]))
     assert v[0, 0] == pytest.approx(1e291)
 
 
@@ -229,20 +223,20 @@ def large_rows(n, successors, *, reach=None, total=0.98, seed=0):
 @pytest.mark.parametrize(("n", "successors"), [(100_001, 21), (260_000, 8)])  # directions of doubles, of floats
 def test_values_of_many_states_all_rewards_at_once(n, successors, monkeypatch):
     """To rounding at every size of reward, the same bits on any number of threads, and never by the direct solver."""
-    monkeypatch.setattr(linear, "_solve_direct", None)
+    monkeypatch.setattr(values, "_solve_direct", None)
     rows = large_rows(n, successors)
     rhs = np.random.default_rng(1).normal(size=(5, n)) * np.array([1.0, 1e100, 1e-100, 0.0, 5.0])[:, None]
     rhs[4, 1:] = 0.0
-    v, error = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs, threads=2)
+    v, error = values.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs, threads=2)
     for k, (value, target) in enumerate(zip(v, rhs, strict=True)):
         residual = np.max(np.abs(target - (value - 0.99 * (rows @ value))))
         assert residual <= 2e-14 * (np.max(np.abs(target)) + 2.0 * np.max(np.abs(value))), k
         assert residual <= error[k]
     assert np.all(v[3] == 0.0)
-    one, _ = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs, threads=1)
+    one, _ = values.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs, threads=1)
     assert np.array_equal(one, v)
     guess = v[:1] * (1.0 + 1e-9)
-    again, _ = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs[:1], guess=guess)
+    again, _ = values.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs[:1], guess=guess)
     assert again == pytest.approx(v[:1], rel=1e-11, abs=1e-11)
 
 
@@ -250,7 +244,7 @@ def test_values_of_many_states_all_rewards_at_once(n, successors, monkeypatch):
 @pytest.mark.parametrize("reach", [3, 5_000])  # pairs of a state that lead to the same few states, and that do not
 def test_values_of_states_with_several_pairs(n, reach, monkeypatch):
     """P_π is formed, of rows that overlap in one way, of others in another; some pairs are not played, some states have none."""
-    monkeypatch.setattr(linear, "_solve_direct", None)
+    monkeypatch.setattr(values, "_solve_direct", None)
     rng = np.random.default_rng(n + reach)
     per_state = rng.integers(0, 18, n)
     ptr = np.append(0, np.cumsum(per_state))
@@ -265,22 +259,22 @@ def test_values_of_states_with_several_pairs(n, reach, monkeypatch):
     weight /= np.repeat(np.where(totals > 0.0, totals, 1.0), per_state)
     rhs = rng.normal(size=(7, n))
     rhs[2] = 0.0
-    v, error = linear.solve_values(ptr, weight, rows, 0.99, rhs, threads=1)
-    residual = np.max(np.abs(rhs - v + 0.99 * (linear.policy_matrix(ptr, weight, rows) @ v.T).T), axis=1)
+    v, error = values.solve_values(ptr, weight, rows, 0.99, rhs, threads=1)
+    residual = np.max(np.abs(rhs - v + 0.99 * (values.policy_matrix(ptr, weight, rows) @ v.T).T), axis=1)
     assert np.all(residual <= 2e-14 * (np.max(np.abs(rhs), axis=1) + 2.0 * np.max(np.abs(v), axis=1)))
     assert np.all(residual <= error)
     assert np.all(v[2] == 0.0)
     for threads in (2, 3):
-        assert np.array_equal(linear.solve_values(ptr, weight, rows, 0.99, rhs, threads=threads)[0], v)
+        assert np.array_equal(values.solve_values(ptr, weight, rows, 0.99, rhs, threads=threads)[0], v)
 
 
 def test_values_where_states_only_lead_to_near_ones(monkeypatch):
     """Slow for every iteration: hundreds of products, which the direct solver must not have to take over."""
-    monkeypatch.setattr(linear, "_solve_direct", None)
+    monkeypatch.setattr(values, "_solve_direct", None)
     n = 260_000
     rows = large_rows(n, 10, reach=100)
     rhs = np.random.default_rng(1).normal(size=(2, n))
-    v, _ = linear.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs)
+    v, _ = values.solve_values(np.arange(n + 1), np.ones(n), rows, 0.99, rhs)
     residual = np.max(np.abs(rhs - (v - 0.99 * (rows @ v.T).T)))
     assert residual <= 2e-14 * (np.max(np.abs(rhs)) + 2.0 * np.max(np.abs(v)))
 
@@ -290,8 +284,8 @@ def test_values_of_pairs_are_the_same_with_and_without_the_kernel(m, monkeypatch
     rng = np.random.default_rng(m)
     rows = sparse.random_array((7000, 900), density=0.02, rng=rng, format="csr")
     discount, reward, v = rng.random(m), rng.normal(size=(m, 7000)), rng.normal(size=(m, 900))
-    found = [linear.pair_values(rows, discount, reward, v, threads=threads) for threads in (None, 1, 3)]
+    found = [values.pair_values(rows, discount, reward, v, threads=threads) for threads in (None, 1, 3)]
     monkeypatch.setattr(_kernel, "compiled", None)
-    slow = linear.pair_values(rows, discount, reward, v)
+    slow = values.pair_values(rows, discount, reward, v)
     assert slow == pytest.approx(reward + discount[:, None] * (rows.toarray() @ v.T).T)
     assert all(np.array_equal(each, slow) for each in found)

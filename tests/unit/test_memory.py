@@ -14,14 +14,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bettersafe import memory, pipeline
-from bettersafe.countfile import counted_sizes, save_counts
-from bettersafe.counts import Counts, count_files
-from bettersafe.data import Objective, read_dataset
+from bettersafe._system import memory
+from bettersafe._system.memory import VARIABLE, available_bytes, check_memory
 from bettersafe.errors import MemoryLimitError, ParameterError
-from bettersafe.memory import VARIABLE, available_bytes, check_memory
-from bettersafe.pipeline import run_task
-from bettersafe.task import Task
+from bettersafe.logs.counts import Counts
+from bettersafe.logs.counts_file import counted_sizes, save_counts
+from bettersafe.logs.dataset import Objective
+from bettersafe.logs.source import count_files, read_dataset
+from bettersafe.tasks import inputs
+from bettersafe.tasks.run import run_task
+from bettersafe.tasks.task import Task
 from logs import GAIN, PAIN, small_log, write
 
 if TYPE_CHECKING:
@@ -30,28 +32,28 @@ if TYPE_CHECKING:
 MEASURED = """
 import json, sys, warnings
 import numpy, scipy.sparse, duckdb, pyarrow.parquet
-import bettersafe.pipeline, bettersafe.countfile, bettersafe.logs.source, bettersafe.logs.counting
-from bettersafe import memory, pipeline
-from bettersafe.counts import count_files
-from bettersafe.data import Objective, read_dataset
-from bettersafe.episodes import Episodes
-from bettersafe.evaluate import evaluate_many, evaluation_rows
-from bettersafe.runs import save_run
-from bettersafe.task import Task
+import bettersafe.tasks.run, bettersafe.logs.counts_file, bettersafe.logs._reader.relation, bettersafe.logs._reader.count_sql
+from bettersafe._system import memory
+from bettersafe.logs.source import count_files, read_dataset
+from bettersafe.logs.dataset import Objective
+from bettersafe.logs.episodes import Episodes
+from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows
+from bettersafe.runs.run import save_run
+from bettersafe.tasks.task import Task
 
 step, path, d = sys.argv[1], sys.argv[2], int(sys.argv[3])
 objectives = tuple(Objective(name=f"r{k}") for k in range(d))
 before = memory._in_use()
 if step == "model":
-    sizes = bettersafe.countfile.counted_sizes(path)
+    sizes = bettersafe.logs.counts_file.counted_sizes(path)
     said = memory.counts_bytes(sizes) + memory.model_bytes(sizes)
-    run = bettersafe.pipeline.run_task(Task(data=path, objectives=objectives, method="s-opt"))
+    run = bettersafe.tasks.run.run_task(Task(data=path, objectives=objectives, method="s-opt"))
     save_run(run, path + ".run")
 elif step == "linearised":
-    sizes = bettersafe.countfile.counted_sizes(path)
+    sizes = bettersafe.logs.counts_file.counted_sizes(path)
     task = Task(data=path, objectives=objectives, method="b-opt", form="linearised")
-    said = memory.counts_bytes(sizes) + bettersafe.pipeline.task_bytes(task, sizes)
-    save_run(bettersafe.pipeline.run_task(task), path + ".run")
+    said = memory.counts_bytes(sizes) + bettersafe.tasks.inputs.task_bytes(task, sizes)
+    save_run(bettersafe.tasks.run.run_task(task), path + ".run")
 elif step == "evaluation":
     block = read_dataset(path, objectives=objectives)
     episodes = Episodes(
@@ -63,7 +65,7 @@ elif step == "evaluation":
     before = memory._in_use()
     evaluation_rows(evaluate_many(episodes, policy, policy, folds=2), objectives, delta=0.1)
 elif step == "folds":
-    from bettersafe import judging
+    from bettersafe.evaluation import value_models
 
     block = read_dataset(path, objectives=objectives)
     policy = numpy.full((block.n_states, block.n_actions), 1.0 / block.n_actions)
@@ -73,21 +75,21 @@ elif step == "folds":
         said, before = needed, memory._in_use()
         open("/proc/self/clear_refs", "w").write("5")
 
-    judging.check_memory = check
-    judging.crossfit(block, policy, policy, 5, numpy.random.default_rng(0))
+    value_models.check_memory = check
+    value_models.crossfit(block, policy, policy, 5, numpy.random.default_rng(0))
 elif step == "log":
     said = memory.log_bytes(read_dataset(path, objectives=objectives).n_rows, d)
 else:
-    from bettersafe.logs import counting, onepass
+    from bettersafe.logs._reader import count_native, count_sql
 
     def check(needed, what):  # what is asked for when all rows have been read
         global said, before
         said, before = needed, memory._in_use()
         open("/proc/self/clear_refs", "w").write("5")  # let the peak begin anew
 
-    counting.check_memory = onepass.check_memory = check
+    count_sql.check_memory = count_native.check_memory = check
     if step == "tally by SQL":
-        onepass.count_sorted = lambda *_, **__: None
+        count_native.count_sorted = lambda *_, **__: None
     count_files(path, objectives=objectives)
 with open("/proc/self/status") as status:  # getrusage would also have what the process that started this one took
     peak = 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
@@ -232,10 +234,10 @@ def test_b_opt_counts_a_log_that_does_not_fit(tmp_path: Path, monkeypatch: pytes
     path = saved_log(tmp_path / "log.parquet", 300, 5, 10, 2)
     task = Task(data=str(path), objectives=(Objective(name="r0"), Objective(name="r1", weight=0.0)))
     whole = run_task(task)
-    assert pipeline.PAIR_REWARDS not in whole.info["notes"]
-    monkeypatch.setattr(pipeline, "available_bytes", lambda: 50e6)  # a log read whole takes 100 MB and more
+    assert inputs.PAIR_REWARDS not in whole.info["notes"]
+    monkeypatch.setattr(inputs, "available_bytes", lambda: 50e6)  # a log read whole takes 100 MB and more
     counted = run_task(task)
-    assert pipeline.PAIR_REWARDS in counted.info["notes"]
+    assert inputs.PAIR_REWARDS in counted.info["notes"]
     assert counted.info["method"] == whole.info["method"] == "b-opt"
 
 

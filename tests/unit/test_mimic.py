@@ -12,9 +12,9 @@ from pyarrow import parquet
 from threadpoolctl import threadpool_limits
 
 import synthetic_mimic
-from bettersafe.discretize import assign_states
 from bettersafe.envs.icu_sepsis import icu_sepsis
 from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.logs.discretize import assign_states
 from bettersafe.studies.mimic import action_labels, draw_parts, find_splits, load_mimic, prepare_mimic, prepare_splits
 from bettersafe.studies.mimic_tables import FEATURES, TABLE_COLUMNS
 

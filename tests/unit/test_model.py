@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bettersafe.counts import count, with_rare
-from bettersafe.data import Dataset, Objective
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.mdp import dense_q, policy_values
+from bettersafe.logs.counts import count, with_rare
+from bettersafe.logs.dataset import Dataset, Objective
+from bettersafe.mdp.mdp import dense_q
+from bettersafe.mdp.values import policy_values
 from bettersafe.model import (
     check_logged_baseline,
     error_bound_l1,

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bettersafe import _kernel
-from bettersafe.countfile import save_counts
-from bettersafe.counts import count_files
-from bettersafe.data import Columns, Objective, Reading
 from bettersafe.errors import DataError, MemoryLimitError
-from bettersafe.logs import counting, onepass
-from bettersafe.logs import plain as plain_csv
+from bettersafe.logs._reader import count_native, count_sql, plain_csv
+from bettersafe.logs.counts_file import save_counts
+from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.logs.source import count_files
 
 if TYPE_CHECKING:
-    from bettersafe.counts import Counts
+    from bettersafe.logs.counts import Counts
+    from bettersafe.typing import Event
 
 pytestmark = pytest.mark.skipif(_kernel.compiled is None, reason="without the kernel there is one way only")
 REWARDS = [Objective(name="r0", discount=0.9)]
@@ -34,12 +34,12 @@ REWARDS = [Objective(name="r0", discount=0.9)]
 
 def in_one_pass(path: Any, objectives: list[Objective] = REWARDS, **options: Any) -> Counts | None:
     chosen: dict[str, Any] = {"columns": Columns(), "memory_limit": None, "digests": None, "progress": None}
-    return onepass.count_sorted(path, objectives=objectives, **chosen | options)
+    return count_native.count_sorted(path, objectives=objectives, **chosen | options)
 
 
 def by_sql(monkeypatch: pytest.MonkeyPatch, path: Any, **options: Any) -> Counts:
     with monkeypatch.context() as patch:
-        patch.setattr(onepass, "count_sorted", lambda *_, **__: None)
+        patch.setattr(count_native, "count_sorted", lambda *_, **__: None)
         return count_files(path, **options)
 
 
@@ -139,7 +139,7 @@ def test_one_pass_gives_the_bits_of_sql(tmp_path: Path, monkeypatch: pytest.Monk
     for i, (start, stop) in enumerate(pairwise(edges)):
         rows = int(rng.choice([1, 7, 5000])) if table.num_rows < 100 else 5000
         parquet.write_table(table.slice(start, stop - start), tmp_path / f"{i}.parquet", row_group_size=rows)
-    monkeypatch.setattr(onepass, "BATCH_ROWS", int(rng.choice([1, 3, 1 << 16])) if table.num_rows < 100 else 2500)
+    monkeypatch.setattr(count_native, "BATCH_ROWS", int(rng.choice([1, 3, 1 << 16])) if table.num_rows < 100 else 2500)
     path, options = tmp_path / "*.parquet", {"objectives": objectives, "columns": columns}
     assert in_one_pass(path, objectives, columns=columns) is not None
     slow = by_sql(monkeypatch, path, mergeable=True, **options)
@@ -170,11 +170,11 @@ def test_groups_in_blocks_give_the_bits_of_one_pass(
     parquet.write_table(pa.table(table), path)
     one = in_one_pass(path)
     assert one is not None
-    monkeypatch.setattr(counting, "BLOCK", 2048)  # the least that DuckDB gives at a time
+    monkeypatch.setattr(count_sql, "BLOCK", 2048)  # the least that DuckDB gives at a time
     blocks = []
-    found = counting.by_pair_in_blocks
+    found = count_sql.by_pair_in_blocks
     monkeypatch.setattr(
-        counting, "by_pair_in_blocks", lambda given, *rest: found((blocks.append(b) or b for b in given), *rest)
+        count_sql, "by_pair_in_blocks", lambda given, *rest: found((blocks.append(b) or b for b in given), *rest)
     )
     assert_same_bits(by_sql(monkeypatch, path, objectives=REWARDS), one)
     assert len(blocks) > 3
@@ -384,13 +384,13 @@ def test_without_the_kernel_sql_counts(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_progress_is_never_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that is found to be unusual in its last rows."""
-    monkeypatch.setattr("bettersafe.logs.watching.EVERY", 0.0)
-    monkeypatch.setattr(onepass, "BATCH_ROWS", 100)
+    monkeypatch.setattr("bettersafe.logs._reader.progress.EVERY", 0.0)
+    monkeypatch.setattr(count_native, "BATCH_ROWS", 100)
     columns = plain(500)
     columns["episode"] = [*columns["episode"][:-4], -1, -1, -1, -1]
     parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
-    told: list[Reading] = []
-    monkeypatch.setattr("bettersafe.logs.watching.EVERY", 0.001)
+    told: list[Event] = []
+    monkeypatch.setattr("bettersafe.logs._reader.progress.EVERY", 0.001)
     counts = count_files(tmp_path / "log.parquet", objectives=REWARDS, progress=told.append)
     assert counts.n_episodes == 500
     done = [one.done for one in told]
@@ -553,11 +553,11 @@ def test_cells_of_any_kind_are_read_as_sql_reads_them_or_left_to_it(data: st.Dat
 
 
 def test_progress_over_csv_is_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bettersafe.logs.watching.EVERY", 0.0)
+    monkeypatch.setattr("bettersafe.logs._reader.progress.EVERY", 0.0)
     monkeypatch.setattr(plain_csv, "BLOCK", 300)
     for i in range(2):
         write_csv(tmp_path / f"{i}.csv", pa.table(plain(50, episode=np.repeat(np.arange(50) + 50 * i, 4))))
-    told: list[Reading] = []
+    told: list[Event] = []
     assert in_one_pass(tmp_path / "*.csv", progress=told.append) is not None
     size = sum(path.stat().st_size for path in tmp_path.glob("*.csv"))
     done = [one.done for one in told]

@@ -7,22 +7,22 @@ import json
 import math
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bettersafe.certificate import Belief, Certificate, Finding, Floor, Proof, Theory
-from bettersafe.data import Objective, write_dataset
+from bettersafe.certificate.certificate import Belief, Certificate, Finding, Floor, Proof, Theory
+from bettersafe.cli.show import print_run
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError, RunError
-from bettersafe.evidence import certify_run, certify_run_posterior, verify_run
-from bettersafe.pipeline import _left_open, run_task
-from bettersafe.printing import print_run
+from bettersafe.logs.dataset import Objective, write_dataset
 from bettersafe.report import charts, differences, limits, outcomes, report_html, verdict, words, write_report
-from bettersafe.runs import Run, deciding, load_run, save_certificate, save_run
-from bettersafe.task import Task, read_task
+from bettersafe.runs.run import Run, deciding, load_run, save_certificate, save_run
+from bettersafe.tasks.retest import certify_run, certify_run_posterior, verify_run
+from bettersafe.tasks.run import run_task
+from bettersafe.tasks.task import Task
+from bettersafe.tasks.toml import read_task
 
 NASTY = (
     "</script><b>bold</b>",
@@ -575,7 +575,7 @@ def test_charts_stay_within_their_frame():
 
 def test_a_policy_that_ends_a_last_bit_above_one_is_read_back(tmp_path):
     """Mixtures of policies do, and a run that was saved must be readable."""
-    from bettersafe.policies import read_saved_policy, write_policy
+    from bettersafe.runs.policy_file import read_saved_policy, write_policy
 
     policy = np.array([[1.0000000000000002, 0.0], [0.5, 0.5]])
     states, actions = np.array(["a", "b"]), np.array(["go", "stop"])
@@ -600,19 +600,3 @@ def test_a_candidate_that_was_left_for_a_better_one_has_not_failed():
     assert "did not pass" not in page.words
     run.info["candidates"].append(row)
     assert "did not pass" in check(report_html(run)).words
-
-
-@pytest.mark.parametrize(
-    ("p_safe", "pessimistic", "draws", "left"),
-    [
-        (1.0, [math.nan, math.nan], 199, True),
-        (1.0, [0.95, math.nan], 199, True),
-        (1.0, [0.8, math.nan], 199, False),  # it failed before the rest was asked
-        (0.8, [math.nan, math.nan], 199, False),
-        (1.0, [math.nan, math.nan], 50, False),  # it could not pass any more
-        (1.0, [1.0, 1.0], 199, False),  # judged to the end
-    ],
-)
-def test_what_was_left_for_a_better_candidate_is_known_by_its_draws(p_safe, pessimistic, draws, left):
-    candidate = SimpleNamespace(p_safe=p_safe, p_pessimistic=np.array(pessimistic), draws=draws)
-    assert _left_open(candidate, SimpleNamespace(draws=199, delta=0.1)) is left

@@ -8,15 +8,15 @@ import json
 import numpy as np
 import pytest
 
-from bettersafe.data import Columns, Objective, write_dataset
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import BettersafeError, ParameterError, PolicyError, RunError
-from bettersafe.evidence import certify_run, certify_run_posterior, evaluate_saved, evidence_for_run, verify_run
-from bettersafe.pipeline import run_task
-from bettersafe.policies import write_policy
-from bettersafe.runs import _document_digest, load_run, save_certificate, save_run
-from bettersafe.task import Rare, Task
+from bettersafe.logs.dataset import Columns, Objective, write_dataset
+from bettersafe.runs.policy_file import write_policy
+from bettersafe.runs.run import _document_digest, load_run, save_certificate, save_run
+from bettersafe.tasks.retest import certify_run, certify_run_posterior, evaluate_saved, evidence_for_run, verify_run
+from bettersafe.tasks.run import run_task
+from bettersafe.tasks.task import Rare, Task
 
 OBJECTIVES = (
     Objective(name="gain", discount=0.8, reward_range=(0.0, 1.0)),

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bettersafe.saving import whole_file, whole_folder
+from bettersafe._system.files import whole_file, whole_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere one can't ask whether a process lives")
 HOST = os.uname().nodename

@@ -13,11 +13,11 @@ import pytest
 from pyarrow import parquet
 
 import toys
-from bettersafe import sharding
-from bettersafe.countfile import add_files, load_counts, save_counts
-from bettersafe.data import DEFAULT_COLUMNS
 from bettersafe.errors import DataError, ParameterError, RunError
-from bettersafe.sharding import count_shard, count_shards, make_shards
+from bettersafe.logs import sharded
+from bettersafe.logs.counts_file import add_files, load_counts, save_counts
+from bettersafe.logs.dataset import DEFAULT_COLUMNS
+from bettersafe.logs.sharded import count_shard, count_shards, make_shards
 from logs import GAIN, PAIN, small_log, write
 
 OBJECTIVES = (GAIN, PAIN)
@@ -40,7 +40,7 @@ def write_day(path, day, episodes=60, length=5):
 @pytest.fixture
 def days(tmp_path, monkeypatch):
     """Five files, two of one name in different folders, of which two make a shard; and the bytes of the counts of all."""
-    monkeypatch.setattr(sharding, "SHARD_BYTES", 1)
+    monkeypatch.setattr(sharded, "SHARD_BYTES", 1)
     (tmp_path / "logs" / "more").mkdir(parents=True)
     files = [tmp_path / "logs" / f"day-{i}.parquet" for i in range(4)]
     files.append(tmp_path / "logs" / "more" / "day-0.parquet")
@@ -68,8 +68,8 @@ def test_shards_add_up_to_the_whole_to_the_last_byte(days, tmp_path, monkeypatch
     assert [reading.done for reading in heard] == sorted({reading.done for reading in heard})
     assert len(heard) == 6
     assert heard[-1].done == heard[-1].total == sum(file.stat().st_size for file in days)
-    monkeypatch.setattr(sharding, "AT_ONCE", 2)
-    monkeypatch.setattr(sharding, "SHARD_BYTES", 2 * days[0].stat().st_size + 1000)
+    monkeypatch.setattr(sharded, "AT_ONCE", 2)
+    monkeypatch.setattr(sharded, "SHARD_BYTES", 2 * days[0].stat().st_size + 1000)
     assert [len(shard.paths) for shard in make_shards(days, objectives=OBJECTIVES, columns=DEFAULT_COLUMNS)] == [
         2,
         2,
@@ -94,7 +94,7 @@ def test_what_was_counted_is_kept(days, tmp_path, monkeypatch):
         done.append(shard.key)
         return count_shard(shard)
 
-    monkeypatch.setattr(sharding, "count_shard", stopped_after_two)
+    monkeypatch.setattr(sharded, "count_shard", stopped_after_two)
     with pytest.raises(KeyboardInterrupt):
         counted(days, tmp_path)
     kept = {file.stem for file in (tmp_path / "parts").iterdir()}
@@ -104,7 +104,7 @@ def test_what_was_counted_is_kept(days, tmp_path, monkeypatch):
         done.append(shard.key)
         return count_shard(shard)
 
-    monkeypatch.setattr(sharding, "count_shard", noted)
+    monkeypatch.setattr(sharded, "count_shard", noted)
     assert counted(days, tmp_path) == (tmp_path / "whole.parquet").read_bytes()
     assert len(done) == len(set(done)) == 5
     # a part that was damaged is counted again, at the next time; so is a file that was written anew
@@ -123,7 +123,7 @@ def test_what_was_counted_is_kept(days, tmp_path, monkeypatch):
 
 @needs_ray
 def test_on_ray_a_worker_that_is_killed_costs_its_shard_alone(days, tmp_path, monkeypatch):
-    monkeypatch.setattr(sharding, "count_shard", toys.count_dying)
+    monkeypatch.setattr(sharded, "count_shard", toys.count_dying)
     monkeypatch.setenv("PYTHONPATH", str(Path(toys.__file__).parent))  # where workers find the toys
     with pytest.raises(RunError, match=r"1 of 3 shards could not be counted \(day-1.parquet: its Ray worker failed"):
         counted(days[:3], tmp_path, engine="ray", workers=2, address="local")
@@ -134,7 +134,7 @@ def test_on_ray_a_worker_that_is_killed_costs_its_shard_alone(days, tmp_path, mo
         again.append(shard.paths)
         return count_shard(shard)
 
-    monkeypatch.setattr(sharding, "count_shard", noted)
+    monkeypatch.setattr(sharded, "count_shard", noted)
     assert counted(days[:3], tmp_path) == saved(add_files(days[:3], objectives=OBJECTIVES), tmp_path)
     assert again == [(str(days[1]),)]
 

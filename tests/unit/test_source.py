@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bettersafe.counts import count_files
-from bettersafe.data import Columns, Dataset, Objective, read_dataset
 from bettersafe.errors import DataError, ParameterError
-from bettersafe.logs import cells
-from bettersafe.logs.source import data_digest, open_source
+from bettersafe.logs._reader import cells
+from bettersafe.logs._reader.files import data_digest
+from bettersafe.logs._reader.relation import open_source
+from bettersafe.logs.dataset import Columns, Dataset, Objective
+from bettersafe.logs.source import count_files, read_dataset
 from logs import FORMATS, GAIN, PAIN, Rows, assert_same, small_log, write
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from bettersafe.counts import count_files
 from bettersafe.errors import DataError, RunError
-from bettersafe.starting import guess_task, guessing, task_text, write_start
-from bettersafe.task import read_task
+from bettersafe.logs.source import count_files
+from bettersafe.tasks.draft import guess, guess_task, task_text, write_start
+from bettersafe.tasks.toml import read_task
 from logs import FORMATS, small_log, write
 
 
@@ -182,7 +182,7 @@ def test_odd_names_stay_what_they_are(tmp_path):
 
 
 def test_only_the_first_rows_of_a_large_file_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(guessing, "SAMPLE", 6)
+    monkeypatch.setattr(guess, "SAMPLE", 6)
     log = rows_of(r=lambda i: i % 5)
     log[8]["bloc"] = 77
     start = guess_task(write(tmp_path / "log.csv", log))

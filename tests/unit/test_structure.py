@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,24 +14,19 @@ import bettersafe
 SOURCE = Path(bettersafe.__file__).parent
 ROOT = Path(__file__).parents[2]
 
-# Each module may import those before it (and its own folder). Only envs, demo and studies may see a true MDP.
+# A folder or module imports those before it, and its own. Only envs and studies may see a true MDP.
 ORDER = [
-    "errors", "saving", "memory", "engines", "_kernel", "linear", "mdp", "lp", "data", "exact", "tally", "counts", "merging", "episodes", "logs", "countfile", "sharding", "discretize", "description", "model", "bounds", "terms", "judging", "evaluate", "improve", "safety", "hcpi", "theory", "cmdp", "gopt", "game", "posterior", "steps", "drawing", "bopt",
-    "certificate", "policies", "runs", "report", "envs", "demo", "studies", "task", "starting", "pipeline", "evidence", "explore", "printing", "cli",
+    "errors", "typing", "_system", "_kernel", "mdp", "logs", "model", "posterior", "evaluation", "methods", "certificate", "runs", "tasks",
+    "text", "report", "envs", "studies", "explore", "cli",
 ]  # fmt: skip
-LAZY = {
-    ("data", "logs"),
-    ("counts", "logs"),
-    ("episodes", "logs"),
-}  # a verb that hands its work on, imported when it is called
-
-
-def part_of(path):
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+MODULES = {
+    ".".join(("bettersafe", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
 
 
 def imports(path):
-    """Parts of the package that a module imports when it runs (not those for type checkers)."""
+    """Modules of the package that a module imports when it runs, lazily or not (not those for type checkers)."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     checking = {
         id(node)
@@ -39,33 +35,50 @@ def imports(path):
         for node in ast.walk(branch)
     }
     for node in ast.walk(tree):
-        if id(node) in checking:
+        if id(node) in checking or not isinstance(node, ast.ImportFrom) or node.level:
             continue
-        if isinstance(node, ast.ImportFrom) and node.module == "bettersafe":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bettersafe."):
-            yield node.module.split(".")[1]
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            if inner in MODULES:
+                yield inner
+            elif node.module in MODULES:
+                yield node.module
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_one_way(path):
-    part = part_of(path)
-    if part == "__init__":
-        return
-    assert part in ORDER, f"say in ORDER where {part} stands"
-    for other in imports(path):
-        if other != part and (part, other) not in LAZY:
-            assert ORDER.index(other) < ORDER.index(part), f"{part} must not import {other}"
-        if other == "envs":
-            assert part in ("envs", "demo", "studies")
+def room_of(module):
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "bettersafe"])
+def test_imports_point_one_way(module):
+    room = room_of(module)
+    assert room in ORDER, f"say in ORDER where {room} stands"
+    for other in imports(MODULES[module]):
+        assert room_of(other) in ORDER, f"{module} must import from a module, not from the package's face"
+        assert ORDER.index(room_of(other)) <= ORDER.index(room), f"{module} must not import {other}"
+        if room_of(other) == "envs":
+            assert room in ("envs", "studies")
+
+
+def test_there_is_no_cycle_of_imports():
+    order = TopologicalSorter({name: set(imports(path)) - {name} for name, path in MODULES.items()})
+    order.prepare()  # raises CycleError, which names the modules of a cycle
+
+
+def test_array_types_have_one_home():
+    shared = re.compile(
+        r"^(Floats|Ints|Bools|Bytes|Labels|Flags|Log|Event|Progress)\b\s*(:[^=]+)?=|^class (Log|Event|Progress)\b", re.M
+    )
+    assert [name for name, path in MODULES.items() if shared.search(path.read_text(encoding="utf-8"))] == [
+        "bettersafe.typing"
+    ]
 
 
 def test_every_public_name_is_there_and_documented():
-    assert set(bettersafe.__all__) == set(bettersafe._MODULE)
     for name in bettersafe.__all__:
         assert getattr(bettersafe, name).__doc__, name
     assert dir(bettersafe) == sorted(bettersafe.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         _ = bettersafe.nothing
 
 
@@ -83,7 +96,7 @@ def test_links_of_the_docs_lead_somewhere():
 
 
 def test_every_command_is_in_the_docs():
-    from bettersafe.cli import app
+    from bettersafe.cli.main import app
 
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     for command in app.registered_commands:

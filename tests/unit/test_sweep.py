@@ -23,6 +23,7 @@ import pytest
 import toys
 from bettersafe.errors import ParameterError, RunError
 from bettersafe.studies.sweep import Study, job_key, read_rows, run_sweep
+from bettersafe.typing import Event
 
 TESTS = Path(toys.__file__).parent
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
@@ -113,16 +114,13 @@ def test_wrong_parameters_cost_nothing(tmp_path, work, options, message):
 def test_rows_are_those_of_the_work_in_order(tmp_path):
     seen = []
     wanted = study()
-    result = run_sweep(wanted, tmp_path / "s", workers=1, progress=lambda *now: seen.append(now))
+    result = run_sweep(wanted, tmp_path / "s", workers=1, progress=seen.append)
     assert (result.done, result.skipped, result.rows) == (6, 0, tmp_path / "s" / "rows.parquet")
     table = read_rows(tmp_path / "s")
     assert table.to_pylist() == expected_rows(wanted)
     assert table.column_names == ["job", "seed", "scale", "sleep", "n", "value", "note"]
     assert read_rows(tmp_path / "s", partial=True).equals(table)
-    assert [now[:2] for now in seen] == [(n, 6) for n in range(7)]
-    assert seen[0][2] is None
-    assert seen[1][2] > 0.0
-    assert seen[6][2] == 0.0
+    assert seen == [Event(done=n, total=6, unit="experiments") for n in range(7)]
     assert not leftovers(tmp_path)
 
 
@@ -266,8 +264,8 @@ def test_reading_tells_finished_from_unfinished(tmp_path):
     wanted = study()
     run_sweep(study(3), tmp_path, workers=1)
 
-    def stop(done, _total, _left):
-        if done == 5:
+    def stop(event):
+        if event.done == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -361,7 +359,7 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bettersafe.saving.os.replace", full)
+    monkeypatch.setattr("bettersafe._system.files.os.replace", full)
     with pytest.raises(RunError, match=r"No space left on device\. What is finished is kept"):
         run_sweep(study(), tmp_path / "s", workers=1)
     assert not leftovers(tmp_path)
@@ -383,7 +381,7 @@ if __name__ == "__main__":
     print("starting", flush=True)
     run_sweep(
         Study(id="toy/draws", version=1, jobs=jobs, work=sys.argv[5]), sys.argv[2], workers=int(sys.argv[4]),
-        progress=lambda done, total, left: print(done, flush=True),
+        progress=lambda event: print(event.done, flush=True),
     )
 """
 
@@ -433,7 +431,7 @@ sys.path.insert(0, sys.argv[1])
 
 if __name__ == "__main__":
     import json, os
-    import pyarrow.parquet, bettersafe.runs, toys  # once, so that every sweep starts at once
+    import pyarrow.parquet, bettersafe.runs.run, toys  # once, so that every sweep starts at once
     from bettersafe.studies.sweep import Study, run_sweep
 
     def say(word, number):  # a line is written whole or not at all, whenever one is killed
@@ -449,7 +447,7 @@ if __name__ == "__main__":
         say("start", os.getpid())
         run_sweep(
             Study(id="toy/draws", version=1, jobs=tuple(jobs), work="toys:draws"), folder, workers=workers,
-            progress=lambda done, total, left: say("done", done),
+            progress=lambda event: say("done", event.done),
         )
         os._exit(0)
 """
@@ -602,8 +600,8 @@ def test_a_ray_session_that_was_there_stays(tmp_path):
         files = [(tmp_path / name / "rows.parquet").read_bytes() for name in ("far", "near")]
         assert files[0] == files[1]
 
-        def stop(done, _total, _left):
-            if done == 42:
+        def stop(event):
+            if event.done == 42:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):

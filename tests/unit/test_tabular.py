@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from bettersafe.data import Objective
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.logs.dataset import Objective
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from bettersafe.data import Dataset
+    from bettersafe.logs.dataset import Dataset
 
 # A right sampler fails each χ² test for one seed in a million; the seeds are fixed, so it never fails here.
 SMALLEST_P = 1e-6

@@ -1,7 +1,7 @@
 """The C++ kernel, where it was built: ``compiled`` is the extension module, or None.
 
 The kernel knows arrays and tolerances, nothing of policies or data. Everything it does has a slower twin in
-Python (`bettersafe.lp`, `bettersafe.linear`, `bettersafe.posterior`) or SQL (`bettersafe.logs`), which is used where ``compiled`` is None.
+Python (`bettersafe.mdp.programs`, `bettersafe.mdp.values`, `bettersafe.posterior.priors`) or SQL (`bettersafe.logs`), which is used where ``compiled`` is None.
 """
 
 from __future__ import annotations

@@ -20,16 +20,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.cmdp import cmdp_optimum
-from bettersafe.data import Objective
 from bettersafe.envs.tabular import World, true_mdp
 from bettersafe.errors import NoSolutionError, ParameterError
-from bettersafe.mdp import check_policy, frozen
+from bettersafe.logs.dataset import Objective
+from bettersafe.mdp.constrained import cmdp_optimum
+from bettersafe.mdp.policy import check_policy
+from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
-    from bettersafe.cmdp import CMDPOptimum
-    from bettersafe.data import Bools
-    from bettersafe.mdp import Floats
+    from bettersafe.mdp.constrained import CMDPOptimum
+    from bettersafe.typing import Bools, Floats
 
 ACTIONS = ("down", "left", "right", "up")
 MOVES = ((1, 0), (0, -1), (0, 1), (-1, 0))  # rows down, columns to the right

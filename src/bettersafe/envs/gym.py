@@ -14,19 +14,19 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.data import Dataset, label_array
 from bettersafe.envs.gridworld import render_image, render_text
 from bettersafe.envs.tabular import draw_entries, running_sums
 from bettersafe.errors import DataError, ParameterError, PolicyError, check_vector
-from bettersafe.mdp import check_policy
+from bettersafe.logs.dataset import Dataset, label_array
+from bettersafe.mdp.policy import check_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.data import Labels, Objective
     from bettersafe.envs.gridworld import Gridworld
     from bettersafe.envs.tabular import World
-    from bettersafe.mdp import Floats
+    from bettersafe.logs.dataset import Objective
+    from bettersafe.typing import Floats, Labels
 
 Info = dict[str, Any]
 
@@ -42,7 +42,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         reward_space: Box of shape [d], from the least to the greatest reward of every objective.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # Gymnasium reads it off the class
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium reads it off the class
 
     def __init__(self, world: World, *, horizon: int | None = None) -> None:
         if horizon is not None and horizon < 1:
@@ -105,7 +105,7 @@ class GridworldEnv(TabularEnv):
         policy: Shown as arrows, shape [X, A]; None shows none.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - as above
 
     def __init__(
         self,

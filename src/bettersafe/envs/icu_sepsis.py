@@ -27,20 +27,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.data import Objective
 from bettersafe.envs.tabular import World
 from bettersafe.errors import DataError
-from bettersafe.mdp import frozen
+from bettersafe.logs.dataset import Objective
+from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
-    from bettersafe.mdp import Floats
+    from bettersafe.typing import Floats
 
 N_STATES = 713
 N_ACTIONS = 25
 TERMINALS = ("death", "survival")
 RETURN_OF_DEATH, RETURN_OF_SURVIVAL = -100.0, 100.0
 DISCOUNT = 0.99
-
 SCHEMA = 1  # of icu_sepsis.npz, as scripts/make_icu_sepsis.py writes it
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from bettersafe.data import Objective
 from bettersafe.envs.tabular import World
+from bettersafe.logs.dataset import Objective
 
 if TYPE_CHECKING:
-    from bettersafe.mdp import Floats
+    from bettersafe.typing import Floats
 
 
 def garnet(

@@ -20,13 +20,14 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bettersafe.data import Dataset, Objective, label_array
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.mdp import MDP, check_policy, frozen
+from bettersafe.logs.dataset import Dataset, Objective, label_array
+from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.policy import check_policy
+from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
-    from bettersafe.data import Labels
-    from bettersafe.mdp import Floats, Ints
+    from bettersafe.typing import Floats, Ints, Labels
 
 SUM_TOL = 1e-9  # how far probabilities may sum from 1, as in MDP
 

@@ -188,10 +188,10 @@ function drawBelief(answer) {
   $("evidence").textContent = answer.level === "baseline" ? "" : answer.evidence;
   const bars = [];
   if (answer.level !== "baseline") {
-    bars.push(
-      chance("given the data", answer.p_safe, about(answer.p_safe)),
-      chance("expecting the worst of what was seldom tried", answer.p_pessimistic, atLeast(answer.p_pessimistic)),
-    );
+    bars.push(chance("given the data", answer.p_safe, about(answer.p_safe)));
+    if (answer.p_pessimistic !== null) {
+      bars.push(chance("expecting the worst of what was seldom tried", answer.p_pessimistic, atLeast(answer.p_pessimistic)));
+    }
   }
   $("chances").replaceChildren(...bars);
   if (here >= 0 && same(path[here].settings, answer.settings)) path[here].level = answer.level;
@@ -237,9 +237,8 @@ function drawReturns() {
       strip(row, believed, settings.zeta[row.name]),
     );
     const less = believed && believed.model_above ? " Expect less than the model says." : "";
-    const text = believed
-      ? `No worse with probability ${percent(believed.p_no_worse)} (expecting the worst: ${percent(believed.p_no_worse_pessimistic)}).${less}`
-      : "";
+    const worst = believed && believed.p_no_worse_pessimistic !== null ? ` (expecting the worst: ${percent(believed.p_no_worse_pessimistic)})` : "";
+    const text = believed ? `No worse with probability ${percent(believed.p_no_worse)}${worst}.${less}` : "";
     const range = believed ? between(believed.low, believed.high) + unit : belief ? "nothing changes" : "…";
     block.append(
       el("p", { className: "believed" }, el("span", { className: "was" }, "belief: "), el("strong", {}, range)),
@@ -253,7 +252,7 @@ function drawReturns() {
   }
   // of many: those that are pursued, and the least sure; the order stays while a belief is on its way
   if (belief && belief.objectives.length) {
-    const sure = (k) => Math.min(belief.objectives[k].p_no_worse, belief.objectives[k].p_no_worse_pessimistic);
+    const sure = (k) => Math.min(belief.objectives[k].p_no_worse, belief.objectives[k].p_no_worse_pessimistic ?? 1);
     const margin = (k) => belief.objectives[k].low / Math.max(belief.objectives[k].high - belief.objectives[k].low, 1e-300);
     order = rows.map((_, k) => k).sort((a, b) => sure(a) - sure(b) || margin(a) - margin(b));
   } else if (order.length !== rows.length) order = rows.map((_, k) => k);
@@ -546,9 +545,9 @@ function begin(document_) {
   const name = data.path.split(/[\\/]/).pop();
   $("about").textContent =
     `${name}: ${data.episodes.toLocaleString("en")} episodes, ${data.rows.toLocaleString("en")} decisions, ${data.states} states, ${data.actions} actions.` +
-    ` Baseline: ${start.baseline_source}. Method: ${start.method === "s-opt" ? "S-OPT, which protects every objective in every state" : "Soft-SPIBB, which protects no objective"}.` +
+    ` Baseline: ${start.baseline_source}. Method: ${start.method.title}, ${start.method.sentence}.` +
     (Object.keys(start.thresholds).length ? " Thresholds are not shown here; a run that is kept says whether they hold." : "");
-  if (start.method !== "s-opt") $("weights").textContent = "How much each objective is pursued. At 0 it does not count at all.";
+  if (!start.method.protects) $("weights").textContent = "How much each objective is pursued. At 0 it does not count at all.";
   try {
     const kept = JSON.parse(sessionStorage.getItem("bettersafe"));
     if (kept && kept.sha256 === data.sha256 && same(Object.keys(kept.settings.preference), Object.keys(settings.preference))) {
@@ -609,7 +608,7 @@ async function keepIt(event) {
     const block = el("div", { className: "kept" }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a page for people: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", {}, made.verdict));
     if (made.command) block.append(el("p", { className: "hint" }, "The same run, from the command line:"), command(made.command, "kept-command"));
     else block.append(el("p", { className: "hint" }, "The command line has no option for the weights of several derived objectives: to make the same run with improve, write them into the task file."));
-    if (made.next) block.append(el("p", { className: "hint" }, "Next, ask the whole posterior, by drawing processes, and write its certificate:"), command(made.next, "kept-next"));
+    if (made.next) block.append(el("p", { className: "hint" }, "Next, ask the whole posterior, and write its certificate:"), command(made.next, "kept-next"));
     $("kept").replaceChildren(block);
     $("name").value = made.name;
   } catch (error) {

@@ -8,7 +8,7 @@ check is in sight. A request is answered if
     it has the cookie that the link was exchanged for; the link has a token that works once
     it is JSON of at most 64 kB, where it sends anything
 
-Pages may be open in several tabs; what they explore lives in them, and the server only remembers solutions (`Memory`).
+Pages may be open in several tabs; what they explore lives in them, and the server only remembers solutions (`cache`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,16 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from bettersafe.errors import BettersafeError, ParameterError
-from bettersafe.explore.session import (
-    Memory,
-    Session,
-    SettingError,
-    describe_session,
-    free_name,
-    read_fields,
-    read_name,
-    read_search,
-    read_settings,
-)
+from bettersafe.explore.answers import describe_session
+from bettersafe.explore.cache import Cache
+from bettersafe.explore.keeping import free_name
+from bettersafe.explore.requests import SettingError, read_fields, read_name, read_search, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from bettersafe.explore.session import Session
 
 HOST = "127.0.0.1"
 LARGEST_REQUEST = 64 * 1024
@@ -92,7 +87,7 @@ class Explorer(ThreadingHTTPServer):
     allow_reuse_port = False
 
     def __init__(self, session: Session, folder: Path, *, port: int = 0) -> None:
-        self.memory = Memory(session)
+        self.cache = Cache(session)
         self.folder = folder
         self.start = describe_session(session, folder)
         self._token: str | None = secrets.token_urlsafe(32)
@@ -179,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Refusal as refusal:
             self._refuse(refusal)
         except SettingError as error:
-            self._refuse(Refusal(HTTPStatus.BAD_REQUEST, str(error), error.field))
+            self._refuse(Refusal(HTTPStatus.BAD_REQUEST, str(error), error.setting))
         except BettersafeError as error:
             self._refuse(Refusal(HTTPStatus.CONFLICT, str(error)))
         except ConnectionError:
@@ -271,17 +266,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _post_answer(self, document: Any) -> dict[str, Any]:
         table = read_fields(document, "the request", ("settings",), ("search",))
-        settings = read_settings(table["settings"], self.explorer.memory.session)
-        return self.explorer.memory.answer(settings, search=read_search(table.get("search", "")))
+        settings = read_settings(table["settings"], self.explorer.cache.session)
+        return self.explorer.cache.answer(settings, search=read_search(table.get("search", "")))
 
     def _post_believe(self, document: Any) -> dict[str, Any]:
         table = read_fields(document, "the request", ("settings",))
-        return self.explorer.memory.believe(read_settings(table["settings"], self.explorer.memory.session))
+        return self.explorer.cache.believe(read_settings(table["settings"], self.explorer.cache.session))
 
     def _post_keep(self, document: Any) -> dict[str, Any]:
         table = read_fields(document, "the request", ("settings", "name"))
-        settings = read_settings(table["settings"], self.explorer.memory.session)
-        return self.explorer.memory.keep(settings, read_name(table["name"]), self.explorer.folder)
+        settings = read_settings(table["settings"], self.explorer.cache.session)
+        return self.explorer.cache.keep(settings, read_name(table["name"]), self.explorer.folder)
 
     def _read(self) -> Any:
         """The JSON document of a request."""
@@ -357,8 +352,8 @@ def serve(explorer: Explorer, *, ready: Callable[[], None]) -> None:
     finally:
         explorer.shutdown()
         explorer.server_close()
-        if explorer.memory.keeping.acquire(timeout=PATIENCE):
-            explorer.memory.keeping.release()
+        if explorer.cache.keeping.acquire(timeout=PATIENCE):
+            explorer.cache.keeping.release()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -19,15 +19,15 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bettersafe._system.files import file_digest, whole_file
 from bettersafe.report import charts, differences, limits, outcomes, verdict
 from bettersafe.report.words import listed, percent, risk, shorten
-from bettersafe.runs import REPORT, deciding, file_digest, load_run
-from bettersafe.saving import whole_file
+from bettersafe.runs.run import REPORT, deciding, load_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bettersafe.runs import Run
+    from bettersafe.runs.run import Run
 
 FILES = ("run.json", "policy.parquet", "certificate.json", "evaluation.parquet")
 """Files of a run whose digests the report names."""

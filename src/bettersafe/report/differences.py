@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.report.words import number, percent, shorten
-from bettersafe.runs import largest_changes
+from bettersafe.runs.run import largest_changes
 
 if TYPE_CHECKING:
-    from bettersafe.data import Labels
-    from bettersafe.runs import Run
-
-Floats = npt.NDArray[np.float64]
+    from bettersafe.runs.run import Run
+    from bettersafe.typing import Floats, Labels
 
 
 MOST_STATES = 500

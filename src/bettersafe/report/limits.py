@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.description import FEW
+from bettersafe.evaluation import ESTIMATORS
+from bettersafe.logs.describe import FEW
+from bettersafe.methods import facts_of
 from bettersafe.report.outcomes import named, with_interval
 from bettersafe.report.words import clean, counted, number, percent, shorten
 
 if TYPE_CHECKING:
-    from bettersafe.runs import Run
+    from bettersafe.runs.run import Run
 
 
 BINS = (
@@ -22,27 +24,8 @@ BINS = (
     (1000, None, "1,000 or more"),
 )
 
-ESTIMATORS = {
-    "logged": "as logged (the baseline)",
-    "is": "importance sampling (is)",
-    "pdis": "per-decision importance sampling (pdis)",
-    "wis": "weighted importance sampling (wis)",
-    "cwpdis": "weighted per-decision (cwpdis)",
-    "dr": "doubly robust (dr)",
-    "wdr": "weighted doubly robust (wdr)",
-    "model": "the model alone",
-}
-
-METHODS = {
-    "s-opt": "S-OPT: the best policy within a budget of uncertainty that loses on no objective in any state of the estimated model",
-    "b-opt": "B-OPT: the best of many candidates that the posterior trusts",
-    "g-opt": "G-OPT: the best policy within a budget that loses on no objective over the whole",
-    "h-opt": "H-OPT: a proposal that must pass a test on held-out episodes",
-    "soft-spibb": "Soft-SPIBB: the best policy within a budget; single objectives are not protected",
-    "adv-linearized": "Adv-Linearized: loses on no objective in any state of the estimated model; no budget",
-    "linearized": "Linearized: the best policy of the estimated model; nothing is protected",
-}
-
+TITLES = {"logged": "as logged (the baseline)"} | {name: facts.title for name, facts in ESTIMATORS.items()}
+"""Estimators in words, and what stands among them."""
 
 TEST_SETTINGS = {
     "estimator": "Estimator of the test",
@@ -114,7 +97,7 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
         texts.append(f"The test can’t tell, for {clean(certificate.blind)}.")
     trust = certificate.diagnostics.get("trust")
     if trust:
-        estimator = ESTIMATORS.get(str(certificate.settings.get("estimator")), "the estimate")
+        estimator = TITLES.get(str(certificate.settings.get("estimator")), "the estimate")
         texts.append(f"The estimate that was tested, {estimator}: {clean(trust)}")
     if certificate.theory is not None and not any(proof.informative for proof in certificate.theory.proofs):
         texts.append(
@@ -155,7 +138,7 @@ def estimators(run: Run) -> list[dict[str, Any]]:
         weighted = name not in ("logged", "model")
         rows.append(
             {
-                "name": ESTIMATORS.get(name, shorten(name)),
+                "name": TITLES.get(name, shorten(name)),
                 "cells": [with_interval(own[o.name]) if o.name in own else "–" for o in run.objectives],
                 "ess": f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "–",
                 "weight": number(first["mean_weight"], decimals=2) if weighted else "–",
@@ -185,7 +168,7 @@ def assumptions(run: Run) -> list[str]:
 def missing(run: Run) -> list[str]:
     """What a run from an earlier version, or of another kind, does not have."""
     texts = []
-    if run.info["method"] in ("h-opt", "b-opt") and "candidates" not in run.info:
+    if not facts_of(run.info["method"]).one_model and "candidates" not in run.info:
         texts.append("The candidates that were looked at are not shown: this run was saved before they were kept.")
     if "episodes" not in run.info.get("data", {}):
         texts.append("How many episodes the policy was made from was not saved with this run.")
@@ -196,9 +179,10 @@ def settings(run: Run) -> list[tuple[str, str]]:
     """How the run was made: (what, value)."""
     info = run.info
     data = info.get("data", {})
+    facts = facts_of(info["method"])
     rows = [
-        ("Method", METHODS.get(info["method"], str(info["method"]))),
-        ("Budget ε", number(float(info["epsilon"]), trim=True) if info["method"] not in ("b-opt", "h-opt") else "none"),
+        ("Method", f"{facts.title}: {facts.sentence}"),
+        ("Budget ε", number(float(info["epsilon"]), trim=True) if facts.budget else "none"),
         ("Risk δ", f"{info['delta']:g}"),
         ("Error function", str(info["error_kind"])),
         ("Decisions never tried are worth", str(info["unseen"])),
@@ -225,7 +209,7 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ]
         if certificate.seed is not None:
             rows.append(("Seed", str(certificate.seed)))
-    if info["method"] == "b-opt":  # it has no rounds of its own
+    if facts.posterior:  # it has no rounds of its own
         if "candidates" in info:
             rows.append(("Judged", counted(len(info["candidates"]), "candidate")))
     else:

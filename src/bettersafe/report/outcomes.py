@@ -10,18 +10,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.data import user_sign
 from bettersafe.errors import RunError
+from bettersafe.logs.dataset import user_sign
 from bettersafe.report.charts import Mark, Point, change
 from bettersafe.report.words import chance, clean, number, precision, risk, shorten
-from bettersafe.runs import deciding
+from bettersafe.runs.run import deciding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.certificate import Certificate
-    from bettersafe.data import Objective
-    from bettersafe.runs import Run
+    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.logs.dataset import Objective
+    from bettersafe.runs.run import Run
 
 
 MOST_CARDS = 8

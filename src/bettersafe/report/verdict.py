@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.certificate import MOST_NAMED
+from bettersafe.certificate.certificate import MOST_NAMED
+from bettersafe.evaluation.support import UNSUPPORTED_TOL
 from bettersafe.report.words import chance, listed, number, percent, risk, shorten
-from bettersafe.safety import UNSUPPORTED_TOL
 
 if TYPE_CHECKING:
-    from bettersafe.certificate import Certificate
-    from bettersafe.runs import Run
+    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.runs.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from bettersafe.certificate import MOST_NAMED
+from bettersafe.certificate.certificate import MOST_NAMED
 
 LONGEST = 160
 """Characters of a label that are shown; some users have labels of thousands."""

@@ -6,8 +6,8 @@ import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bettersafe._system.files import whole_file
 from bettersafe.errors import RunError
-from bettersafe.saving import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,6 @@ LOOK: Any = {  # by Matplotlib's names
     "ytick.labelsize": 8.0,
     "svg.hashsalt": "bettersafe",  # the same rows, the same file
 }
-
 
 NO_MATPLOTLIB = "figures need Matplotlib, which is not installed. Install it with: pip install 'bettersafe[plots]'."
 

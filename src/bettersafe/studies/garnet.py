@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from bettersafe.cmdp import optimal_policy
-from bettersafe.data import split
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_probability
-from bettersafe.mdp import expected_return
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
 from bettersafe.model import estimate_model
 from bettersafe.studies.gridworld import SAFETY_SHARE, TOL, Case, Row, draws_for
 from bettersafe.studies.panels import (

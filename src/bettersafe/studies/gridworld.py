@@ -21,37 +21,34 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bettersafe import improve
-from bettersafe.bopt import DRAWS, b_opt
-from bettersafe.bounds import lower_bound
-from bettersafe.cmdp import cmdp_optimum
-from bettersafe.data import split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_probability
-from bettersafe.evaluate import evaluate_many
-from bettersafe.game import lagrangian, mixture_return
-from bettersafe.gopt import g_opt
-from bettersafe.hcpi import MIXES, choose_candidate
-from bettersafe.mdp import expected_return
+from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
+from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.logs.dataset import split
+from bettersafe.mdp.constrained import cmdp_optimum
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods import s_opt
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.g_opt import g_opt
+from bettersafe.methods.h_opt import Trial, try_candidates
+from bettersafe.methods.lagrangian import lagrangian, mixture_return
 from bettersafe.model import estimate_model
-from bettersafe.posterior import gather_outcomes
-from bettersafe.safety import SafetyTest
+from bettersafe.posterior.judge import DRAWS, Question
+from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies.sweep import Study
 
 if TYPE_CHECKING:
-    from bettersafe.cmdp import CMDPOptimum
-    from bettersafe.data import Dataset
-    from bettersafe.evaluate import Estimator
-    from bettersafe.mdp import MDP
+    from bettersafe.logs.dataset import Dataset
+    from bettersafe.mdp.constrained import CMDPOptimum
+    from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
-    from bettersafe.posterior import Outcomes
+    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats
 
-Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
-
 QUALITIES = (0.1, 0.4, 0.7, 0.9)
 SIZES = (10, 50, 500, 2000)
 PREFERENCES = ("1,0", "0,1", "1,1")
@@ -341,17 +338,8 @@ class Case:
 
     def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
         """True returns [d] of the policies that the methods make for ``preference``."""
-        words_of_h_opt = [method.split()[1:] for method in methods if method.startswith("h-opt ")]
-        tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
-        if words_of_h_opt:
-            proposal = self.settled(
-                improve.adv_linearized(
-                    self.train_model, self.baseline, preference=preference, max_rounds=self.max_rounds
-                ).policy,
-                self.train_model,
-            )
-            estimators: Any = tuple(dict.fromkeys(estimator for _, estimator in words_of_h_opt))
-            tests = self.candidates(proposal, estimators)
+        estimators = [method.split()[2] for method in methods if method.startswith("h-opt ")]
+        trial = self.trial(preference, list(dict.fromkeys(estimators))) if estimators else None
         found: dict[str, Floats] = {}
         for method in methods:
             name, *words = method.split()
@@ -362,13 +350,16 @@ class Case:
                 mixture = lagrangian(self.model, self.baseline, preference=preference, eta=float(words[0]))
                 found[method] = mixture_return(self.truth, mixture)
                 continue
-            if name == "h-opt":
+            if trial is not None and name == "h-opt":
                 selection: Any = words[0]
-                estimator: Any = words[1]
-                comparison = "published" if selection == "published" else "paired"
-                chosen = choose_candidate(tests[comparison, estimator], selection, preference)
-                mix = 1.0 if chosen is None else chosen.mix
-                policy = (1.0 - mix) * proposal + mix * self.baseline
+                rule = SafetyRule(
+                    delta=self.delta,
+                    zeta=np.zeros(self.before.size),
+                    estimator=words[1],
+                    comparison="published" if selection == "published" else "paired",
+                    strict=False,  # the baseline plays every action
+                )
+                policy = trial.choose(rule, selection, preference)
             else:
                 policy = self.improved(name, words, preference)
             found[method] = expected_return(self.truth, policy)
@@ -378,9 +369,9 @@ class Case:
         """The policy of a method that uses all the data."""
         common: dict[str, Any] = {"preference": preference, "max_rounds": self.max_rounds}
         if name == "linearized":
-            return self.settled(improve.linearized(self.model, self.baseline, **common).policy, self.model)
+            return self.settled(s_opt.linearized(self.model, self.baseline, **common).policy, self.model)
         if name == "adv-linearized":
-            return self.settled(improve.adv_linearized(self.model, self.baseline, **common).policy, self.model)
+            return self.settled(s_opt.adv_linearized(self.model, self.baseline, **common).policy, self.model)
         if name == "g-opt":
             return g_opt(self.model, self.baseline, preference=preference, epsilon=float(words[0])).policy
         if name == "b-opt":
@@ -389,12 +380,9 @@ class Case:
                 self.model,
                 self.baseline,
                 preference=preference,
-                delta=self.delta,
-                draws=self.draws,
-                seed=self.draws_seed,
-                with_g_opt=True,
+                question=Question(delta=self.delta, draws=self.draws, seed=self.draws_seed),
             ).improvement.policy
-        within_budget = {"s-opt": improve.s_opt, "soft-spibb": improve.soft_spibb}
+        within_budget = {"s-opt": s_opt.s_opt, "soft-spibb": s_opt.soft_spibb}
         if name not in within_budget:
             raise ParameterError(f"the study knows no method {name!r}.")
         return within_budget[name](self.model, self.baseline, epsilon=float(words[0]), **common).policy
@@ -408,32 +396,18 @@ class Case:
         visits = np.bincount(model.mdp.pair_state, weights=model.counts, minlength=policy.shape[0])
         return np.where(visits[:, None] > 0, policy, 1.0 / policy.shape[1])
 
-    def candidates(
-        self, proposal: Floats, estimators: tuple[Estimator, ...]
-    ) -> dict[tuple[str, Estimator], list[SafetyTest]]:
-        """Tests of all mixtures of the proposal with the baseline, nearest the baseline first, by what is compared.
+    def trial(self, preference: Floats, estimators: list[str]) -> Trial:
+        """H-OPT's candidates on the safety part, for all estimators and both comparisons."""
+        model = self.train_model
+        proposal = s_opt.adv_linearized(model, self.baseline, preference=preference, max_rounds=self.max_rounds).policy
 
-        As `hcpi.h_opt` makes them, but all estimators and both comparisons in one pass over the data.
-        """
-        level = self.delta / self.before.size
-        zeta = np.zeros(self.before.size)
-        own = evaluate_many(self.safety, self.baseline, self.baseline, estimators=estimators, model=self.train_model)
-        fixed = expected_return(self.train_model.mdp, self.baseline)
-        tests: dict[tuple[str, Estimator], list[SafetyTest]] = {}
-        for mix in sorted(MIXES, reverse=True):
-            candidate = (1.0 - mix) * proposal + mix * self.baseline
-            found = evaluate_many(self.safety, candidate, self.baseline, estimators=estimators, model=self.train_model)
-            for estimator in estimators:
-                against = {"paired": own[estimator].per_trajectory, "published": fixed}
-                for comparison, subtract in against.items():
-                    terms = found[estimator].per_trajectory - subtract
-                    test = SafetyTest(
-                        estimate=terms.mean(axis=0),
-                        bound=lower_bound(terms, level, method="t"),
-                        level=level,
-                        zeta=zeta,
-                        unsupported=0.0,  # the baseline plays every action
-                        mix=mix,
-                    )
-                    tests.setdefault((comparison, estimator), []).append(test)
-        return tests
+        def evaluate(policy: Floats) -> dict[str, Evaluation]:
+            return evaluate_many(self.safety, policy, self.baseline, estimators=estimators, model=model)
+
+        return try_candidates(
+            self.settled(proposal, model),
+            self.baseline,
+            evaluate,
+            estimators=estimators,
+            baseline_return=expected_return(model.mdp, self.baseline),
+        )

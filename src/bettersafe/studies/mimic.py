@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -26,35 +26,34 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from bettersafe.data import Dataset, Objective, in_vocabulary, read_dataset, take_episodes, write_dataset
-from bettersafe.discretize import (
+from bettersafe._system.files import check_free, file_digest, versions, whole_folder
+from bettersafe.envs.icu_sepsis import DISCOUNT, N_ACTIONS, RETURN_OF_DEATH, RETURN_OF_SURVIVAL
+from bettersafe.errors import DataError, ParameterError, RunError, check_choice
+from bettersafe.logs._reader.files import data_digest
+from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, take_episodes, write_dataset
+from bettersafe.logs.discretize import (
     assign_states,
     explained_share,
     fit_discretizer,
     load_discretizer,
     save_discretizer,
 )
-from bettersafe.envs.icu_sepsis import DISCOUNT, N_ACTIONS, RETURN_OF_DEATH, RETURN_OF_SURVIVAL
-from bettersafe.errors import DataError, ParameterError, RunError, check_choice
-from bettersafe.logs.files import data_digest
-from bettersafe.runs import file_digest, versions
-from bettersafe.saving import check_free, whole_folder
+from bettersafe.logs.source import read_dataset
 from bettersafe.studies.mimic_tables import FEATURES, Blocks, Outcome, read_blocks
+from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from bettersafe.discretize import Discretizer
-    from bettersafe.mdp import Floats, Ints
+    from bettersafe.logs.discretize import Discretizer
+    from bettersafe.typing import Floats, Ints, Progress
 
 SCHEMA = "mimic/1"
 PREPARED = "prepare.json"
 SPLIT = "split-"
 PARTS = ("train", "valid", "test")
-
 IvBins = Literal["clinical", "quartile"]
-
 CLINICAL_CUTS = (500.0, 1000.0, 2000.0)
 EXPECTED = {"stays": 20_954, "rows": 278_576, "survived": 18_066, "died": 2_888}
 """The paper's cohort; another is fine, and said."""
@@ -87,7 +86,7 @@ def prepare_mimic(
     quick: bool = False,
     n_init: int = 10,
     force: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Check the two tables of the cohort and write them as logs with states, and the map that made the states.
 
@@ -104,15 +103,15 @@ def prepare_mimic(
         quick: Mini-batch k-means with a single start.
         n_init: Starts of the full k-means.
         force: Replace an earlier result.
-        progress: Is told what is being done.
+        progress: Called at every step.
 
     Returns:
         What is in ``prepare.json``.
     """
     settings = _settings(k=k, iv_bins=iv_bins, outcome=outcome, seed=seed, split=split, quick=quick, n_init=n_init)
-    say = progress or (lambda text: None)
+    say = progress or ignore
     with whole_folder(out, mark=PREPARED, force=force) as folder:
-        say("Reading the stays and their blocks")
+        say(Event(what="Reading the stays and their blocks"))
         cohort = _Cohort.read(cohort_csv, table_csv, settings)
         return _write_split(cohort, _digests(cohort_csv, table_csv), settings, folder, say)
 
@@ -125,7 +124,7 @@ def prepare_splits(
     splits: int = 10,
     seed: int = 0,
     force: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """`prepare_mimic` for several splits of one cohort, each with a map of its own: ``out/split-00``, ``out/split-01``, …
@@ -139,7 +138,7 @@ def prepare_splits(
         splits: How many; the paper has ten.
         seed: Of the first split; each further one has the next.
         force: Make all anew, replacing what is there.
-        progress: Is told what is being done.
+        progress: Called at every step.
         options: As of `prepare_mimic`.
 
     Returns:
@@ -151,7 +150,7 @@ def prepare_splits(
     if (place / PREPARED).exists():
         raise RunError(f"{place} is a single prepared split; choose another name for the folder of {splits}.")
     settings = [_settings(seed=seed + i, **options) for i in range(splits)]
-    say = progress or (lambda text: None)
+    say = progress or ignore
     inputs = _digests(cohort_csv, table_csv)
     found: dict[int, dict[str, Any]] = {}
     for i, wanted in enumerate(settings):
@@ -168,7 +167,7 @@ def prepare_splits(
             )
         check_free(folder, mark=PREPARED, force=force)
     if len(found) < splits:
-        say("Reading the stays and their blocks")
+        say(Event(what="Reading the stays and their blocks"))
         cohort = _Cohort.read(cohort_csv, table_csv, settings[0])
     for i in sorted(set(range(splits)) - set(found)):
         with whole_folder(place / split_name(i), mark=PREPARED, force=force) as work:
@@ -177,7 +176,7 @@ def prepare_splits(
                 inputs,
                 settings[i],
                 work,
-                lambda text, i=i: say(f"Split {i + 1} of {splits}: {text}"),  # type: ignore[misc]
+                lambda event, i=i: say(replace(event, what=f"Split {i + 1} of {splits}: {event.what}")),  # type: ignore[misc]
             )
     return [found[i] for i in range(splits)]
 
@@ -377,7 +376,7 @@ def _write_split(
     inputs: dict[str, dict[str, str]],
     settings: dict[str, Any],
     folder: Path,
-    say: Callable[[str], None],
+    say: Progress,
 ) -> dict[str, Any]:
     """Draw the parts, find the states of the first, write all; what is in ``prepare.json``."""
     k, ptr, features, died = settings["k"], cohort.ptr, cohort.blocks.features, cohort.blocks.died
@@ -385,7 +384,7 @@ def _write_split(
     rows = {name: np.repeat(part, np.diff(ptr)) for name, part in chosen.items()}
     training = features[rows["train"]]
     starts = "" if settings["quick"] else f", {settings['n_init']} starts"
-    say(f"Finding {k:,} states in {training.shape[0]:,} rows{starts}")
+    say(Event(what=f"Finding {k:,} states in {training.shape[0]:,} rows{starts}"))
     discretizer = fit_discretizer(
         training,
         features=FEATURES,
@@ -394,7 +393,7 @@ def _write_split(
         quick=settings["quick"],
         n_init=settings["n_init"],
     )
-    say("Writing")
+    say(Event(what="Writing"))
     states = assign_states(discretizer, features)
     whole = _dataset(states, 5 * cohort.bins["iv"] + cohort.bins["vaso"], died, cohort.episodes, ptr, k)
     parts = {}

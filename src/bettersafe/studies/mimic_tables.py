@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bettersafe.discretize import FeatureRule, Transform, check_domain
 from bettersafe.errors import DataError
-from bettersafe.logs.tables import Table, open_table
+from bettersafe.logs._reader.tables import Table, open_table
+from bettersafe.logs.discretize import FeatureRule, Transform, check_domain
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from bettersafe.mdp import Floats, Ints
+    from bettersafe.typing import Floats, Ints
 
 Outcome = Literal["died_in_hosp", "mortality_90d"]
-
 COHORT_COLUMNS = ("icustayid", "morta_90d", "max_sofa", "max_sirs", "sepsis_time")
 TABLE_COLUMNS = (
     "bloc", "icustayid", "charttime", "gender", "age", "elixhauser", "re_admission", "died_in_hosp",
@@ -37,7 +36,6 @@ TABLE_COLUMNS = (
     "output_total", "output_4hourly", "cumulated_balance", "SOFA", "SIRS",
 )  # fmt: skip
 OUTCOMES = ("died_in_hosp", "died_within_48h_of_out_time", "mortality_90d")
-
 BINARY = ("gender", "mechvent", "re_admission")
 LOGARITHMIC = (
     "SpO2", "BUN", "Creatinine", "SGOT", "SGPT", "Total_bili", "INR", "output_total", "output_4hourly", "bloc",

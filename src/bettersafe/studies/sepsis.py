@@ -31,24 +31,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bettersafe import improve
-from bettersafe.bopt import b_opt
-from bettersafe.bounds import lower_bound
-from bettersafe.counts import Counts, count, with_rare, with_rare_rows
-from bettersafe.data import Dataset, take_episodes
+from bettersafe._system.files import file_digest
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluate import Evaluation, evaluate_many
-from bettersafe.gopt import g_opt
-from bettersafe.hcpi import MIXES, choose_candidate
-from bettersafe.mdp import MDP, expected_return
+from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
+from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
+from bettersafe.logs.dataset import Dataset, take_episodes
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods import s_opt
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.g_opt import g_opt
+from bettersafe.methods.h_opt import Trial, inside, try_candidates
 from bettersafe.model import estimate_baseline, estimate_model
-from bettersafe.posterior import gather_outcomes
-from bettersafe.runs import file_digest
-from bettersafe.safety import SafetyTest
+from bettersafe.posterior.judge import Question
+from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.studies.mimic import PREPARED, draw_parts, find_splits, load_mimic
 from bettersafe.studies.sweep import Study
 
@@ -56,14 +55,12 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from bettersafe.evaluate import Estimator
+    from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
-    from bettersafe.posterior import Outcomes
+    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Row = dict[str, Any]
-
 PATIENTS = 20_954
 FEWEST = 100
 SEEDS = 10
@@ -87,7 +84,7 @@ BOPT_DELTA = 0.1
 SAID = ("outcome", "iv_bins")
 """How a cohort was prepared, as far as tables and figures must say it."""
 
-OPE: tuple[Estimator, ...] = ("dr", "wdr")
+OPE: tuple[str, ...] = ("dr", "wdr")
 MAX_ROUNDS = 10
 LARGE_DOSE = 3
 """Vasopressor bins from here on are large doses: above the median of the non-zero ones."""
@@ -370,14 +367,18 @@ class _Case:
         """(method, parameter, policy) of every method for ``preference``, but the one to leave out."""
         found = [(name, "", self.improved(name, preference)) for name in ("linearized", "adv-linearized")]
         found += [("s-opt", f"{epsilon:g}", self.improved("s-opt", preference, epsilon)) for epsilon in EPSILONS]
-        proposal = self._within_support(found[1][2])
-        selection: Any = "published" if self.published else "sequential"
-        tests = self._tests(proposal)
+        trial = self._trial(found[1][2])
         for estimator in OPE:
             for delta in DELTAS:
-                chosen = choose_candidate(_at_level(tests[estimator], delta / 2.0), selection, preference)
-                mix = 1.0 if chosen is None else chosen.mix
-                found.append(("h-opt", f"{estimator} {delta:g}", (1.0 - mix) * proposal + mix * self.baseline))
+                rule = SafetyRule(
+                    delta=delta,
+                    zeta=np.zeros(2),
+                    estimator=estimator,
+                    comparison="published" if self.published else "paired",
+                    strict=False,
+                )
+                policy = trial.choose(rule, "published" if self.published else "sequential", preference)
+                found.append(("h-opt", f"{estimator} {delta:g}", policy))
         found += [("g-opt", f"{epsilon:g}", self.improved("g-opt", preference, epsilon)) for epsilon in G_OPT_EPSILONS]
         if without != "b-opt":
             found.append(("b-opt", f"{BOPT_DELTA:g}", self.believed(preference)))
@@ -388,7 +389,7 @@ class _Case:
         if not np.any(preference):
             return self.baseline
         return b_opt(
-            self.outcomes, self.model, self.baseline, preference=preference, delta=BOPT_DELTA
+            self.outcomes, self.model, self.baseline, preference=preference, question=Question(delta=BOPT_DELTA)
         ).improvement.policy
 
     def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:
@@ -397,31 +398,25 @@ class _Case:
             return g_opt(self.model, self.baseline, preference=preference, epsilon=epsilon).policy
         common: dict[str, Any] = {"preference": preference, "max_rounds": MAX_ROUNDS}
         if name == "s-opt":
-            return improve.s_opt(self.model, self.baseline, epsilon=epsilon, **common).policy
-        verb = improve.linearized if name == "linearized" else improve.adv_linearized
+            return s_opt.s_opt(self.model, self.baseline, epsilon=epsilon, **common).policy
+        verb = s_opt.linearized if name == "linearized" else s_opt.adv_linearized
         return verb(self.model, self.baseline, **common).policy
 
-    def _within_support(self, policy: Floats) -> Floats:
-        """The baseline's row where the proposal would do what clinicians never do: no weight could be given to it.
+    def _trial(self, proposal: Floats) -> Trial:
+        """H-OPT's candidates on the valid part.
 
-        Less than `hcpi.h_opt` refuses by default: it does not mind what was rarely tried, nor weights on a few patients.
+        Where the proposal would do what clinicians never do it has the baseline's row: no weight could be given to it. That is
+        less than `h_opt` refuses by default: it does not mind what was rarely tried, nor weights on a few patients.
         """
-        outside = np.any((policy > 0.0) & (self.behaviour <= 0.0), axis=1, keepdims=True)
-        return np.where(outside, self.baseline, policy)
+        return try_candidates(
+            inside(proposal, self.baseline, self.behaviour > 0.0),
+            self.baseline,
+            lambda policy: self._evaluate(self.valid, policy),
+            estimators=OPE,
+            baseline_return=expected_return(self.model.mdp, self.baseline),
+        )
 
-    def _tests(self, proposal: Floats) -> dict[Estimator, list[tuple[float, Floats]]]:
-        """By estimator, (mix, paired terms [n, 2]) of every candidate on the valid part, nearest the baseline first."""
-        own = self._evaluate(self.valid, self.baseline)
-        fixed = expected_return(self.model.mdp, self.baseline)
-        tests: dict[Estimator, list[tuple[float, Floats]]] = {estimator: [] for estimator in OPE}
-        for mix in sorted(MIXES, reverse=True):
-            results = self._evaluate(self.valid, (1.0 - mix) * proposal + mix * self.baseline)
-            for estimator in OPE:
-                subtract = fixed if self.published else own[estimator].per_trajectory
-                tests[estimator].append((mix, results[estimator].per_trajectory - subtract))
-        return tests
-
-    def _evaluate(self, data: Dataset, policy: Floats) -> dict[Estimator, Evaluation]:
+    def _evaluate(self, data: Dataset, policy: Floats) -> dict[str, Evaluation]:
         return evaluate_many(data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.judge, clip=self.clip)
 
     def row(self, preference: str, method: str, parameter: str, policy: Floats) -> Row:
@@ -482,18 +477,3 @@ def _estimate(counts: Counts, unseen: str, baseline: Floats) -> Model:
         counts = replace(counts, unseen_reward=np.array([RETURN_OF_DEATH, counts.unseen_reward[1]]))
         unseen = "end"
     return estimate_model(counts, delta=1.0, error_objectives=1, unseen=unseen, baseline=baseline)  # type: ignore[arg-type]
-
-
-def _at_level(tests: list[tuple[float, Floats]], level: float) -> list[SafetyTest]:
-    """Student t tests of every candidate at this level."""
-    return [
-        SafetyTest(
-            estimate=terms.mean(axis=0),
-            bound=lower_bound(terms, level, method="t"),
-            level=level,
-            zeta=np.zeros(2),
-            unsupported=0.0,
-            mix=mix,
-        )
-        for mix, terms in tests
-    ]

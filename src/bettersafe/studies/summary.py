@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,8 +27,8 @@ from bettersafe.errors import ParameterError, RunError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
+    from bettersafe.typing import Floats, Ints
+
 
 METHOD = ("method", "parameter")
 CELL = ("variant", "kinds", "preference", "quality", "episodes")
@@ -231,7 +230,7 @@ def _family(method: str, parameter: str) -> tuple[str, str]:
     return method, f"{rule} tuned" if estimator else "tuned"
 
 
-def _groups(rows: pa.Table, by: Sequence[str]) -> list[Indices]:
+def _groups(rows: pa.Table, by: Sequence[str]) -> list[Ints]:
     """Rows of each combination, in the order of their first appearance."""
     code = np.zeros(rows.num_rows, dtype=np.int64)
     for name in by:
@@ -243,7 +242,7 @@ def _groups(rows: pa.Table, by: Sequence[str]) -> list[Indices]:
     return [groups[n] for n in np.argsort(first)]
 
 
-def _cluster_means(values: Floats, cluster: Indices) -> Floats:
+def _cluster_means(values: Floats, cluster: Ints) -> Floats:
     """Mean of each cluster [C]."""
     _, which, counts = np.unique(cluster, return_inverse=True, return_counts=True)
     return np.bincount(which, weights=values) / counts

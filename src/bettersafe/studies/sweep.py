@@ -29,18 +29,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bettersafe.engines import Lost, here, in_pool, last_line, on_ray
+from bettersafe._system.files import remove_leftovers, versions, whole_file
+from bettersafe._system.workers import Lost, here, in_pool, last_line, on_ray
 from bettersafe.errors import ParameterError, RunError, check_choice
-from bettersafe.saving import remove_leftovers, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
+    from bettersafe.typing import Progress
+
 Settings = dict[str, Any]
 Engine = Literal["local", "ray"]
-
 SCHEMA = "study/1"
 KEY_COLUMN = "job"
 
@@ -136,7 +137,7 @@ def run_sweep(
     engine: Engine = "local",
     workers: int | None = None,
     address: str | None = None,
-    progress: Callable[[int, int, float | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> SweepResult:
     """Do the experiments of ``study`` that ``folder`` doesn't have yet, and put the rows of all together.
 
@@ -149,7 +150,7 @@ def run_sweep(
         engine: ``local`` for the cores of this machine, ``ray`` for a Ray cluster.
         workers: Experiments at a time; all cores if left out. With one, ``local`` works in this process.
         address: Of the Ray cluster; if left out, the one that was started on this machine, or a new one.
-        progress: Called with (experiments done, of how many, seconds left or None) at the start and after each.
+        progress: Called with the experiments that are done, at the start and after each.
 
     Raises:
         RunError: When the folder belongs to something else, or experiments failed. All others were done and are kept.
@@ -239,11 +240,13 @@ def _do_all(
     engine: Engine,
     workers: int | None,
     address: str | None,
-    progress: Callable[[int, int, float | None], None] | None,
+    progress: Progress | None,
 ) -> list[tuple[_Experiment, _Failure | Lost]]:
     """Have the experiments done and write their parts as they come; what failed, in the order of the experiments."""
+    from bettersafe.typing import Event, ignore
+
     if engine == "local" and workers is None:
-        from bettersafe.linear import cores
+        from bettersafe._system.workers import cores
 
         workers = cores()
     if not todo or (engine == "local" and workers == 1):
@@ -252,9 +255,8 @@ def _do_all(
         results = in_pool(_perform, todo, workers=workers or 1)
     else:
         results = on_ray(_perform, todo, workers=workers, address=address)
-    total, began = skipped + len(todo), time.perf_counter()
-    if progress is not None:
-        progress(skipped, total, None)
+    say, total = progress or ignore, skipped + len(todo)
+    say(Event(done=skipped, total=total, unit="experiments"))
     failures: dict[int, _Failure | Lost] = {}
     with closing(results):
         for n, (index, result) in enumerate(results, start=1):
@@ -264,8 +266,7 @@ def _do_all(
                 failures[index] = result
             if n == len(failures) == HOPELESS and all(isinstance(failure, Lost) for failure in failures.values()):
                 break
-            if progress is not None:
-                progress(skipped + n, total, (time.perf_counter() - began) / n * (len(todo) - n))
+            say(Event(done=skipped + n, total=total, unit="experiments"))
     return [(todo[index], failures[index]) for index in sorted(failures)]
 
 
@@ -439,8 +440,6 @@ def _read_description(place: Path) -> dict[str, Any] | None:
 
 def _describe(study: Study, place: Path, *, working: bool = False) -> None:
     """Write study.json, unless it says the same already."""
-    from bettersafe.runs import versions
-
     before = _read_description(place) or {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": []}
     mine = versions()
     used = [*before["versions"], mine] if working and mine not in before["versions"] else before["versions"]

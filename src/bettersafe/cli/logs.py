@@ -1,0 +1,277 @@
+"""Commands about logs: init, describe, count, merge, discretize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bettersafe.cli.options import (
+    SHARDS_PANEL,
+    DataArgument,
+    Given,
+    JsonOption,
+    TaskOption,
+    columns_given,
+    options,
+    takes,
+    task_from,
+)
+from bettersafe.tasks.settings import COLUMNS, LOG, RARE
+
+
+def init(
+    data: Annotated[
+        str,
+        typer.Argument(metavar="DATA", help=f"{LOG}."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The task file to write. (default: task.toml)")
+    ] = Path("task.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a task file from a log's columns: a guess for each, with its reason, and what is left to decide.
+
+    Example: [bold]bettersafe init visits.csv -o task.toml[/bold] then [bold]bettersafe describe --task task.toml[/bold]
+
+    Only the first rows of a large file are looked at. Read what it wrote: a guess is no more than that.
+    """
+    from bettersafe.cli import show
+    from bettersafe.tasks.draft import start_json, write_start
+
+    with show.working("Looking at the columns"):
+        start = write_start(data, output, force=force)
+    if as_json:
+        show.print_json(start_json(start, data, output))
+    else:
+        show.print_start(start, output)
+
+
+@takes(*options("objective", "lower_is_better", "discount", "label", "unit"), *RARE, *options("baseline"), *COLUMNS)
+def describe(
+    given: Given,
+    data: DataArgument = None,
+    task: TaskOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at a log before anything else: sizes, how often each decision was tried, returns, and what is odd.
+
+    Example: [bold]bettersafe describe visits.csv --objective survival --objective pain --lower-is-better pain[/bold]
+    """
+    from bettersafe.cli import show
+    from bettersafe.logs.describe import describe as describe_counts
+    from bettersafe.tasks.inputs import task_baseline, task_counts
+
+    job = task_from(given, data=data, task=task)
+    with show.working("Reading and counting") as progress:
+        counts = task_counts(job, progress=progress)
+        policy, source = task_baseline(job, counts)
+        description = describe_counts(counts, baseline=policy)
+    if as_json:
+        show.print_json({**description.to_json(), "baseline": source})
+    else:
+        show.print_description(description, job.data, source)
+
+
+@takes(*options("objective", "lower_is_better", "discount"), *COLUMNS, later=("engine", "workers", "address"))
+def count(
+    given: Given,
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA...",
+            help="Logs: files or quoted globs, all of one format; a file that is named twice is counted once.",
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The .parquet file to write the counts to.")
+    ] = None,
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--add",
+            metavar="COUNTS",
+            help="Counts of other episodes to add; they also say objectives and columns, where no option does. Repeat for each.",
+        ),
+    ] = None,
+    task: TaskOption = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Count again what was counted before, and episodes that go on in another part."),
+    ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="Count files in shards: on processes of this machine (local) or a Ray cluster (ray). Killed, it goes on when the same command is given again. (default: in one process, on all cores)",
+            rich_help_panel=SHARDS_PANEL,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Shards at a time. (default: all cores)", rich_help_panel=SHARDS_PANEL),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster.", rich_help_panel=SHARDS_PANEL)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count a log once and keep the counts: describe and improve read them in the place of the log, in no time.
+
+    Example: [bold]bettersafe count monday.parquet -o counts.parquet --objective survival[/bold], and a day later
+    [bold]bettersafe count tuesday.parquet --add counts.parquet -o counts.parquet[/bold]
+
+    Counts add up exactly: in whatever parts a log was counted, the result is the same to the last bit.
+    """
+    from bettersafe.cli import show
+    from bettersafe.logs.counts_file import add_files, check_output, save_counts
+    from bettersafe.logs.sharded import count_shards, parts_of, remove_parts
+    from bettersafe.typing import Event
+
+    job = task_from(given, data=data[0], task=task, add=add or ())
+    if output is None:
+        raise typer.BadParameter("say where to write the counts, e.g. -o counts.parquet", param_hint="--output / -o")
+    check_output(output, inputs=add or [])
+    engine = "ray" if engine is None and address is not None else engine
+    if workers is not None and engine is None:
+        raise typer.BadParameter("needs --engine local or --engine ray", param_hint="--workers")
+    what: dict[str, Any] = {"objectives": job.objectives, "columns": job.columns, "add": add or [], "force": force}
+    with show.working("Reading and counting") as progress:
+        if engine is None:
+            counts = add_files(data, progress=progress, **what)
+            progress(Event(what="Writing"))
+            save_counts(counts, output)
+        else:
+            where: dict[str, Any] = {"engine": engine, "workers": workers, "address": address}
+            parts = parts_of(output)
+            counts = count_shards(data, parts=parts, progress=progress, **where, **what)
+            progress(Event(what="Writing"))
+            save_counts(counts, output)
+            remove_parts(parts)
+    show.print_counted(counts, output, as_json=as_json)
+
+
+def merge(
+    counts: Annotated[list[Path], typer.Argument(metavar="COUNTS...", help="Files of counts, of different episodes.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The .parquet file to write the sum to.")
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Merge counts that have a log or an episode in common."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Add up counts of parts of a log, exactly: as if one count had read all of it.
+
+    Example: [bold]bettersafe merge counts-0.parquet counts-1.parquet -o counts.parquet[/bold]
+    """
+    from bettersafe.cli import show
+    from bettersafe.logs.counts_file import check_output, merge_files, save_counts
+    from bettersafe.typing import Event
+
+    if output is None:
+        raise typer.BadParameter("say where to write the counts, e.g. -o counts.parquet", param_hint="--output / -o")
+    check_output(output, inputs=counts)
+    with show.working("Merging") as progress:
+        merged = merge_files(counts, force=force, progress=progress)
+        progress(Event(what="Writing"))
+        save_counts(merged, output)
+    show.print_counted(merged, output, as_json=as_json)
+
+
+@takes(
+    *options(
+        "objective",
+        "seed",
+        "episode",
+        "step",
+        "action",
+        "terminated",
+        "truncated",
+        "baseline_prob",
+        objective={
+            "metavar": "COL",
+            "brief": "A reward column, never a feature. Repeat it.",
+            "help": "A reward column: passed on, and never a feature. Repeat for each",
+            "otherwise": "none",
+        },
+        seed={
+            "help": "Seed of the split and of the starts of k-means",
+            "brief": "Seed. {default}",
+            "least": 0,
+            "group": None,
+        },
+    )
+)
+def discretize(
+    given: Given,
+    data: Annotated[
+        str,
+        typer.Argument(metavar="FEATURES", help="A table: one row per decision, with columns of continuous features."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the log and the map to.")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", metavar="K", min=1, help="Number of states.")] = 750,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COL[:RULE]",
+            help="A feature, made comparable by zscore, log (z-score of log(0.1 + x)), binary (0 or 1) or none. Repeat for each. (default: every column of numbers without another role, by zscore)",
+        ),
+    ] = None,
+    train_share: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Fit on this share of the episodes; writes train.parquet and test.parquet."),
+    ] = None,
+    fitted: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MAP",
+            help="Apply a saved map (discretizer.parquet) instead of fitting one. Then no actions are needed.",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn continuous features into states, by k-means on training episodes, and keep the map for new data.
+
+    Example: [bold]bettersafe discretize vitals.csv -o DIR --k 200 --objective survival --train-share 0.7[/bold], and later
+    [bold]bettersafe discretize new.csv -o NEW --fitted DIR/discretizer.parquet --objective survival[/bold]
+    """
+    from bettersafe.cli import show
+    from bettersafe.logs.dataset import Columns
+    from bettersafe.logs.discretize import discretize_log
+
+    if output is None:
+        raise typer.BadParameter("say where to write the log, e.g. -o DIR", param_hint="--output / -o")
+    with show.working("Reading") as progress:
+        result = discretize_log(
+            data,
+            output,
+            k=k,
+            columns=Columns(**columns_given(given)),
+            objectives=given.get("objective", ()),
+            features=None if feature is None else [_feature(text) for text in feature],
+            train_share=train_share,
+            fitted=fitted,
+            seed=given.get("seed", 0),
+            quick=quick,
+            force=force,
+            progress=progress,
+        )
+    if as_json:
+        show.print_json(show.discretization_json(result, output))
+    else:
+        show.print_discretization(result, output)
+
+
+def _feature(text: str) -> Any:
+    """COL[:RULE] as (name, transform); what follows a colon that is no rule belongs to the name."""
+    rules = {"zscore": "zscore", "log": "log-zscore", "binary": "binary", "none": "none"}
+    name, _, rule = text.rpartition(":")
+    return (name, rules[rule]) if name and rule in rules else (text, "zscore")

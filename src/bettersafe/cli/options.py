@@ -1,0 +1,355 @@
+"""Options of the command line: made from the tables of settings, read back into a task.
+
+    @takes(*DESCRIBED, *COLUMNS)
+    def describe(given: Given, data: DataArgument = None, …) -> None:
+
+gives the command an option for every row, with its help and its choices for the Tab key; ``given`` has what was given, by the
+option's Python name. --help shows the rows that are on the first screen, --help-all every one.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.tasks.settings import BY_NAME, COLUMNS, GROUPS, LOG, OBJECTIVE, RARE, SETTINGS, with_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.logs.dataset import Columns, Objective
+    from bettersafe.posterior.draws import RayCluster
+    from bettersafe.runs.run import Run
+    from bettersafe.tasks.settings import Setting
+    from bettersafe.tasks.task import Task
+
+Given = dict[str, Any]
+"""Options that were given, by their Python names."""
+
+TYPES = {"text": str, "number": float, "whole number": int}
+EVERY_OPTION = "every option"  # in a context's meta: all of them are asked for
+SHARDS_PANEL = "In shards"
+
+DataArgument = Annotated[
+    str | None, typer.Argument(metavar="DATA", help=with_flags(BY_NAME["data"].long_help), show_default=False)
+]
+LogArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=f"{LOG}.")]
+
+TaskOption = Annotated[
+    Path | None,
+    typer.Option("--task", metavar="FILE.toml", help="Task file; options override it."),
+]
+NoReportOption = Annotated[bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page for people.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of the Ray cluster that makes the draws of b-opt or --posterior.",
+        rich_help_panel=BY_NAME["engine"].group,
+    ),
+]
+AllOption = Annotated[
+    bool,
+    typer.Option(
+        "--all", help="Show every candidate and every objective; otherwise, of more than 12, those that decide."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+
+
+OPTIONS = tuple(row for row in (*OBJECTIVE, *RARE, *SETTINGS, *COLUMNS) if row.flag.startswith("--"))
+"""All that a task can be told."""
+
+
+def options(*names: str, **changes: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """Rows of the tables by name, all of `OPTIONS` if none is named; ``changes`` of rows for this command, by their names."""
+    rows = [BY_NAME[name] for name in names] if names else OPTIONS
+    return tuple(
+        dataclasses.replace(row, **changes[row.parameter]) if row.parameter in changes else row for row in rows
+    )
+
+
+def takes(
+    *rows: Setting, later: tuple[str, ...] = (), short: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every row; it is called with what was given of them as its first argument.
+
+    Args:
+        rows: Rows of the tables of settings.
+        later: Parameters of the command itself that --help leaves to --help-all.
+        short: Whether --help leaves rows without a brief help to --help-all.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        parameters = sorted([*parameters, *map(_option, rows)], key=_place)
+        hidden = frozenset((*later, *(row.parameter for row in rows if short and not row.brief)))
+        if hidden:
+            parameters.append(_help_all(rows))
+
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            values.pop("help_all", None)
+            found = {row.parameter: values.pop(row.parameter) for row in rows}
+            command({name: value for name, value in found.items() if value not in (None, [], ())}, **values)
+
+        del called.__wrapped__
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        called.rows, called.hidden = rows, hidden  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+class Command(TyperCommand):
+    """A command; --help leaves out what its `takes` says, --help-all nothing."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters; while the short help is written, those that are in it, with their short help."""
+        parameters = super().get_params(ctx)
+        if ctx.meta.get(EVERY_OPTION, True):
+            return parameters
+        rows, hidden = getattr(self.callback, "rows", ()), getattr(self.callback, "hidden", ())
+        brief = {row.parameter: with_flags(row.short_help) for row in rows if row.brief}
+        shown: list[Any] = [copy.copy(parameter) for parameter in parameters if parameter.name not in hidden]
+        for parameter in shown:
+            if parameter.name in brief:
+                parameter.help = brief[parameter.name]
+        return shown
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: the short one unless every option was asked for."""
+        ctx.meta.setdefault(EVERY_OPTION, False)
+        super().format_help(ctx, formatter)
+
+
+def _place(parameter: inspect.Parameter) -> int:
+    """Where a parameter's group stands in help."""
+    group = parameter.annotation.__metadata__[0].rich_help_panel
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS) * (group is not None)
+
+
+def _option(row: Setting) -> inspect.Parameter:
+    """The option of a row, as Typer reads it from a signature."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [choice for choice in row.choices if choice.startswith(incomplete)]
+
+    option = typer.Option(
+        row.flag,
+        metavar=row.metavar,
+        help=with_flags(row.long_help),
+        rich_help_panel=row.group,
+        min=row.least,
+        show_default=False,
+        autocompletion=offered if row.choices else None,
+    )
+    kind: Any = list[str] if row.repeats else TYPES[row.kind]
+    return inspect.Parameter(
+        row.parameter,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )
+
+
+def _help_all(rows: Iterable[Setting]) -> inspect.Parameter:
+    def show(ctx: typer.Context, asked: bool) -> None:
+        if asked:
+            ctx.meta[EVERY_OPTION] = True
+            typer.echo(ctx.get_help())
+            raise typer.Exit
+
+    columns = [row.flag for row in rows if row in COLUMNS][:2]
+    what = f"; columns: {', '.join(columns)}, …" if columns else "."
+    option = typer.Option("--help-all", is_eager=True, callback=show, help=f"All options{what}")
+    return inspect.Parameter(
+        "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option]
+    )
+
+
+# From options to a task
+
+
+def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequence[Path] = ()) -> Task:
+    """The task file with the given options put over it.
+
+    Args:
+        given: Options, as `takes` hands them to a command.
+        data: The log.
+        task: The task file.
+        add: Files of counts; without a task file the first says objectives and columns that no option does.
+    """
+    from bettersafe.logs.dataset import Columns
+    from bettersafe.tasks.task import Task
+    from bettersafe.tasks.toml import read_task
+
+    base = read_task(task, data=data) if task is not None else None
+    if data is None and base is None:
+        raise typer.BadParameter("name a file of logged decisions, or a task file with --task", param_hint="DATA")
+    known = base or _counted((*add, data)[0]) or Task(data=str(data), objectives=(), columns=Columns())
+    objectives = _objectives(given, known.objectives)
+    settings: dict[str, Any] = {
+        "columns": dataclasses.replace(known.columns, **columns_given(given)),
+        "objectives": objectives,
+        "derived": _derived(given, known, objectives),
+    }
+    if data is not None:
+        settings["data"] = data
+    for row in SETTINGS:
+        if row.parameter in given:
+            value = _value(row, given[row.parameter])
+            settings[row.name] = {**getattr(known, row.name), **value} if row.by_objective else value
+    return dataclasses.replace(known, **settings)
+
+
+def settings_from(given: Given, *names: str) -> dict[str, Any]:
+    """Of the settings ``names`` those that were given, for a function of the library."""
+    return {name: _value(BY_NAME.get(name), given[name]) for name in names if name in given}
+
+
+def _value(row: Setting | None, value: Any) -> Any:
+    """The value of a setting of the task that an option gives; None for options that are no setting."""
+    if row is not None and row.by_objective:
+        return _by_name(value, row.flag)
+    if row is not None and row.kind == "table of whole numbers":
+        return {name: _whole(number, row.flag) for name, number in _by_name(value, row.flag).items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def cluster_from(engine: str | None, address: str | None) -> RayCluster | None:
+    """Where draws are to be made, if not here."""
+    from bettersafe.posterior.draws import RayCluster
+
+    if address is not None and engine not in (None, "ray"):
+        raise typer.BadParameter(f"is for --engine ray; got {engine}", param_hint="--address")
+    return RayCluster(address=address) if engine == "ray" or address is not None else None
+
+
+def columns_over_run(run: Run, given: Given) -> Columns | None:
+    """The run's columns with the given options put over them; None where none was given."""
+    from bettersafe.logs.dataset import Columns
+
+    named = columns_given(given)
+    return dataclasses.replace(Columns(**run.info.get("settings", {}).get("columns", {})), **named) if named else None
+
+
+def _by_name(texts: Iterable[str], flag: str) -> dict[str, float]:
+    """NAME=VALUE options as a dict."""
+    values = {}
+    for text in texts:
+        name, value = _name_and_number(text, flag)
+        if value is None:
+            raise typer.BadParameter(f"{text!r} needs a value: NAME=VALUE", param_hint=flag)
+        if not math.isfinite(value):
+            raise typer.BadParameter(f"{text!r} must have a finite value", param_hint=flag)
+        values[name] = value
+    return values
+
+
+def columns_given(given: Given) -> dict[str, str]:
+    """Columns that options name, by their roles."""
+    return _named(given, COLUMNS)
+
+
+def _named(given: Given, rows: Iterable[Setting]) -> dict[str, Any]:
+    """What was given of these rows, by the names of their fields."""
+    return {row.name: given[row.parameter] for row in rows if row.parameter in given}
+
+
+def _counted(path: Any) -> Task | None:
+    """What a file of counts says of its objectives and columns; None where it is none."""
+    from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
+    from bettersafe.tasks.task import Task
+
+    if not is_counts(path):
+        return None
+    return Task(data=str(path), objectives=counted_objectives(path), columns=counted_columns(path))
+
+
+def _derived(given: Given, known: Task, objectives: tuple[Objective, ...]) -> tuple[Any, ...]:
+    """The derived objectives: those that are known, or the one that options describe."""
+    from bettersafe.tasks.task import Rare
+
+    named = _named(given, RARE)
+    if "below" not in named:
+        if named:
+            flags = " / ".join(row.flag for row in RARE[1:])
+            raise typer.BadParameter(f"needs {RARE[0].flag} N", param_hint=flags)
+        return known.derived
+    old = known.derived[0] if known.derived else Rare(discount=objectives[0].discount if objectives else Rare.discount)
+    return (dataclasses.replace(old, **named),)
+
+
+def _objectives(given: Given, known: tuple[Objective, ...]) -> tuple[Objective, ...]:
+    """The objectives with the given options put over them."""
+    from bettersafe.logs.dataset import Objective
+
+    weight, *others = OBJECTIVE
+    objectives = {objective.name: objective for objective in known}
+    if weight.parameter in given:
+        listed = {}
+        for text in given[weight.parameter]:
+            name, value = _name_and_number(text, weight.flag)
+            old = objectives.get(name, Objective(name=name))
+            listed[name] = old if value is None else dataclasses.replace(old, weight=value)
+        objectives = listed
+    for row in others:
+        for text in given.get(row.parameter, ()):
+            names, value = _of_objective(row, text, list(objectives))
+            for name in names:
+                if name not in objectives:
+                    raise ParameterError(
+                        f"{row.flag} {name}: there is no such objective; there are {', '.join(objectives) or 'none'}."
+                        f"{did_you_mean(name, objectives)}"
+                    )
+                objectives[name] = dataclasses.replace(objectives[name], **{row.name: value})
+    return tuple(objectives.values())
+
+
+def _of_objective(row: Setting, text: str, known: list[str]) -> tuple[list[str], Any]:
+    """Which objectives an option is about, and the value it gives their setting."""
+    if row.kind == "true or false":
+        return [text], True
+    if row.kind == "text":
+        name = max((name for name in known if text.startswith(f"{name}=")), key=len, default=text.partition("=")[0])
+        if "=" not in text:
+            raise typer.BadParameter(f"{text!r} must be {row.metavar}", param_hint=row.flag)
+        return [name], text[len(name) + 1 :]
+    name, sign, value = text.rpartition("=")
+    if row.kind == "number":
+        return [name] if sign else known, _float(value, row.flag)
+    low, dots, high = value.partition("..")
+    if not (name and dots):
+        raise typer.BadParameter(f"{text!r} must be {row.metavar}, such as pain=0..10", param_hint=row.flag)
+    return [name], (_float(low, row.flag), _float(high, row.flag))
+
+
+def _name_and_number(text: str, flag: str) -> tuple[str, float | None]:
+    name, sign, number = text.rpartition("=")
+    return (name, _float(number, flag)) if sign else (text, None)
+
+
+def _float(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number", param_hint=flag) from None
+
+
+def _whole(number: float, flag: str) -> int:
+    if not number.is_integer():
+        raise typer.BadParameter(f"{number} is not a whole number", param_hint=flag)
+    return int(number)

@@ -1,0 +1,375 @@
+"""What a policy is worth, from data that another one made: off-policy estimators, for d objectives at once.
+
+For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running product and H_i its length:
+
+    is       ρ_{0:H−1} Σ_t γ^t r_t
+    pdis     Σ_t γ^t ρ_{0:t} r_t
+    dr       V_0,  V_t = v̂(x_t) + ρ_t (r_t + γ V_{t+1} − q̂(x_t,a_t)),  V_H = v̂(x_H) if cut off, 0 if terminated
+    wis      Σ_i ρ^i G_i / Σ_i ρ^i
+    cwpdis   Σ_t γ^t Σ_i ρ^i_{0:t} r^i_t / Σ_i ρ^i_{0:t}
+    wdr      Σ_t γ^t [ Σ_i w^i_t (r_t − q̂_t) + w^i_{t−1} v̂_t ],  w^i_t = ρ^i_{0:t} / Σ_j ρ^j_{0:t},  w_{−1} = 1/n
+    model    v̂(μ): no trajectories, the estimated model alone
+
+is, pdis and dr are means of independent terms, one per trajectory. The weighted ones are not: their terms here are
+linearised (the estimate plus the influence of the trajectory), good for approximate bounds alone. Episodes that ended
+keep their last weight in every normaliser. Weights are products: they are handled in logs.
+
+v̂ and q̂ come from a model of data that the estimate does not use: a model that is given (fitted on another part of a
+split), or, with ``folds``, k models, each fitted without the fold that it is used on (cross-fitting).
+
+The log may be one that does not fit in memory (`bettersafe.logs.episodes`): it is read several times in blocks of whole episodes, and
+only what goes by episode is held. The numbers are those of the same log in memory, bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe._system.memory import check_memory, evaluation_bytes
+from bettersafe.errors import ParameterError, check_choice
+from bettersafe.evaluation import APPROXIMATE, BOUNDS, ESTIMATORS
+from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
+from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, opinions, value_model_of
+from bettersafe.logs.dataset import user_sign
+from bettersafe.mdp.policy import check_policy
+from bettersafe.typing import Floats, Log, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bettersafe.logs.dataset import Dataset, Objective
+    from bettersafe.model import Model
+
+
+MANY_EPISODES = 50_000
+"""From here on it is asked whether there is memory for the terms; to ask takes longer than to evaluate a small log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """An estimate of J(π) with what doubts it.
+
+    Attributes:
+        estimator: Its name, a key of `bettersafe.evaluation.ESTIMATORS`.
+        value: The estimate, shape [d].
+        standard_error: Of the estimate, from the spread of the terms, shape [d]; NaN for "model".
+        per_trajectory: Terms whose mean is the estimate, shape [n, d]; linearised where not independent.
+        weights: Final weight ρ_{0:H−1} of every trajectory, shape [n].
+        independent: Whether the terms are independent.
+        ess: Effective sample size of the final weights, (Σρ)²/Σρ²; n when nothing is reweighted.
+        mean_weight: Mean final weight; its expectation is 1 if the baseline's probabilities are right and nothing that the
+            target does is missing from them.
+        max_weight: Largest final weight ρ_{0:H−1}.
+        max_weight_share: Its share of all final weights.
+        unsupported_mass: Share of the target's probability, over the logged states, on actions the baseline never plays
+            or, where there is a model, that the model never saw.
+        unsupported_episodes: Episodes with a logged pair that the model never saw.
+        truncated_episodes: Episodes that were cut off; importance sampling misses what came after.
+        n_episodes: n.
+        biased: Why the estimate is biased on purpose (clipping, dropping), or empty.
+    """
+
+    estimator: str
+    value: Floats
+    standard_error: Floats
+    per_trajectory: Floats
+    weights: Floats
+    independent: bool
+    ess: float
+    mean_weight: float
+    max_weight: float
+    max_weight_share: float
+    unsupported_mass: float
+    unsupported_episodes: int
+    truncated_episodes: int
+    n_episodes: int
+    biased: str = ""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Reasons not to rely on the estimate, in plain words; empty if there are none."""
+        if not ESTIMATORS[self.estimator].on_trajectories:
+            return ("it is the model's own opinion, optimistic for a policy that was chosen with it",)
+        doubts = []
+        if self.biased:
+            doubts.append(f"it is biased on purpose ({self.biased})")
+        if self.few_carry_it:
+            doubts.append(f"only about {self.ess:.3g} of {self.n_episodes} episodes carry it")
+        if self.max_weight_share > max(0.1, 2.0 / self.n_episodes):
+            doubts.append(f"one episode has {100 * self.max_weight_share:.0f} % of all weight")
+        weights_alone = not ESTIMATORS[self.estimator].needs_model
+        if weights_alone and self._weights_are_off:
+            doubts.append(
+                f"weights average {self.mean_weight:.3g} where they should average 1, so the baseline's probabilities don't fit the"
+                " data, or the policy does what was never seen"
+            )
+        if self.unsupported_mass > 0.01:
+            doubts.append(f"{100 * self.unsupported_mass:.3g} % of what the policy does was never seen")
+        if self.truncated_episodes and weights_alone:
+            doubts.append(f"{self.truncated_episodes} episodes were cut off and what came after is missing")
+        return tuple(doubts)
+
+    @property
+    def trust(self) -> str:
+        """Whether to trust the estimate, in plain words."""
+        if self.doubts:
+            return "Do not rely on it: " + "; ".join(self.doubts) + "."
+        unseen = f"{100 * self.unsupported_mass:.2g} % of" if self.unsupported_mass > 0.0 else "nothing of"
+        return (
+            f"Can be used: about {self.ess:,.0f} of {self.n_episodes:,} episodes carry it, and {unseen} what the policy does was"
+            " never seen."
+        )
+
+    @property
+    def few_carry_it(self) -> bool:
+        """Whether the weights rest on too few episodes for the spread of the terms to be believed."""
+        return self.ess < max(0.02 * self.n_episodes, min(20.0, 0.5 * self.n_episodes))
+
+    @property
+    def _weights_are_off(self) -> bool:
+        """Whether the mean weight is away from 1 by more than chance explains."""
+        if self.n_episodes < 2 or not np.isfinite(self.mean_weight):
+            return True
+        chance = float(self.weights.std(ddof=1)) / np.sqrt(self.n_episodes)
+        return bool(abs(self.mean_weight - 1.0) > max(4.0 * chance, 0.02))
+
+    def interval(self, delta: float, *, method: str = "t") -> tuple[Floats, Floats]:
+        """Two-sided interval at level 1 − δ, each [d]: t or the bootstrap, both approximate; NaN for "model"."""
+        check_choice("interval", method, BOUNDS)
+        if BOUNDS[method].finite_sample:
+            raise ParameterError(
+                f"intervals are approximate ({', '.join(APPROXIMATE)}); got {method!r}. For a finite-sample bound use `lower_bound`."
+            )
+        if not ESTIMATORS[self.estimator].on_trajectories:
+            return np.full(self.value.shape, np.nan), np.full(self.value.shape, np.nan)
+        low = lower_bound(self.per_trajectory, delta / 2.0, method=method)
+        return low, -lower_bound(-self.per_trajectory, delta / 2.0, method=method)
+
+
+def evaluate_policy(
+    data: Log,
+    target: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    *,
+    estimator: str,
+    model: Model | None = None,
+    folds: int | None = None,
+    rng: np.random.Generator | None = None,
+    clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    drop_unsupported: bool = False,
+) -> Evaluation:
+    """Estimate J(π) from data that the baseline made.
+
+    Args:
+        data: Episodes that the model, if any, was not fitted on; in memory or on disk.
+        target: π, shape [X, A].
+        baseline: π_b, shape [X, A].
+        estimator: A key of `bettersafe.evaluation.ESTIMATORS`.
+        model: v̂ and q̂ for estimators that need a model; fitted on other data, with the same vocabulary.
+        folds: Instead of a model: fit this many on the data itself, each without the fold that it is used on.
+        rng: Draws the folds; a generator seeded with 0 if left out, so that the answer repeats.
+        clip: Cut every trajectory's term to [low, high], each [d]: biased, only to reproduce published numbers.
+        drop_unsupported: Leave out episodes with a pair that the model never saw: biased, for the same purpose.
+    """
+    return evaluate_many(
+        data,
+        target,
+        baseline,
+        estimators=(estimator,),
+        model=model,
+        folds=folds,
+        rng=rng,
+        clip=clip,
+        drop_unsupported=drop_unsupported,
+    )[estimator]
+
+
+def evaluate_many(
+    data: Log,
+    target: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    *,
+    estimators: Sequence[str] = tuple(ESTIMATORS),
+    model: Model | None = None,
+    folds: int | None = None,
+    rng: np.random.Generator | None = None,
+    clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    drop_unsupported: bool = False,
+) -> dict[str, Evaluation]:
+    """Several estimators at once; the arguments are those of `evaluate_policy`."""
+    for estimator in estimators:
+        check_choice("estimator", estimator, ESTIMATORS)
+        if model is None and folds is None and ESTIMATORS[estimator].needs_model:
+            raise ParameterError(
+                f"the estimator {estimator!r} needs a model, fitted on data that the estimate does not use: give model=, or"
+                " folds= to fit one for each fold on the others."
+            )
+    if model is not None and folds is not None:
+        raise ParameterError("give a model or a number of folds, not both.")
+    if not data.n_episodes:
+        raise ParameterError("there are no episodes to evaluate on.")
+    if data.n_episodes >= MANY_EPISODES:
+        needed = evaluation_bytes(data.n_episodes, data.n_objectives)
+        check_memory(needed, f"off-policy evaluation of {data.n_episodes:,} episodes")
+    labels, d = data.state_labels, data.n_objectives
+    policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
+    behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
+    judges: tuple[ValueModel, ...] = ()
+    fold = np.zeros(data.n_episodes, dtype=np.int64)
+    if model is not None:
+        _check_vocabulary(data, model)
+        judges = (value_model_of(model, policy, behaviour),)
+    elif folds is not None:
+        judges, fold = crossfit(data, policy, behaviour, folds, np.random.default_rng(0) if rng is None else rng)
+    survey = check_support(data, policy, behaviour, judges, fold)
+    keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
+    if not np.any(keep):
+        raise ParameterError("every episode has a pair that the model never saw; there is nothing left to evaluate on.")
+
+    with np.errstate(divide="ignore", invalid="ignore"):  # ln 0 is −inf on purpose; where π_b is 0 there is no row
+        log_ratio = np.log(policy) - np.log(behaviour)
+
+    def trajectories() -> Iterator[Trajectories]:
+        first = 0
+        for block in data.blocks():
+            place = slice(first, first + block.n_episodes)
+            first = place.stop
+            yield from _trajectories(block, log_ratio, judges, fold[place], keep[place])
+
+    terms, log_weight = terms_of_blocks(
+        trajectories,
+        np.array([o.discount for o in data.objectives]),
+        has_model=bool(judges),
+        weighted=any(ESTIMATORS[estimator].normalised for estimator in estimators),
+    )
+
+    n = log_weight.size
+    top = float(np.max(log_weight))
+    relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(n)
+    total = float(relative.sum())
+    with np.errstate(over="ignore"):  # a weight beyond 1e308 is infinite, and is shown so
+        weights = frozen(np.exp(log_weight), np.float64)
+    reasons = []
+    if drop_unsupported:
+        reasons.append(f"{int(survey.unsupported.sum())} episodes were dropped")
+    if clip is not None:
+        reasons.append("terms were clipped")
+    results: dict[str, Evaluation] = {}
+    for estimator in estimators:
+        row = ESTIMATORS[estimator].kernel_row
+        if row is None:
+            value = np.mean([judge.value for judge in judges], axis=0)
+            per = np.repeat(value[None, :], n, axis=0)
+            error = np.full(d, np.nan)
+        else:
+            per = terms[row]
+            if clip is not None:
+                per = np.clip(per, np.asarray(clip[0], float), np.asarray(clip[1], float))
+            value = per.mean(axis=0)
+            error = per.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(d, np.nan)
+        results[estimator] = Evaluation(
+            estimator=estimator,
+            value=value,
+            standard_error=error,
+            per_trajectory=frozen(per, np.float64),
+            weights=weights,
+            independent=ESTIMATORS[estimator].independent,
+            ess=total**2 / float(relative @ relative) if total > 0.0 else 0.0,
+            mean_weight=float(weights.mean()),
+            max_weight=float(weights.max()),
+            max_weight_share=1.0 / total if total > 0.0 else 0.0,
+            unsupported_mass=survey.missing,
+            unsupported_episodes=int(survey.unsupported.sum()),
+            truncated_episodes=data.n_truncated,
+            n_episodes=n,
+            biased=" and ".join(reasons),
+        )
+    return results
+
+
+def evaluation_rows(
+    results: dict[str, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: str = "t"
+) -> list[dict[str, Any]]:
+    """Several evaluations as flat rows, one per estimator and objective, in the user's own sign.
+
+    Args:
+        results: From `evaluate_many`.
+        objectives: Length d.
+        delta: Intervals are at level 1 − δ.
+        interval: "t", "bootstrap" or "bca".
+    """
+    rows = []
+    for estimator, result in results.items():
+        low, high = result.interval(delta, method=interval)
+        for k, objective in enumerate(objectives):
+            edges = (user_sign(objective, low[k]), user_sign(objective, high[k]))
+            rows.append(
+                {
+                    "estimator": estimator,
+                    "objective": objective.name,
+                    "value": user_sign(objective, result.value[k]),
+                    "standard_error": float(result.standard_error[k]),
+                    "low": min(edges),
+                    "high": max(edges),
+                    "level": 1.0 - delta,
+                    "interval": interval,
+                    "episodes": result.n_episodes,
+                    "effective_sample_size": result.ess,
+                    "mean_weight": result.mean_weight,
+                    "largest_weight": result.max_weight,
+                    "largest_weight_share": result.max_weight_share,
+                    "unsupported_share": result.unsupported_mass,
+                    "unsupported_episodes": result.unsupported_episodes,
+                    "truncated_episodes": result.truncated_episodes,
+                    "usable": not result.doubts,
+                    "trust": result.trust,
+                }
+            )
+    return rows
+
+
+def logged_rows(data: Log, baseline: Floats, *, delta: float, interval: str = "t") -> list[dict[str, Any]]:
+    """What the baseline [X, A] earned in its own log, as rows like those of `evaluation_rows`, estimator "logged"."""
+    own = evaluate_many(data, baseline, baseline, estimators=("is",))
+    plain = {"estimator": "logged", "usable": True, "trust": "What the baseline earned in the log."}
+    return [{**row, **plain} for row in evaluation_rows(own, data.objectives, delta=delta, interval=interval)]
+
+
+def _trajectories(
+    block: Dataset,
+    log_ratio: Floats,
+    judges: tuple[ValueModel, ...],
+    fold: npt.NDArray[np.int64],
+    keep: npt.NDArray[np.bool_],
+) -> Iterator[Trajectories]:
+    """What the estimators need of a block, with ln π/π_b [X, A]; nothing where none of its episodes is kept."""
+    rewards, ptr = block.rewards, block.episode_ptr
+    ratios = log_ratio[block.states, block.actions]
+    v, q, tail = opinions(block, judges, fold)
+    if not np.all(keep):
+        rows = np.repeat(keep, np.diff(ptr))
+        ptr = np.concatenate([[0], np.cumsum(np.diff(ptr)[keep])])
+        ratios, rewards = ratios[rows], rewards[rows]
+        v, q, tail = (v[rows], q[rows], tail[keep]) if judges else (v, q, tail)
+    if ptr.size > 1:
+        yield Trajectories(ptr=ptr, log_ratio=ratios, rewards=rewards, v=v, q=q, tail=tail)
+
+
+def _check_vocabulary(data: Log, model: Model) -> None:
+    if not (
+        np.array_equal(data.state_labels, model.state_labels)
+        and np.array_equal(data.action_labels, model.action_labels)
+    ):
+        raise ParameterError(
+            "the model and the data must have the same states and actions; split one dataset to get both."
+        )
+    names = tuple(objective.name for objective in data.objectives)
+    if names != model.objectives:
+        raise ParameterError(
+            f"the model has the objectives {', '.join(model.objectives)}, the data {', '.join(names)}."
+        )

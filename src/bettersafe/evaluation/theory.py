@@ -1,0 +1,149 @@
+"""What theory proves of a policy from the counts alone: Proposition 3.1, and a bound for any policy after the fact.
+
+Proposition 3.1 (for a policy of S-OPT), with probability 1 − δ, for all k and x:
+
+    v_k^π(x) − v_k^{π_b}(x) ≥ −ε v_max / (1 − γ_k)
+
+usually wider than the range of returns, and then it says nothing. The bound after the fact starts from π_b alone. Its
+value V in the true process is a fixed function, so Hoeffding's inequality applies to r + γ V(x') over the n(x,a) visits of
+a pair, and the error of q^{π_b} spreads through the known p̂:
+
+    u_k(x,a) = min( s_k, c_k(x,a) + γ_k Σ_x' p̂(x'|x,a) Σ_a' π_b(a'|x') u_k(x',a') )        (iterated down from s_k)
+    c_k(x,a) = (w_k + γ_k s_k) √( ln(2|X||A|d N/δ) / 2n(x,a) ),     w_k width of rewards, s_k span of returns
+
+(N rows, for a union over the values that the random n may take). With probability 1 − δ then, for every policy at once,
+
+    J_k(π) − J_k(π_b) ≥ Σ_x d^π(x) g_k(x),    g_k(x) = Σ_a π(a|x) Adv_k(x,a) − Σ_a u_k(x,a) |π(a|x) − π_b(a|x)|
+
+so g_k ≥ 0 in every state proves that nothing is lost on k. The baseline must be known: estimated from the same data, V would
+be random too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.errors import check_probability
+from bettersafe.mdp.mdp import MDP, by_state
+from bettersafe.mdp.values import pair_values, policy_values
+
+if TYPE_CHECKING:
+    from bettersafe.model import Model
+    from bettersafe.typing import Floats
+
+
+SPREAD_TOL = 1e-6
+"""Change of u, in spans, at which its iteration stops. It comes down from the span, so every stop is a valid bound."""
+
+SPREAD_SWEEPS = 1_000
+"""Sweeps of that iteration at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvenLoss:
+    """The bound after the fact.
+
+    Attributes:
+        guard: g_k(x), shape [d, X].
+        share_safe: Share of states with g_k(x) ≥ 0, shape [d].
+        loss_at_most: What J_k can have lost at most, shape [d]; 0 where nothing can.
+        span: s_k, the range of returns it must be compared with, shape [d].
+    """
+
+    guard: Floats
+    share_safe: Floats
+    loss_at_most: Floats
+    span: Floats
+
+    @property
+    def informative(self) -> npt.NDArray[np.bool_]:
+        """Whether the proven loss is smaller than the range of returns, shape [d]."""
+        return np.asarray(self.loss_at_most < self.span)
+
+
+def proposition_loss(model: Model, epsilon: float, reward_size: Floats) -> Floats:
+    """ε v_max / (1 − γ_k) of Proposition 3.1 with v_max = r_max/(1 − γ_k), shape [d].
+
+    Args:
+        model: For its discounts.
+        epsilon: ε that the policy was made with.
+        reward_size: Largest |r_k|, shape [d].
+    """
+    return np.asarray(epsilon * reward_size / (1.0 - model.mdp.discount) ** 2)
+
+
+def proven_loss(
+    model: Model,
+    policy: Floats,
+    baseline: Floats,
+    *,
+    delta: float,
+    reward_low: Floats,
+    reward_high: Floats,
+    n_rows: int,
+    baseline_v: Floats | None = None,
+) -> ProvenLoss:
+    """The bound after the fact, for ``policy`` [X, A].
+
+    Args:
+        model: The estimated model.
+        policy: π.
+        baseline: π_b, known (not estimated from the same data).
+        delta: δ.
+        reward_low: Rewards are never below, shape [d].
+        reward_high: Rewards are never above, shape [d].
+        n_rows: Rows that the model was estimated from.
+        baseline_v: v^{π_b} in the model, shape [d, X], where that is known already.
+    """
+    check_probability("delta", delta)
+    mdp = model.mdp
+    width = np.asarray(reward_high - reward_low, dtype=np.float64)
+    low, high = (
+        np.where(edge * sign > 0.0, edge / (1.0 - mdp.discount), edge)
+        for edge, sign in ((reward_low, -1.0), (reward_high, 1.0))
+    )
+    span = np.asarray(np.maximum(high, 0.0) - np.minimum(low, 0.0), dtype=np.float64)
+    if baseline_v is None:
+        v, q = policy_values(mdp, baseline)
+    else:
+        v, q = baseline_v, pair_values(mdp.transition, mdp.discount, mdp.reward, baseline_v)
+    log_term = np.log(2.0 * mdp.n_states * mdp.n_actions * mdp.n_objectives * max(n_rows, 1) / delta)
+    with np.errstate(divide="ignore"):
+        per_visit = np.sqrt(log_term / (2.0 * model.counts))
+    weight = baseline.take(mdp.pair_index)
+    unseen_mass = np.clip(1.0 - by_state(mdp, weight), 0.0, 1.0)
+    deviation = policy - baseline
+    np.abs(deviation, out=deviation)
+    same = ~np.any(deviation > 0.0, axis=1)
+    moved, moved_elsewhere = deviation.take(mdp.pair_index), _elsewhere(mdp, deviation)
+    played, played_elsewhere = policy.take(mdp.pair_index), _elsewhere(mdp, policy)
+    del deviation
+    guard = np.empty((mdp.n_objectives, mdp.n_states))
+    for k in range(mdp.n_objectives):
+        gamma = float(mdp.discount[k])
+        own = np.minimum((width[k] + gamma * span[k]) * per_visit, span[k])
+        u = np.full(own.size, span[k])
+        for _ in range(SPREAD_SWEEPS):
+            at_state = by_state(mdp, weight * u) + unseen_mass * span[k]
+            spread = pair_values(mdp.transition, mdp.discount[k : k + 1], own[None, :], at_state[None, :])[0]
+            np.minimum(spread, u, out=spread)
+            change = float(np.max(u - spread, initial=0.0))
+            u = spread
+            if change <= SPREAD_TOL * span[k]:
+                break
+        guard[k] = by_state(mdp, played * (q[k] - v[k].take(mdp.pair_state)) - u * moved)
+        guard[k] += played_elsewhere * (mdp.unseen_value[k] - v[k]) - span[k] * moved_elsewhere
+    guard[:, same] = 0.0  # the same row loses nothing; what is left there is rounding
+    loss = np.maximum(-guard.min(axis=1), 0.0) / (1.0 - mdp.discount)
+    return ProvenLoss(guard=guard, share_safe=np.mean(guard >= 0.0, axis=1), loss_at_most=loss, span=span)
+
+
+def _elsewhere(mdp: MDP, table: Floats) -> Floats:
+    """Sum of a table [X, A] over the pairs that are not stored, shape [X]."""
+    rest = table.copy()
+    rest.put(mdp.pair_index, 0.0)
+    return np.asarray(rest.sum(axis=1))

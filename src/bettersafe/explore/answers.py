@@ -1,0 +1,248 @@
+"""Answers of the explorer: what the estimated model and the posterior say of a policy, as JSON documents for the page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bettersafe.explore.requests import settings_json
+from bettersafe.explore.session import first_settings, solve
+from bettersafe.logs.dataset import user_sign
+from bettersafe.methods import METHODS
+from bettersafe.posterior.candidates import linearised_candidates
+from bettersafe.runs.run import largest_changes, make_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bettersafe.explore.session import Session, Settings
+    from bettersafe.methods.result import Improvement
+    from bettersafe.posterior.candidates import Spread
+    from bettersafe.typing import Floats
+
+SHOWN = 50
+"""States in the table of changes."""
+
+SAME = 1e-6
+"""Returns that differ by less than this share of their size are called the same."""
+
+PESSIMISTIC = "under priors that expect the worst of what was seldom tried"
+EVIDENCE = (
+    "A belief, not a test: the probability given all of this data, under {priors}, computed by a quick first-order approximation"
+    " of the posterior. The same data made the policy. Nothing is promised until the policy is kept and certified."
+)
+MODEL_EVIDENCE = (
+    "What the model estimated from the log says. The policy was chosen in that same model, so its gains are optimistic."
+)
+
+
+def answer(session: Session, settings: Settings, found: Improvement, *, search: str = "") -> dict[str, Any]:
+    """What the estimated model says of a policy, and where decisions change.
+
+    Args:
+        session: The session.
+        settings: What was asked.
+        found: Of `solve`.
+        search: Only states whose name, or the name of an action that changes there, has this text.
+    """
+    changes, n_found = _changes(session, found, search)
+    gain = found.policy_return - found.baseline_return
+    return {
+        "settings": settings_json(settings, session),
+        "status": found.status + _hint(session, found),
+        "evidence": MODEL_EVIDENCE,
+        "objectives": [
+            {
+                "name": objective.name,
+                "baseline": user_sign(objective, float(found.baseline_return[k])),
+                "policy": user_sign(objective, float(found.policy_return[k])),
+                "gain": float(gain[k]),
+                "side": side(float(gain[k]), float(found.baseline_return[k]), float(found.policy_return[k])),
+            }
+            for k, objective in enumerate(session.objectives)
+        ],
+        "preferred_gain": float(found.preference @ gain),
+        "states": int(found.distance.size),
+        "changed": int(found.changed.size),
+        "moved": _moved_share(session, found),
+        "converged": found.converged,
+        "unsolved": int(found.kept.size),
+        "matching": n_found,
+        "changes": changes,
+    }
+
+
+def _hint(session: Session, found: Improvement) -> str:
+    """What to try where protection of many objectives in every state leaves nothing."""
+    facts = METHODS[session.task.method]
+    if found.changed.size or not facts.proven or len(session.objectives) < 3 or not any(found.preference):
+        return ""
+    return (
+        f" {facts.title} protects each of {len(session.objectives)} objectives in every state; bettersafe improve, which protects them"
+        " over the whole, may find more."
+    )
+
+
+def side(gain: float, before: float, after: float) -> str:
+    """Which side of the baseline a gain is on: "better", "worse" or "same"."""
+    if abs(gain) <= SAME * max(abs(before), abs(after)):
+        return "same"
+    return "better" if gain > 0.0 else "worse"
+
+
+def _moved_share(session: Session, found: Improvement) -> float:
+    """Share of the log's decisions that would go elsewhere: Σ_x n(x) Σ_a |π − π_b|/2 over Σ_x n(x)."""
+    visits = np.bincount(
+        session.counts.pair_state, weights=session.counts.pair_count, minlength=session.counts.n_states
+    )
+    return float(visits @ found.distance / 2.0 / max(visits.sum(), 1.0))
+
+
+def _changes(session: Session, found: Improvement, search: str) -> tuple[list[dict[str, Any]], int]:
+    """The largest changes by visits times probability moved, and how many states there were to choose from."""
+    run = make_run(found, session.model, session.objectives)
+    rows = found.changed
+    if search:
+        text = search.casefold()
+        named = np.array([text in str(label).casefold() for label in run.state_labels[rows]], dtype=bool)
+        actions = np.array([text in str(label).casefold() for label in run.action_labels], dtype=bool)
+        moves = np.any((run.policy != run.baseline)[np.ix_(rows, np.flatnonzero(actions))], axis=1)
+        rows = rows[named | moves]
+    part = replace(
+        run,
+        policy=run.policy[rows],
+        baseline=run.baseline[rows],
+        counts=run.counts[rows],
+        state_labels=run.state_labels[rows],
+    )
+    listed = [
+        {
+            "state": change.state,
+            "visits": change.visits,
+            "moved": change.moved,
+            "less": [list(move) for move in _seen(change.less)],
+            "more": [list(move) for move in _seen(change.more)],
+        }
+        for change in largest_changes(part, SHOWN)
+    ]
+    return listed, int(rows.size)
+
+
+def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, float, float]]:
+    """The three largest moves that can be seen in print, or the largest if none can."""
+    return [move for move in moves[:3] if abs(move[2] - move[1]) >= 5e-4] or moves[:1]
+
+
+def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
+    """What the posterior says of a policy, linearised; ``linearised`` (of `spread`) is None where it is the baseline itself.
+
+    The rule is B-OPT's (`posterior.judge`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
+    gains taken for normal (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
+    """
+    pessimistic = session.task.pessimism > 0.0
+    evidence = EVIDENCE.format(priors=f"a neutral prior{' and ' + PESSIMISTIC if pessimistic else ''}")
+    document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": evidence}
+    if linearised is None:
+        return {**document, "level": "baseline", "verdict": found.status, "objectives": []}
+    zeta = np.array(settings.zeta)
+    one = linearised_candidates(["explored"], [found.policy], linearised, zeta, settings.delta)[0]
+    p_safe = one.p_safe
+    p_dark = float(max(0.0, 1.0 - np.sum(1.0 - one.p_pessimistic)))
+    level = "likely" if min(p_safe, p_dark) >= 1.0 - settings.delta else "doubtful"
+    return {
+        **document,
+        "level": level,
+        "verdict": _verdict(session, settings, p_safe, p_dark, np.fmin(one.p_objective, one.p_pessimistic), level),
+        "p_safe": p_safe,
+        "p_pessimistic": p_dark if pessimistic else None,
+        "objectives": [
+            {
+                "name": objective.name,
+                "gain": float(one.gain[k]),
+                "low": float(one.interval[0, k]),
+                "high": float(one.interval[1, k]),
+                "model_above": bool(found.policy_return[k] - found.baseline_return[k] > one.interval[1, k]),
+                "p_no_worse": float(one.p_objective[k]),
+                "p_no_worse_pessimistic": float(one.p_pessimistic[k]) if pessimistic else None,
+            }
+            for k, objective in enumerate(session.objectives)
+        ],
+    }
+
+
+def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float, each: Floats, level: str) -> str:
+    but = " beyond the loss you accept" if any(settings.zeta) else ""
+    worst = f" (expecting the worst: {at_least(p_dark)})" if session.task.pessimism > 0.0 else ""
+    chance = f"{about(p_safe)}{worst}"
+    if level == "likely":
+        return f"Probably safe: no objective is worse{but} with probability {chance}."
+    doubt = session.objectives[int(np.argmin(each))].title
+    return (
+        f"In doubt: no objective is worse{but} with probability {chance}; you ask for {100.0 * (1.0 - settings.delta):.4g} %."
+        f" The doubt is mostly about {doubt}."
+    )
+
+
+def about(p: float) -> str:
+    """A probability that was estimated, for people: rounded down, and never certainty."""
+    if p > 0.999:
+        return "over 99.9 %"
+    return f"about {math.floor(100.0 * p + 1e-9)} %" if p >= 0.01 else "under 1 %"
+
+
+def at_least(p: float) -> str:
+    """A lower bound on a probability for people: rounded down, and never certainty; 0 says nothing, and is told so."""
+    if p <= 0.0:
+        return "can't be told, the chances of a loss on each objective add up to 100 % and more"
+    parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
+    return f"at least {min(math.floor(100.0 * p * parts + 1e-9) / parts, 99.9):g} %"
+
+
+def describe_session(session: Session, folder: Path) -> dict[str, Any]:
+    """What the page needs to draw itself."""
+    start = first_settings(session)
+    found = solve(session, replace(start, epsilon=0.0))
+    heaviest = max(start.preference, default=0.0)
+    facts = METHODS[session.task.method]
+    return {
+        "method": {"title": facts.title, "sentence": facts.sentence, "protects": facts.proven},
+        "settings": settings_json(start, session),
+        "objectives": [
+            {
+                "name": objective.name,
+                "title": objective.title,
+                "unit": objective.unit,
+                "lower_is_better": objective.lower_is_better,
+                "discount": objective.discount,
+                "baseline": user_sign(objective, float(found.baseline_return[k])),
+                "zeta_to": _round_up(0.2 * abs(float(found.baseline_return[k])), start.zeta[k]),
+            }
+            for k, objective in enumerate(session.objectives)
+        ],
+        "preference_to": _round_up(2.0 * heaviest, 0.0),
+        "data": {
+            "path": session.task.data,
+            "sha256": session.digest,
+            "rows": session.counts.n_rows,
+            "episodes": session.counts.n_episodes,
+            "states": session.counts.n_states,
+            "actions": session.counts.n_actions,
+        },
+        "baseline_source": session.source,
+        "notes": list(session.counts.notes),
+        "thresholds": dict(session.task.threshold),
+        "folder": str(folder),
+    }
+
+
+def _round_up(value: float, least: float) -> float:
+    """The next 1, 2 or 5 times a power of ten; 1 for nothing."""
+    value = max(value, 2.0 * least)
+    if value <= 0.0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= value * (1.0 - 1e-12))

@@ -1,0 +1,450 @@
+"""Files of any size -> one DuckDB relation with canonical columns, or one DataError that says what to mend.
+
+``open_source`` gives a connection with two relations:
+
+    log        episode, step BIGINT, state, action, next_state (NULL: terminated or unknown), terminated
+               BOOLEAN, r0 .. r{d-1} DOUBLE (higher is better), and baseline_prob DOUBLE and truncated BOOLEAN
+               where the files have them
+    episodes   episode, first_step, first_state, n_rows, terminated, dropped (its last next_state is unknown)
+
+Where Parquet or Arrow files say everything, ``log`` is a view over them and nothing is copied. Where they are
+text, or something has to be taken from the next row, ``log`` is a table in a scratch file on disk.
+
+The check of a good log is one fingerprint per episode. With h a 64-bit hash of (step, state),
+
+    XOR over rows of h(step, state)  ⊕  XOR over rows of h(step+1, next_state)
+
+leaves only the first state (and, of a truncated episode, the last next_state) when the rows form one chain,
+and a chain of n rows whose steps span n is one where no step is missing or double. A wrong episode passes
+with probability about 2^-64; no sort is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+
+from bettersafe._system.files import scratch_folder
+from bettersafe._system.memory import available_bytes, check_memory, log_bytes
+from bettersafe._system.workers import cores
+from bettersafe.errors import DataError, ParameterError, did_you_mean
+from bettersafe.logs._reader.cells import FAMILIES, Kind
+from bettersafe.logs._reader.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
+from bettersafe.logs._reader.columns import Raw, raw_columns
+from bettersafe.logs._reader.exact_sql import COARSE_BITS
+from bettersafe.logs._reader.files import File, Format, PathsLike, open_files, readable, scan
+from bettersafe.logs._reader.progress import stages
+from bettersafe.logs.counts import dropped_note
+from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives, label_array
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+
+    from bettersafe.logs._reader.progress import Stage
+    from bettersafe.typing import Floats, Labels, Progress
+
+
+REQUIRED = ("episode", "step", "state", "action")
+OPTIONAL = ("next_state", "terminated", "truncated", "baseline_prob")
+SHARE = 0.6  # of the free memory that DuckDB may use before it spills to disk; the rest is for the result
+LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
+SAMPLE = 1000  # rows looked at to guess which columns could be objectives
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """An open, checked log.
+
+    Attributes:
+        connection: Has the relations ``log`` and ``episodes``.
+        stage: Tells how far a pass over the log has come while it is open: "groups", "returns".
+        files: The files.
+        title: How messages call the files.
+        format: Their format.
+        objectives: What r0, r1, ... are.
+        kinds: "episode", "state", "action" -> kind of their labels.
+        has_baseline_prob: ``log`` has that column.
+        has_step: The files number the steps.
+        has_terminated: The files say where the process ended.
+        n_rows: Rows in ``log``.
+        reward_min: Smallest r_k, shape [d].
+        reward_max: Largest r_k, shape [d].
+        reward_least: Least |r_k| but for zeros, length d; 0 where there are only zeros.
+        reward_coarse: All r_k are multiples of 2^-10, length d.
+        notes: Not wrong, but worth saying.
+    """
+
+    connection: DuckDBPyConnection
+    stage: Stage
+    files: tuple[File, ...]
+    title: str
+    format: Format
+    objectives: tuple[Objective, ...]
+    kinds: Mapping[str, Kind]
+    has_baseline_prob: bool
+    has_step: bool
+    has_terminated: bool
+    n_rows: int
+    reward_min: Floats
+    reward_max: Floats
+    reward_least: tuple[float, ...]
+    reward_coarse: tuple[bool, ...]
+    notes: tuple[str, ...]
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """All rows of a small answer."""
+        with readable(self.title, self.format):
+            return self.connection.execute(sql).fetchall()
+
+    def table(self, sql: str) -> pa.Table:
+        """A large answer, as an Arrow table."""
+        with readable(self.title, self.format):
+            return self.connection.sql(sql).to_arrow_table()
+
+    def batches(self, sql: str, n_rows: int) -> Iterator[pa.RecordBatch]:
+        """An answer that may be larger than memory, as Arrow batches."""
+        with readable(self.title, self.format):
+            yield from self.connection.sql(sql).to_arrow_reader(n_rows)
+
+
+@contextmanager
+def open_source(
+    paths: PathsLike,
+    *,
+    objectives: Sequence[Objective],
+    columns: Columns = DEFAULT_COLUMNS,
+    memory_limit: str | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Source]:
+    """Open and check a log; the scratch directory goes when the context ends.
+
+    Args:
+        paths: A file, a glob, or a list of them, all of one format.
+        objectives: The reward columns.
+        columns: The other columns.
+        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; a share of what is free if None.
+        progress: Called while the log is read.
+    """
+    with scratch_folder() as scratch:
+        connection = duckdb.connect(
+            str(scratch / "log.duckdb"),
+            config={"temp_directory": str(scratch), "autoinstall_known_extensions": "false", "threads": cores()},
+        )
+        try:
+            limit = memory_limit or _own_limit()
+            if limit is not None:
+                _limit_memory(connection, limit)
+            files = open_files(connection, paths)
+            raw = _used_columns(connection, files, tuple(objectives), columns)
+            yield _prepare(raw, tuple(objectives), stages(connection, files, progress))
+        finally:
+            connection.close()
+
+
+def load(source: Source) -> Dataset:
+    """The whole log in memory, sorted by episode and step."""
+    check_reading(source.n_rows, len(source.objectives), source.title)
+    with source.stage("groups"):
+        return _loaded(source)
+
+
+def _loaded(source: Source) -> Dataset:
+    states, actions = code_labels(source)
+    rewards = [f"r{k}" for k in range(len(source.objectives))]
+    rows = source.table(coded_rows(source, with_prob=True))
+    values = {name: rows[name].to_numpy() for name in rows.column_names}
+    episodes = source.table("SELECT episode, n_rows FROM episodes ORDER BY episode")
+    return Dataset(
+        states=values["state"],
+        actions=values["action"],
+        rewards=np.stack([values[name] for name in rewards], axis=1),
+        next_states=values["next_state"],
+        terminated=values["terminated"],
+        baseline_prob=values.get("baseline_prob"),
+        episode_ptr=np.concatenate([[0], np.cumsum(episodes["n_rows"].to_numpy())]),
+        state_labels=states,
+        action_labels=actions,
+        episode_labels=np.array(episodes["episode"].to_pylist()),
+        objectives=source.objectives,
+        notes=source.notes,
+    )
+
+
+def code_labels(source: Source) -> tuple[Labels, Labels]:
+    """Number the states and actions in the order of their labels, in relations that `coded_rows` joins; gives the labels."""
+    found = []
+    for name, column in (("states", "state"), ("actions", "action")):
+        more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
+        source.ask(
+            f"CREATE TABLE {name} AS SELECT label, row_number() OVER (ORDER BY label) - 1 AS i"
+            f" FROM (SELECT {column} AS label FROM log{more or ' GROUP BY ALL'})"
+        )
+        found.append(label_array(source.table(f"SELECT label FROM {name} ORDER BY i")["label"].to_pylist()))
+    return found[0], found[1]
+
+
+def coded_rows(source: Source, *, with_prob: bool) -> str:
+    """SELECT of the rows, sorted by episode and step, with states and actions as numbers."""
+    columns = [f"r{k}" for k in range(len(source.objectives))]
+    if with_prob and source.has_baseline_prob:
+        columns.append("baseline_prob")
+    return (
+        "SELECT x.i AS state, a.i AS action, coalesce(y.i, -1) AS next_state, terminated,"
+        f" {', '.join(columns)} FROM log JOIN states x ON log.state = x.label"
+        " JOIN actions a ON log.action = a.label LEFT JOIN states y ON log.next_state = y.label"
+        " ORDER BY episode, step"
+    )
+
+
+def check_reading(n_rows: int, n_objectives: int, title: str) -> None:
+    """Raise when the log is too large to be read whole."""
+    check_memory(
+        log_bytes(n_rows, n_objectives),
+        f"reading the {n_rows:,} rows of {title} whole, as b-opt, h-opt and tests on episodes do,",
+    )
+
+
+def _own_limit() -> str | None:
+    """What DuckDB may use where nobody said; None for its own rule, which knows the machine but not what others take."""
+    free = available_bytes()
+    return None if math.isinf(free) else f"{max(SHARE * free, LEAST_MEMORY) / 1e6:.0f}MB"
+
+
+def _limit_memory(connection: DuckDBPyConnection, limit: str) -> None:
+    try:
+        connection.execute(f"SET memory_limit = '{limit}'").fetchall()
+    except duckdb.Error:
+        raise ParameterError(f"memory_limit must be a size such as '2GB'; got {limit!r}.") from None
+
+
+def _used_columns(
+    connection: DuckDBPyConnection,
+    files: tuple[File, ...],
+    objectives: tuple[Objective, ...],
+    columns: Columns,
+) -> Raw:
+    """Which column of the files plays which role, or an error about one that is missing."""
+    first = files[0]
+    if not first.columns:
+        raise DataError(f"{first.name} has no rows. Name a file with logged decisions.")
+    names = names_of_roles(columns, {name for file in files for name in file.columns})
+    if not objectives:
+        raise DataError(_no_objective(connection, first, set(names.values())))
+    check_objectives(objectives)
+    names |= {f"r{k}": objective.name for k, objective in enumerate(objectives)}
+    roles: dict[str, str] = {}
+    for role, name in names.items():
+        if name in roles:
+            other, this = (_option(r) for r in (roles[name], role))
+            raise DataError(
+                f"column {name!r} of {first.name} can't be both {other} and {this}. Name another for one of them."
+            )
+        roles[name] = role
+    for file in files:
+        for role, name in names.items():
+            if name not in file.columns:
+                raise DataError(_missing(file, role, name))
+    labels = [role for role in ("episode", "state", "action", "next_state") if role in names]
+    check_one_type(files, names, labels)
+    return raw_columns(connection, files, names)
+
+
+def names_of_roles(columns: Columns, there: Container[str]) -> dict[str, str]:
+    """Role -> name of the column, but for the objectives; ``there`` has the names of all columns."""
+    names = {role: getattr(columns, role) for role in REQUIRED}
+    if columns.step == ROW_ORDER:
+        del names["step"]
+    for role in OPTIONAL:
+        given = getattr(columns, role)
+        if given or (given is None and role in there):
+            names[role] = role if given is None else given
+    return names
+
+
+def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Source:
+    """Check the rows and create ``log`` and ``episodes``."""
+    with stage("probe"):
+        probe = _probe(raw, len(objectives))
+    if not probe["n_rows"]:
+        raise DataError(f"{raw.title} has no rows. Name a file with logged decisions.")
+    notes = []
+    kinds: dict[str, Kind] = {}
+    for roles in (("episode",), ("state", "next_state"), ("action",)):
+        present = [role for role in roles if role in raw.names]
+        counted = {role: {name: probe.get(f"{role}_{name}", 0) for name in FAMILIES} for role in present}
+        kinds[roles[0]], note = label_kind(raw, present, counted)
+        notes += [note] if note else []
+    for i, bad in enumerate(bad_cells(raw, len(objectives))):
+        if probe[f"bad_{i}"]:
+            bad.complain(raw)
+    with stage("log"):
+        _create_log(raw, objectives, kinds, derived=bool(probe["no_next"]))
+    with stage("episodes"):
+        _create_episodes(raw, kinds)
+    [(n_dropped,)] = raw.connection.execute("SELECT count(*) FILTER (WHERE dropped) FROM episodes").fetchall()
+    low, high = ([probe[f"{end}_{k}"] for k in range(len(objectives))] for end in ("min", "max"))
+    cost = np.array([objective.lower_is_better for objective in objectives])
+    return Source(
+        connection=raw.connection,
+        stage=stage,
+        files=raw.files,
+        title=raw.title,
+        format=raw.files[0].format,
+        objectives=objectives,
+        kinds=kinds,
+        has_baseline_prob="baseline_prob" in raw.names,
+        has_step="step" in raw.names,
+        has_terminated="terminated" in raw.names,
+        n_rows=probe["n_rows"],
+        # + 0.0, which makes 0 of -0: which of them DuckDB finds to be the least depends on its threads.
+        reward_min=np.where(cost, 0.0 - np.array(high), low) + 0.0,
+        reward_max=np.where(cost, 0.0 - np.array(low), high) + 0.0,
+        reward_least=tuple(probe[f"least_{k}"] or 0.0 for k in range(len(objectives))),
+        reward_coarse=tuple(not probe[f"fine_{k}"] for k in range(len(objectives))),
+        notes=(*notes, *notes_on(raw.names, n_dropped)),
+    )
+
+
+def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
+    """Everything that one pass over the raw cells can tell."""
+    cells: dict[str, str] = {}
+    asked = {"n_rows": "count(*)", "no_next": "1"}
+    for role in ("episode", "state", "next_state", "action"):
+        if role in raw.names:
+            cells |= raw.family_cells(role)
+            asked |= {f"{role}_{name}": sql for name, sql in raw.counts_of_families(role).items()}
+    for i, bad in enumerate(bad_cells(raw, n_objectives)):
+        cells[f"is_bad_{i}"] = bad.where
+        asked[f"bad_{i}"] = f"count(*) FILTER (WHERE is_bad_{i})"
+    for k in range(n_objectives):
+        cells[f"value_{k}"] = raw.read(f"r{k}")
+        asked |= {f"{end}_{k}": f"{end}(value_{k})" for end in ("min", "max")}
+        scaled = f"value_{k} * {2**COARSE_BITS}"
+        asked[f"least_{k}"] = f"min(abs(value_{k})) FILTER (WHERE value_{k} <> 0)"
+        asked[f"fine_{k}"] = f"count(*) FILTER (WHERE {scaled} <> trunc({scaled}))"
+    if {"step", "next_state", "terminated"} <= set(raw.names):
+        cells["no_next"] = f"{raw.missing('next_state')} AND NOT ({raw.read('terminated')})"
+        asked["no_next"] = "count(*) FILTER (WHERE no_next)"
+    columns = ", ".join(f"{cell} AS {name}" for name, cell in cells.items())
+    with readable(raw.title, raw.files[0].format):
+        [row] = raw.connection.execute(
+            f"SELECT {', '.join(asked.values())} FROM (SELECT {columns} FROM ({raw.relation(raw.files)}))"
+        ).fetchall()
+    return dict(zip(asked, row, strict=True))
+
+
+def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool) -> None:
+    """Create ``log``; ``derived`` says that rows are needed to complete other rows."""
+    read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
+    if "next_state" in raw.names:
+        read["next_state"] = f"{raw.read('next_state', kinds['state'])} AS next_state"
+    for role in ("step", "terminated", "truncated", "baseline_prob"):
+        if role in raw.names:
+            read[role] = f"{raw.read(role)} AS {role}"
+    for k, objective in enumerate(objectives):
+        # 0 - r, not -r: a cost of 0 is a reward of 0, not of -0.
+        sign = "0.0 - " if objective.lower_is_better else ""
+        read[f"r{k}"] = f"{sign}{raw.read(f'r{k}')} AS r{k}"
+    chosen, order = {role: role for role in read}, "step"
+    if "step" not in raw.names:
+        read["row"], order = "row", "row"
+        chosen["step"] = "row_number() OVER w - 1 AS step"
+    cells = f"SELECT {', '.join(read.values())} FROM ({raw.relation(raw.files, numbered=order == 'row')})"
+    with readable(raw.title, raw.files[0].format):
+        if not derived:
+            # Text costs more to parse each time than to keep, on disk, once it is parsed.
+            kept = "TABLE" if raw.files[0].unit == "line" else "VIEW"
+            raw.connection.execute(f"CREATE {kept} log AS {cells}").fetchall()
+            return
+        after = "lead(state) OVER w"
+        cut = "truncated" if "truncated" in raw.names else "false"
+        ended = "terminated" if "terminated" in raw.names else f"({after} IS NULL AND NOT {cut})"
+        given = f"coalesce(next_state, {after})" if "next_state" in raw.names else after
+        chosen["next_state"] = f"CASE WHEN NOT {ended} THEN {given} END AS next_state"
+        chosen["terminated"] = f"{ended} AS terminated"
+        raw.connection.execute(
+            f"CREATE TABLE log AS SELECT {', '.join(chosen.values())} FROM ({cells})"
+            f" WINDOW w AS (PARTITION BY episode ORDER BY {order})"
+        ).fetchall()
+
+
+def _create_episodes(raw: Raw, kinds: Mapping[str, Kind]) -> None:
+    """Create ``episodes``; raise where the rows of one are no chain."""
+    # DuckDB's hash of two columns is linear in XOR; hashing it again is not.
+    node, edge = "hash(hash(step, state))", "hash(hash(step + 1, next_state))"
+    truncated = "truncated" if "truncated" in raw.names else "false"
+    with readable(raw.title, raw.files[0].format):
+        raw.connection.execute(
+            "CREATE TABLE episodes AS SELECT episode, first_step, first_state, n_rows, terminated, dropped,"
+            " n_rows <> last_step - first_step + 1 OR last_step <> coalesce(end_step, last_step)"
+            " OR xor(nodes, edges) <> xor(hash(hash(first_step, first_state)),"
+            " CASE WHEN terminated OR dropped THEN 0 ELSE hash(hash(last_step + 1, last_next)) END) AS broken"
+            " FROM (SELECT episode, min(step) AS first_step, max(step) AS last_step,"
+            " arg_min(state, step) AS first_state, arg_max(next_state, step) AS last_next,"
+            " count(*) AS n_rows, bool_or(terminated) AS terminated,"
+            " bool_or(NOT terminated AND next_state IS NULL) AS dropped,"
+            f" min(CASE WHEN terminated OR {truncated} THEN step END) AS end_step, bit_xor({node}) AS nodes,"
+            f" bit_xor(CASE WHEN next_state IS NULL THEN 0 ELSE {edge} END) AS edges"
+            " FROM log GROUP BY episode)"
+        ).fetchall()
+        broken = raw.connection.execute("SELECT episode FROM episodes WHERE broken ORDER BY episode LIMIT 1").fetchall()
+    if broken:
+        complain_of_episode(raw, broken[0][0], kinds)
+
+
+def notes_on(names: Mapping[str, str], n_dropped: int) -> list[str]:
+    """What a careful reader of the log would mention; ``names`` are those of the columns, by role."""
+    notes = []
+    if "terminated" not in names:
+        unless = f" unless column {names['truncated']!r} says otherwise" if "truncated" in names else ""
+        notes.append(f"no 'terminated' column: the last row of every episode is taken as its end{unless}")
+    if n_dropped:
+        notes.append(dropped_note(n_dropped))
+    if "baseline_prob" in names:
+        notes.append(f"column {names['baseline_prob']!r} gives the baseline's probability of each logged action")
+    return notes
+
+
+def _option(role: str) -> str:
+    """The command-line option that names the column of a role."""
+    return "--objective" if role not in REQUIRED + OPTIONAL else f"--{role.replace('_', '-')}"
+
+
+def _missing(file: File, role: str, name: str) -> str:
+    remedy = f"Name it with {_option(role)} or in the task file" + (
+        f"; or, if rows stand in the order in which they happened, take them so with --step {ROW_ORDER}"
+        if role == "step"
+        else ""
+    )
+    there = ", ".join(file.columns)
+    return f"{file.name} has no column {name!r}; it has {there}.{did_you_mean(name, file.columns)} {remedy}."
+
+
+def _no_objective(connection: DuckDBPyConnection, file: File, used: set[str]) -> str:
+    """The sentence for a log of which no objective was named: which columns could be one."""
+    free = [name for name in file.columns if name not in used]
+    numeric = []
+    if free:
+        with readable(file.name, file.format):
+            asked = ", ".join(
+                f'count("{i}") > 0 AND count("{i}") = count(TRY_CAST(CAST("{i}" AS VARCHAR) AS DOUBLE))'
+                for i in range(len(free))
+            )
+            [answers] = connection.execute(
+                f"SELECT {asked} FROM (SELECT * FROM ({scan(connection, [file], free)}) LIMIT {SAMPLE})"
+            ).fetchall()
+        numeric = [name for name, answer in zip(free, answers, strict=True) if answer]
+    could = (
+        f"numeric columns of {file.name} that could be one: {', '.join(numeric)}"
+        if numeric
+        else (f"{file.name} has no numeric column that could be one")
+    )
+    return f"at least one objective is needed; got none. Name it with --objective; {could}."

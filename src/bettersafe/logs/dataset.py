@@ -1,0 +1,382 @@
+"""Logged decisions in memory: what an objective is, which column is which, and the Dataset of transitions.
+
+Everything is a reward to be maximised: a cost changes sign once, on reading, and back on writing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe._system.files import whole_file
+from bettersafe.errors import DataError, ParameterError, check_discount
+from bettersafe.typing import Bools, Floats, Ints, Labels, frozen
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """One reward signal.
+
+    Attributes:
+        name: Its column.
+        discount: γ_k.
+        weight: λ_k, how much it is preferred.
+        lower_is_better: The column holds a cost.
+        label: What people read; the name if left out.
+        unit: Of the column, for people.
+        reward_range: Lowest and highest value that the column can ever have, where that is known.
+    """
+
+    name: str
+    discount: float = 0.99
+    weight: float = 1.0
+    lower_is_better: bool = False
+    label: str | None = None
+    unit: str = ""
+    reward_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_discount(self.name, self.discount)
+        if self.reward_range is not None:
+            low, high = (float(edge) for edge in self.reward_range)
+            if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+                raise ParameterError(f"the range of {self.name} must be two numbers, low and high; got {low}, {high}.")
+            object.__setattr__(self, "reward_range", (low, high))
+        if not (math.isfinite(self.weight) and self.weight >= 0.0):
+            raise ParameterError(f"the weight of {self.name} must be 0 or more and finite; got {self.weight!r}.")
+
+    @property
+    def title(self) -> str:
+        """The label, or else the name."""
+        return self.name if self.label is None else self.label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which column of a log is which.
+
+    ``step="row-order"`` takes the rows of an episode in the order of the file. None means: the column of the
+    field's own name if the file has it.
+    """
+
+    episode: str = "episode"
+    step: str = "step"
+    state: str = "state"
+    action: str = "action"
+    next_state: str | None = None
+    terminated: str | None = None
+    truncated: str | None = None
+    baseline_prob: str | None = None
+
+
+DEFAULT_COLUMNS = Columns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """N logged transitions of n episodes, with states and actions as indices into their labels.
+
+    Attributes:
+        states: x, shape [N].
+        actions: a, shape [N].
+        rewards: r_k, higher is better, shape [N, d].
+        next_states: x', shape [N]; -1 where the row terminated, or where it is the last of an episode that
+            was cut off and the state it led to is unknown.
+        terminated: The process ended with this row, shape [N].
+        episode_ptr: Rows of episode i are episode_ptr[i]:episode_ptr[i+1], in step order, shape [n+1].
+        baseline_prob: π_b(a|x) as logged, shape [N], or None.
+        state_labels: The user's names of the states, shape [X], integers or text.
+        action_labels: The same of the actions, shape [A].
+        episode_labels: The same of the episodes, shape [n].
+        objectives: What the columns of ``rewards`` are.
+        notes: What the reader thought worth saying.
+    """
+
+    states: Ints
+    actions: Ints
+    rewards: Floats
+    next_states: Ints
+    terminated: Bools
+    episode_ptr: Ints
+    baseline_prob: Floats | None = None
+    state_labels: Labels
+    action_labels: Labels
+    episode_labels: Labels
+    objectives: tuple[Objective, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        fields: dict[str, npt.NDArray[np.generic]] = {
+            "states": frozen(self.states, np.int64),
+            "actions": frozen(self.actions, np.int64),
+            "rewards": frozen(self.rewards, np.float64),
+            "next_states": frozen(self.next_states, np.int64),
+            "terminated": frozen(self.terminated, np.bool_),
+            "episode_ptr": frozen(self.episode_ptr, np.int64),
+            "state_labels": label_array(self.state_labels),
+            "action_labels": label_array(self.action_labels),
+            "episode_labels": label_array(self.episode_labels),
+        }
+        if self.baseline_prob is not None:
+            fields["baseline_prob"] = frozen(self.baseline_prob, np.float64)
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "objectives", tuple(self.objectives))
+        check_objectives(self.objectives)
+        self._check_shapes()
+        if self.n_rows:
+            self._check_rows()
+
+    def _check_shapes(self) -> None:
+        n_rows, ptr = self.states.size, self.episode_ptr
+        if self.states.ndim != 1:
+            raise DataError(f"states must be one number per row; got shape {self.states.shape}.")
+        for name in ("actions", "next_states", "terminated", "baseline_prob"):
+            column = getattr(self, name)
+            if column is not None and column.shape != (n_rows,):
+                raise DataError(f"{name} must have {n_rows} entries, one per row; got shape {column.shape}.")
+        expected = (n_rows, len(self.objectives))
+        if self.rewards.shape != expected:
+            names = ", ".join(objective.name for objective in self.objectives)
+            raise DataError(
+                f"rewards must have shape {expected}, one column per objective ({names}); got {self.rewards.shape}."
+            )
+        if ptr.ndim != 1 or not ptr.size or ptr[0] != 0 or ptr[-1] != n_rows or np.any(np.diff(ptr) <= 0):
+            raise DataError(f"episode_ptr must rise from 0 to {n_rows}, the number of rows, with no empty episode.")
+        if self.episode_labels.shape != (ptr.size - 1,):
+            raise DataError(f"{ptr.size - 1} episodes need as many labels; got {self.episode_labels.shape}.")
+        for name in ("state_labels", "action_labels"):
+            labels = getattr(self, name)
+            if labels.ndim != 1 or not _each_once(labels):
+                raise DataError(f"{name} must be a list in which each label occurs once.")
+
+    def _check_rows(self) -> None:
+        for name, column, size in (
+            ("states", self.states, self.n_states),
+            ("actions", self.actions, self.n_actions),
+        ):
+            if column.min() < 0 or column.max() >= size:
+                raise DataError(f"{name} must be indices below {size}, the number of their labels.")
+        last = np.zeros(self.n_rows, dtype=np.bool_)
+        last[self.episode_ptr[1:] - 1] = True
+        inner = np.flatnonzero(~last)
+        finite = np.isfinite(self.rewards)
+        wrong = {
+            "rewards must be finite": np.zeros(0, dtype=np.bool_) if finite.all() else ~finite.all(axis=1),
+            "a terminated row must be the last of its episode": self.terminated & ~last,
+            "the next state of a terminated row must be -1": self.terminated & (self.next_states != -1),
+            f"next_states must be -1 or below {self.n_states}": (self.next_states < -1)
+            | (self.next_states >= self.n_states),
+        }
+        chain = np.zeros(self.n_rows, dtype=np.bool_)
+        chain[inner] = self.next_states[inner] != self.states[inner + 1]
+        wrong["the next state must be the state of the next row"] = chain
+        if self.baseline_prob is not None:
+            wrong["baseline_prob must be in (0, 1]"] = ~((self.baseline_prob > 0) & (self.baseline_prob <= 1))
+        for expected, rows in wrong.items():
+            if np.any(rows):
+                row = int(np.flatnonzero(rows)[0])
+                episode = int(np.searchsorted(self.episode_ptr, row, side="right")) - 1
+                raise DataError(
+                    f"{expected}; it is not in row {row - self.episode_ptr[episode]} (from 0) of episode"
+                    f" {self.episode_labels[episode]!s}."
+                )
+
+    def blocks(self) -> tuple[Dataset]:
+        """The log as one block: itself."""
+        return (self,)
+
+    @property
+    def n_rows(self) -> int:
+        """The number N of rows."""
+        return int(self.states.size)
+
+    @property
+    def n_episodes(self) -> int:
+        """The number n of episodes."""
+        return int(self.episode_ptr.size - 1)
+
+    @property
+    def n_truncated(self) -> int:
+        """Number of episodes that did not terminate."""
+        return int(np.count_nonzero(~self.terminated[self.episode_ptr[1:] - 1]))
+
+    @property
+    def n_states(self) -> int:
+        """|X|."""
+        return int(self.state_labels.size)
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return int(self.action_labels.size)
+
+    @property
+    def n_objectives(self) -> int:
+        """The number d of objectives."""
+        return len(self.objectives)
+
+
+def user_sign(objective: Objective, value: float) -> float:
+    """A return in the user's own sign: what is lower-is-better is shown as the cost that it is. Its own inverse."""
+    return float(0.0 - value if objective.lower_is_better else value)
+
+
+def reward_ranges(objectives: Sequence[Objective]) -> tuple[Floats, Floats] | None:
+    """Lowest and highest rewards, higher is better, each [d]; None where one of them is not known."""
+    edges = []
+    for objective in objectives:
+        if objective.reward_range is None:
+            return None
+        low, high = objective.reward_range
+        edges.append((-high, -low) if objective.lower_is_better else (low, high))
+    lows, highs = np.array(edges).T
+    return lows, highs
+
+
+def lowest_rewards(objectives: Sequence[Objective], seen: Floats) -> Floats:
+    """The least reward there can be, higher is better, shape [d]: as declared, else the least ``seen`` [d]."""
+    ranges = [reward_ranges([objective]) for objective in objectives]
+    return np.array([low if edges is None else min(low, edges[0][0]) for edges, low in zip(ranges, seen, strict=True)])
+
+
+def in_vocabulary(dataset: Dataset, state_labels: Labels, action_labels: Labels) -> Dataset:
+    """The same log, its states and actions numbered within sorted labels that hold all of its own."""
+    if np.array_equal(state_labels, dataset.state_labels) and np.array_equal(action_labels, dataset.action_labels):
+        return dataset
+    state, action = (
+        np.searchsorted(whole, own)
+        for whole, own in ((state_labels, dataset.state_labels), (action_labels, dataset.action_labels))
+    )
+    following = dataset.next_states
+    return replace(
+        dataset,
+        states=state[dataset.states],
+        actions=action[dataset.actions],
+        next_states=np.where(following >= 0, state[np.maximum(following, 0)], -1),
+        state_labels=state_labels,
+        action_labels=action_labels,
+    )
+
+
+def _each_once(labels: Labels) -> bool:
+    """Whether no label occurs twice. Most come sorted, which is quickly seen; blocks of a log ask this again and again."""
+    rising = bool(np.all(np.greater(labels[1:], labels[:-1])))
+    return rising or np.unique(labels).size == labels.size
+
+
+def label_array(values: npt.ArrayLike) -> Labels:
+    """Labels as a read-only array: int64 if they are integers, else text."""
+    array = np.asarray(values)
+    dtype = np.int64 if array.dtype.kind in "iu" else np.str_
+    return frozen(array, dtype)  # type: ignore[return-value]
+
+
+def check_objectives(objectives: Sequence[Objective]) -> None:
+    """Raise unless there is at least one objective and their names differ."""
+    names = [objective.name for objective in objectives]
+    if not names:
+        raise DataError("a log needs at least one objective; got none. Name one with --objective.")
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"objective {name!r} is given twice. Give it once.")
+
+
+def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
+    """The episodes with these indices, in this order; the vocabulary stays whole, notes are left behind."""
+    chosen = np.asarray(indices, dtype=np.int64)
+    if chosen.ndim != 1 or (chosen.size and (chosen.min() < 0 or chosen.max() >= dataset.n_episodes)):
+        raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.")
+    starts, lengths = dataset.episode_ptr[chosen], np.diff(dataset.episode_ptr)[chosen]
+    ptr = np.concatenate([[0], np.cumsum(lengths)])
+    rows = np.arange(ptr[-1]) + np.repeat(starts - ptr[:-1], lengths)
+    prob = dataset.baseline_prob
+    return replace(
+        dataset,
+        states=dataset.states[rows],
+        actions=dataset.actions[rows],
+        rewards=dataset.rewards[rows],
+        next_states=dataset.next_states[rows],
+        terminated=dataset.terminated[rows],
+        baseline_prob=None if prob is None else prob[rows],
+        episode_ptr=ptr,
+        episode_labels=dataset.episode_labels[chosen],
+        notes=(),
+    )
+
+
+def split(dataset: Dataset, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Dataset, ...]:
+    """Parts of the dataset, by episode, drawn at random.
+
+    Args:
+        dataset: The whole.
+        fractions: Share of episodes of each part; positive, summing to 1. Cumulative shares are rounded.
+        rng: Draws the permutation.
+
+    Returns:
+        One Dataset per fraction, with the vocabulary of the whole; each keeps the order of its episodes.
+    """
+    return tuple(take_episodes(dataset, part) for part in random_parts(dataset.n_episodes, fractions, rng))
+
+
+def random_parts(n_episodes: int, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Ints, ...]:
+    """Places of the episodes of every part, in order; as in `split`."""
+    shares = np.asarray(fractions, dtype=np.float64)
+    if shares.ndim != 1 or not shares.size or not np.all(shares > 0) or not np.isclose(shares.sum(), 1.0):
+        raise ParameterError(f"fractions must be positive and sum to 1; got {shares.tolist()}.")
+    cuts = np.rint(np.cumsum(shares) * n_episodes).astype(np.int64)
+    parts = np.split(rng.permutation(n_episodes), cuts[:-1])
+    for share, part in zip(shares, parts, strict=True):
+        if not part.size:
+            raise DataError(
+                f"a share of {share:g} of {n_episodes} episodes leaves none. Log more, or split differently."
+            )
+    return tuple(np.sort(part) for part in parts)
+
+
+def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
+    """Write a Parquet file that ``read_dataset`` reads back, one row per transition.
+
+    Labels and signs are the user's. Labels that no row uses are not written. The file appears under its name
+    only when it is complete.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from bettersafe.logs._reader.files import SCHEMA, SCHEMA_KEY
+
+    if np.unique(dataset.episode_labels).size != dataset.n_episodes:
+        raise DataError("episodes must have different labels to be written; some occur twice.")
+    lengths = np.diff(dataset.episode_ptr)
+    states = pa.array(dataset.state_labels)
+    known = pa.array(dataset.next_states, mask=dataset.next_states < 0)
+    columns = {
+        "episode": pa.array(dataset.episode_labels).take(pa.array(np.repeat(np.arange(lengths.size), lengths))),
+        "step": pa.array(np.arange(dataset.n_rows) - np.repeat(dataset.episode_ptr[:-1], lengths)),
+        "state": states.take(pa.array(dataset.states)),
+        "action": pa.array(dataset.action_labels).take(pa.array(dataset.actions)),
+        "next_state": states.take(known),
+        "terminated": pa.array(dataset.terminated),
+    }
+    if dataset.baseline_prob is not None:
+        columns["baseline_prob"] = pa.array(dataset.baseline_prob)
+    for k, objective in enumerate(dataset.objectives):
+        if objective.name in {*columns, "truncated", "baseline_prob"}:
+            raise DataError(f"an objective can't be called {objective.name!r}, as another column is. Rename it.")
+        reward = dataset.rewards[:, k]
+        # 0 - r, not -r: a cost of 0 should not come back as -0.
+        columns[objective.name] = pa.array(0.0 - reward if objective.lower_is_better else reward)
+    stored = json.dumps([dataclasses.asdict(objective) for objective in dataset.objectives])
+    table = pa.table(columns).replace_schema_metadata({SCHEMA_KEY: SCHEMA, "bettersafe.objectives": stored})
+    with whole_file(path) as partial:
+        parquet.write_table(table, partial)

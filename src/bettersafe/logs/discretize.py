@@ -1,0 +1,462 @@
+"""From continuous features to discrete states: a map that is fitted once, on training rows, and then only applied.
+
+Feature j of a row is made comparable, and the state of the row is the nearest of k centres:
+
+    z_j = (x_j − mean_j) / sd_j                 zscore
+    z_j = (log(0.1 + x_j) − mean_j) / sd_j      log-zscore, for what is skewed: doses, waste products, volumes
+    z_j = x_j − ½                               binary
+    z_j = x_j                                   none
+    state = argmin_i ‖z − c_i‖²                 the lowest i where two are as near
+
+Means, standard deviations (n − 1 in the denominator) and centres come from the training rows alone: a map that has seen
+the test rows makes every estimate on them look better than it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe._system.files import whole_file, whole_folder
+from bettersafe.errors import DataError, ParameterError, check_choice
+from bettersafe.logs._reader.features import read_features
+from bettersafe.logs._reader.tables import open_table
+from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns
+from bettersafe.typing import Event, Floats, Ints, Progress, frozen, ignore
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from bettersafe.logs._reader.files import PathsLike
+
+
+Features: TypeAlias = "Mapping[str, npt.ArrayLike] | pa.Table | npt.NDArray[Any]"
+Wanted: TypeAlias = "Sequence[str | tuple[str, Transform]]"
+Transform = Literal["zscore", "log-zscore", "binary", "none"]
+TRANSFORMS: tuple[str, ...] = get_args(Transform)
+SCHEMA = "discretizer/1"
+
+LOG_SHIFT = 0.1
+"""Added before the logarithm, so that a dose of 0 has one (Komorowski et al. 2018)."""
+
+BLOCK_BYTES = 1 << 26
+"""Distances of a block of rows to all centres take about this much memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureRule:
+    """How one feature is made comparable.
+
+    Attributes:
+        name: Its column.
+        transform: Which of the four rules.
+        mean: Of the training rows, after the logarithm if there is one; 0 where the rule has none.
+        sd: The same; 1 where the rule has none.
+    """
+
+    name: str
+    transform: Transform = "zscore"
+    mean: float = 0.0
+    sd: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice(f"the transform of {self.name}", self.transform, TRANSFORMS)
+        if not (math.isfinite(self.mean) and math.isfinite(self.sd) and self.sd > 0.0):
+            raise ParameterError(
+                f"{self.name} needs a finite mean and a positive standard deviation; got {self.mean!r}, {self.sd!r}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discretizer:
+    """A fitted map from f features to k states.
+
+    Attributes:
+        features: One rule per feature, in the order of the columns of ``centers``.
+        centers: c_i in the transformed space, shape [k, f].
+    """
+
+    features: tuple[FeatureRule, ...]
+    centers: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "centers", frozen(self.centers, np.float64))
+        names = self.names
+        if not names or len(set(names)) < len(names):
+            raise ParameterError(
+                f"features must be at least one, with different names; got {', '.join(names) or 'none'}."
+            )
+        if self.centers.ndim != 2 or self.centers.shape[1] != len(names) or not self.centers.size:
+            raise ParameterError(f"centers must have shape [k, {len(names)}]; got {self.centers.shape}.")
+        if not np.all(np.isfinite(self.centers)):
+            raise ParameterError("centers must be finite.")
+
+    @property
+    def n_states(self) -> int:
+        """The number k of states."""
+        return int(self.centers.shape[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features' names, length f."""
+        return tuple(rule.name for rule in self.features)
+
+
+def fit_discretizer(
+    table: Features,
+    *,
+    features: Wanted | None = None,
+    k: int,
+    random_state: int = 0,
+    quick: bool = False,
+    n_init: int = 10,
+) -> Discretizer:
+    """Fit the map on training rows: statistics per feature, then k-means (scikit-learn) on what they give.
+
+    Args:
+        table: The training rows: name -> column, an Arrow table, or an array [N, f] with ``features`` naming its columns.
+        features: Names, or (name, transform), z-scores where only a name is given; all columns of the table if None.
+        k: Number of states.
+        random_state: Seed of k-means.
+        quick: Mini-batches and a single start: seconds instead of minutes, at somewhat wider clusters.
+        n_init: Starts of the full k-means, of which the tightest is taken.
+
+    Returns:
+        The map. With the same rows, seed and versions it is the same to the bit on one or two threads; on more the
+        last bits of sums may differ (``OMP_NUM_THREADS=1`` prevents it).
+    """
+    if features is None:
+        if isinstance(table, np.ndarray):
+            raise ParameterError("name the features of an array: features=['age', ...], one per column.")
+        features = list(table.column_names if hasattr(table, "column_names") else table)
+    rules = _rules(features)
+    values = _matrix(table, [rule.name for rule in rules])
+    check_domain(rules, values)
+    if k < 1 or n_init < 1:
+        raise ParameterError(f"k and n_init must be 1 or more; got {k} and {n_init}.")
+    if k > values.shape[0]:
+        raise DataError(f"{k} states need at least as many training rows; got {values.shape[0]}. Choose a smaller k.")
+    fitted = tuple(_fit_rule(rule, values[:, j]) for j, rule in enumerate(rules))
+    centers = _k_means(_transform(fitted, values), k=k, random_state=random_state, quick=quick, n_init=n_init)
+    return Discretizer(features=fitted, centers=centers)
+
+
+def assign_states(discretizer: Discretizer, table: Features) -> Ints:
+    """State of every row: the nearest centre, shape [N]. Needs no scikit-learn, and memory for a block of rows only.
+
+    Args:
+        discretizer: The fitted map.
+        table: Rows with its features among their columns; an array [N, f] has them in its order.
+    """
+    values = _matrix(table, discretizer.names)
+    check_domain(discretizer.features, values)
+    states = np.empty(values.shape[0], dtype=np.int64)
+    half = 0.5 * np.einsum("ij,ij->i", discretizer.centers, discretizer.centers)
+    for part in _blocks(values.shape[0], discretizer.n_states):
+        z = _transform(discretizer.features, values[part])
+        # ‖z − c‖² = ‖z‖² − 2 (z·c − ‖c‖²/2), and ‖z‖² is the same for all centres
+        states[part] = np.argmin(half - z @ discretizer.centers.T, axis=1)
+    return states
+
+
+def explained_share(discretizer: Discretizer, table: Features, states: Ints) -> float:
+    """Share of the features' variance that the states keep: 1 − Σ‖z − c_state‖² / Σ‖z − z̄‖²; NaN for equal rows."""
+    values = _matrix(table, discretizer.names)
+    within, total, count = 0.0, np.zeros(len(discretizer.features)), values.shape[0]
+    mean = np.zeros(len(discretizer.features))
+    for part in _blocks(count, discretizer.n_states):
+        mean += _transform(discretizer.features, values[part]).sum(axis=0) / max(count, 1)
+    for part in _blocks(count, discretizer.n_states):
+        z = _transform(discretizer.features, values[part])
+        within += float(np.sum((z - discretizer.centers[states[part]]) ** 2))
+        total += np.sum((z - mean) ** 2, axis=0)
+    whole = float(total.sum())
+    return 1.0 - within / whole if whole > 0.0 else math.nan
+
+
+def save_discretizer(discretizer: Discretizer, path: str | os.PathLike[str]) -> None:
+    """Write a Parquet file that `load_discretizer` reads back to the bit; it has its name only when it is whole."""
+    import pyarrow as pa
+
+    flat = pa.array(discretizer.centers.ravel())
+    table = pa.table(
+        {
+            "state": pa.array(np.arange(discretizer.n_states)),
+            "center": pa.FixedSizeListArray.from_arrays(flat, len(discretizer.features)),
+        }
+    ).replace_schema_metadata(
+        {
+            "bettersafe.schema": SCHEMA,
+            "bettersafe.features": json.dumps([asdict(rule) for rule in discretizer.features], allow_nan=False),
+        }
+    )
+    _write_parquet(table, Path(path))
+
+
+def load_discretizer(path: str | os.PathLike[str]) -> Discretizer:
+    """Read a saved map, checking its schema and shape."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    place = Path(path)
+    if not place.is_file():
+        raise DataError(
+            f"there is no file {place}. Name a map that `bettersafe discretize` wrote (discretizer.parquet)."
+        )
+    try:
+        table = parquet.read_table(place)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{place} can't be read as a saved map: {error}") from None
+    metadata = table.schema.metadata or {}
+    schema = metadata.get(b"bettersafe.schema", b"none").decode()
+    if schema != SCHEMA:
+        raise DataError(f"{place} has schema {schema!r}; a saved map has {SCHEMA!r}. Name another file, or update.")
+    try:
+        rules = tuple(FeatureRule(**rule) for rule in json.loads(metadata[b"bettersafe.features"]))
+        states = table.column("state").to_numpy()
+        centers = np.array(table.column("center").to_pylist(), dtype=np.float64)
+        if not np.array_equal(states, np.arange(states.size)):
+            raise ValueError("its states are not 0, 1, 2, ...")
+        return Discretizer(features=rules, centers=centers)
+    except (KeyError, TypeError, ValueError, ParameterError) as error:
+        raise DataError(f"{place} is not a whole map: {error}. Fit it again.") from None
+
+
+def check_domain(
+    rules: Sequence[FeatureRule], values: Floats, place: Callable[[int], str] = lambda row: f"row {row + 1}"
+) -> None:
+    """Raise at the first cell that its rule can't take: not finite, no logarithm, not binary.
+
+    Args:
+        rules: One per column.
+        values: Shape [N, f].
+        place: Row number (from 0) -> how a message calls it.
+    """
+    for j, rule in enumerate(rules):
+        column = values[:, j]
+        wrong = {"a finite number": ~np.isfinite(column)}
+        if rule.transform == "log-zscore":
+            wrong[f"above −{LOG_SHIFT:g} to have log({LOG_SHIFT:g} + x)"] = column <= -LOG_SHIFT
+        if rule.transform == "binary":
+            wrong["0 or 1"] = (column != 0.0) & (column != 1.0)
+        for expected, rows in wrong.items():
+            if np.any(rows):
+                row = int(np.argmax(rows))
+                raise DataError(
+                    f"feature {rule.name!r} must be {expected}; got {column[row]:g} in {place(row)}."
+                    " Correct it or leave out its episode."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPart:
+    """What one of the written logs holds.
+
+    Attributes:
+        rows: Decisions.
+        episodes: Episodes.
+        states: Different states in it.
+        explained: Share of its features' variance that the states keep.
+    """
+
+    rows: int
+    episodes: int
+    states: int
+    explained: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discretization:
+    """What `discretize_log` wrote.
+
+    Attributes:
+        discretizer: The map, fitted or given.
+        parts: File name -> what it holds.
+        passed_on: Columns that the logs have besides episode, step, state and, if there is one, action.
+    """
+
+    discretizer: Discretizer
+    parts: dict[str, LogPart]
+    passed_on: tuple[str, ...]
+
+
+def discretize_log(
+    data: PathsLike,
+    output: str | os.PathLike[str],
+    *,
+    k: int = 750,
+    columns: Columns = DEFAULT_COLUMNS,
+    objectives: Sequence[str] = (),
+    features: Wanted | None = None,
+    train_share: float | None = None,
+    fitted: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    n_init: int = 10,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Discretization:
+    """Turn a table of continuous features into logs with a column ``state``, and save the map beside them.
+
+    Args:
+        data: A file, a glob or a list of them, one row per decision.
+        output: Folder to write: ``log.parquet``, or ``train.parquet`` and ``test.parquet``; ``discretizer.parquet``.
+        k: Number of states; the map's with ``fitted``.
+        columns: Which columns are episode, step, action, and terminated, truncated, baseline_prob if there are any.
+        objectives: Reward columns: passed on, and never features.
+        features: Names, or (name, transform); if None every column of numbers that has no other role. Then
+            ``objectives`` must be given, or the rewards would become part of the state.
+        train_share: Share of episodes, drawn at random, that the map is fitted on; the others are the test log.
+        fitted: A saved map to apply instead of fitting one. Then the table needs no actions: it may be of patients who wait
+            for a decision.
+        seed: Draws the split and the starts of k-means.
+        quick: See `fit_discretizer`.
+        n_init: See `fit_discretizer`.
+        force: Replace an earlier result.
+        progress: Called at every step.
+
+    Returns:
+        What was written. Columns that have a role get its default name; all others that are not features keep theirs.
+    """
+    say = progress or ignore
+    given = None if fitted is None else load_discretizer(fitted)
+    if given is not None and (features is not None or train_share is not None):
+        raise ParameterError(
+            "a fitted map has its features and was fitted elsewhere; leave --feature and --train-share."
+        )
+    if train_share is not None and not 0.0 < train_share < 1.0:
+        raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
+    with whole_folder(output, mark="discretizer.parquet", force=force) as folder:
+        say(Event(what="Reading"))
+        rules = given.features if given is not None else None if features is None else _rules(features)
+        with open_table(data) as table:
+            names = None if rules is None else [rule.name for rule in rules]
+            read = read_features(
+                table, columns=columns, objectives=objectives, features=names, action_optional=given is not None
+            )
+            rules = _rules(read.features) if rules is None else rules
+            check_domain(rules, read.values, table.place)
+        log, values, episode = read.log.take(read.order), read.values[read.order], read.episode[read.order]
+        n_episodes = int(episode[-1]) + 1
+        parts = {"log": np.ones(episode.size, dtype=np.bool_)}
+        if train_share is not None:
+            n_train = math.floor(train_share * n_episodes + 1e-9)
+            if not 0 < n_train < n_episodes:
+                raise DataError(
+                    f"a share of {train_share:g} of {n_episodes} episodes leaves a part empty. Choose another."
+                )
+            train = np.isin(episode, np.random.default_rng(seed).permutation(n_episodes)[:n_train])
+            parts = {"train": train, "test": ~train}
+        if given is None:
+            rows = values[next(iter(parts.values()))]
+            say(Event(what=f"Finding {k:,} states in {rows.shape[0]:,} rows"))
+            wanted = [(rule.name, rule.transform) for rule in rules]
+            given = fit_discretizer(rows, features=wanted, k=k, random_state=seed, quick=quick, n_init=n_init)
+        say(Event(what="Writing"))
+        states = assign_states(given, values)
+        log = log.add_column(2, "state", [states])
+        held = {}
+        for name, chosen in parts.items():
+            _write_parquet(log.filter(chosen), folder / f"{name}.parquet")
+            held[f"{name}.parquet"] = LogPart(
+                rows=int(np.count_nonzero(chosen)),
+                episodes=int(np.unique(episode[chosen]).size),
+                states=int(np.unique(states[chosen]).size),
+                explained=explained_share(given, values[chosen], states[chosen]),
+            )
+        save_discretizer(given, folder / "discretizer.parquet")
+    passed_on = tuple(name for name in log.column_names if name not in {"episode", "step", "state", "action"})
+    return Discretization(discretizer=given, parts=held, passed_on=passed_on)
+
+
+def _matrix(table: Features, names: Sequence[str]) -> Floats:
+    """The named columns as float64 [N, f]; cells that are missing become NaN, for `check_domain` to find."""
+    if isinstance(table, np.ndarray):
+        if table.ndim != 2 or table.shape[1] != len(names):
+            raise DataError(f"rows must have {len(names)} columns ({', '.join(names)}); got shape {table.shape}.")
+        return np.ascontiguousarray(table, dtype=np.float64)
+    there = list(table.column_names if hasattr(table, "column_names") else table)
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise DataError(f"the table lacks the feature {missing[0]!r}; it has {', '.join(there)}. Add the column.")
+    columns = []
+    for name in names:
+        cell_ = table[name]
+        column = cell_.to_numpy() if hasattr(cell_, "to_numpy") else np.asarray(cell_)
+        try:
+            columns.append(np.asarray(column, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise DataError(f"feature {name!r} must be a column of numbers; got {column.dtype} cells.") from None
+    return np.stack(columns, axis=1)
+
+
+def _rules(features: Wanted) -> tuple[FeatureRule, ...]:
+    """Rules that are not fitted yet."""
+    return tuple(
+        FeatureRule(name=wanted) if isinstance(wanted, str) else FeatureRule(name=wanted[0], transform=wanted[1])
+        for wanted in features
+    )
+
+
+def _fit_rule(rule: FeatureRule, column: Floats) -> FeatureRule:
+    if rule.transform in {"binary", "none"}:
+        return rule
+    x = np.log(LOG_SHIFT + column) if rule.transform == "log-zscore" else column
+    if x.size < 2 or np.all(x == x[0]):
+        raise DataError(f"feature {rule.name!r} is the same in every training row, so it tells nothing. Leave it out.")
+    return FeatureRule(name=rule.name, transform=rule.transform, mean=float(x.mean()), sd=float(x.std(ddof=1)))
+
+
+def _transform(rules: Sequence[FeatureRule], values: Floats) -> Floats:
+    z = np.array(values, dtype=np.float64)
+    for j, rule in enumerate(rules):
+        if rule.transform == "binary":
+            z[:, j] -= 0.5
+        elif rule.transform != "none":
+            x = np.log(LOG_SHIFT + z[:, j]) if rule.transform == "log-zscore" else z[:, j]
+            z[:, j] = (x - rule.mean) / rule.sd
+    return z
+
+
+def _blocks(rows: int, k: int) -> Iterator[slice]:
+    size = max(1, BLOCK_BYTES // (8 * k))
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+def _k_means(z: Floats, *, k: int, random_state: int, quick: bool, n_init: int) -> Floats:
+    try:
+        from sklearn.cluster import KMeans, MiniBatchKMeans
+        from sklearn.exceptions import ConvergenceWarning
+    except ImportError:
+        raise ParameterError(
+            "finding states needs scikit-learn; install it with: pip install 'bettersafe[sepsis]'."
+        ) from None
+    if quick:
+        method = MiniBatchKMeans(n_clusters=k, n_init=1, random_state=random_state, batch_size=max(1024, 4 * k))
+    else:
+        method = KMeans(n_clusters=k, n_init=n_init, random_state=random_state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: said below, in our words
+        centers: Floats = np.asarray(method.fit(z).cluster_centers_, dtype=np.float64)
+    different = np.unique(centers, axis=0).shape[0]
+    if different < k:
+        raise DataError(f"only {different} of {k} states are different: many rows are equal. Choose a smaller k.")
+    return centers
+
+
+def _write_parquet(table: pa.Table, target: Path) -> None:
+    from pyarrow import parquet
+
+    with whole_file(target) as partial:
+        parquet.write_table(table, partial)

@@ -1,0 +1,148 @@
+"""Episodes: a log on disk, too large for memory, read as often as needed in blocks of whole episodes.
+
+Whatever passes over the rows of a log (counting, off-policy evaluation) takes any `Log`, and gives the same bits for a Dataset: the
+episodes come in the same order, and states and actions have the same numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.logs.dataset import Dataset, random_parts, take_episodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from bettersafe.logs.dataset import Objective
+    from bettersafe.typing import Ints, Labels, Log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """A log of n episodes on disk.
+
+    Attributes:
+        blocks: Returns the log from its first episode, each time it is called, as Datasets that share one vocabulary; episodes
+            are labelled by their place in the log.
+        n_rows: The number N of rows.
+        n_episodes: The number n of episodes.
+        n_truncated: Number of episodes that did not terminate.
+        state_labels: The user's names of the states, shape [X].
+        action_labels: The user's names of the actions, shape [A].
+        objectives: The reward signals, in the order of the columns of ``rewards``.
+        notes: Remarks of the reader, for people.
+    """
+
+    blocks: Callable[[], Iterable[Dataset]]
+    n_rows: int
+    n_episodes: int
+    n_truncated: int
+    state_labels: Labels
+    action_labels: Labels
+    objectives: tuple[Objective, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_states(self) -> int:
+        """|X|."""
+        return int(self.state_labels.size)
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return int(self.action_labels.size)
+
+    @property
+    def n_objectives(self) -> int:
+        """The number d of objectives."""
+        return len(self.objectives)
+
+
+def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
+    """The log with every block changed in the same way, in its rewards, objectives or vocabulary."""
+    if isinstance(data, Dataset):  # changed once, not at every reading
+        return change(data)
+    like = change(empty_block(data))
+    return Episodes(
+        blocks=lambda: map(change, data.blocks()),
+        n_rows=data.n_rows,
+        n_episodes=data.n_episodes,
+        n_truncated=data.n_truncated,
+        state_labels=like.state_labels,
+        action_labels=like.action_labels,
+        objectives=like.objectives,
+        notes=data.notes,
+    )
+
+
+def split_log(data: Log, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Log, ...]:
+    """Parts of the log, by episode, drawn at random: those of `split`; in memory if the log is one block, else on disk."""
+    parts = random_parts(data.n_episodes, fractions, rng)
+    n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)
+    at = 0
+    for block in data.blocks():
+        if block.n_episodes == data.n_episodes:  # in memory: so are its parts
+            return tuple(take_episodes(block, part) for part in parts)
+        lengths, open_end = np.diff(block.episode_ptr), ~block.terminated[block.episode_ptr[1:] - 1]
+        for i, part in enumerate(parts):
+            here = _within(part, at, block.n_episodes)
+            n_rows[i] += int(lengths[here].sum())
+            n_truncated[i] += np.count_nonzero(open_end[here])
+        at += block.n_episodes
+    return tuple(
+        Episodes(
+            blocks=partial(_blocks_of_part, data, part),
+            n_rows=int(n_rows[i]),
+            n_episodes=part.size,
+            n_truncated=int(n_truncated[i]),
+            state_labels=data.state_labels,
+            action_labels=data.action_labels,
+            objectives=data.objectives,
+        )
+        for i, part in enumerate(parts)
+    )
+
+
+def _blocks_of_part(data: Log, part: Ints) -> Iterator[Dataset]:
+    """The blocks of a log with only the episodes whose places are in ``part``; empty blocks are skipped."""
+    at = 0
+    for block in data.blocks():
+        here = _within(part, at, block.n_episodes)
+        if here.size:
+            yield take_episodes(block, here)
+        at += block.n_episodes
+
+
+def _within(part: Ints, at: int, n: int) -> Ints:
+    """Sorted places ``part`` from ``at`` to ``at + n``, counted from ``at``."""
+    first, last = np.searchsorted(part, [at, at + n])
+    return part[first:last] - at
+
+
+def row_visits(data: Log) -> Ints:
+    """Number of rows in every state, shape [X]."""
+    visits = np.zeros(data.n_states, dtype=np.int64)
+    for block in data.blocks():
+        visits += np.bincount(block.states, minlength=data.n_states)
+    return visits
+
+
+def empty_block(data: Log) -> Dataset:
+    """A Dataset with the log's vocabulary and no rows."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return Dataset(
+        states=nothing,
+        actions=nothing,
+        rewards=np.zeros((0, data.n_objectives)),
+        next_states=nothing,
+        terminated=np.zeros(0, dtype=np.bool_),
+        episode_ptr=np.zeros(1, dtype=np.int64),
+        state_labels=data.state_labels,
+        action_labels=data.action_labels,
+        episode_labels=nothing,
+        objectives=data.objectives,
+    )

@@ -1,0 +1,252 @@
+"""Counting a log of many files in shards, on the cores of this machine or on a Ray cluster.
+
+Counts are additive, and exactly so: shards are counted wherever there is room, and their sum is bit for bit what one count of all
+files gives. Each shard's counts are kept in a folder as they come. A worker that is killed costs its shard alone, which is done
+again; a run that is killed goes on, when it is repeated, with the shards that are not there yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from bettersafe._system.files import scratch_folder, whole_file
+from bettersafe._system.memory import available_bytes
+from bettersafe._system.workers import Lost, cores, here, in_pool, on_ray
+from bettersafe.errors import BettersafeError, DataError, ParameterError, RunError, check_choice
+from bettersafe.logs._reader.files import COUNTS_SCHEMA, expand
+from bettersafe.logs.counts_file import load_counts, save_counts
+from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
+from bettersafe.logs.merge import merge_counts
+from bettersafe.logs.source import count_files
+from bettersafe.typing import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    from bettersafe.logs._reader.files import PathsLike
+    from bettersafe.logs.counts import Counts
+    from bettersafe.typing import Progress
+
+
+Engine = Literal["local", "ray"]
+ENGINES: tuple[Engine, ...] = ("local", "ray")
+
+SHARD_BYTES = 1 << 25
+"""Files are put together, as they come, into shards of at most so many bytes; a larger file is a shard of its own."""
+
+AT_ONCE = 8
+"""Counts that are merged at a time: bounds the memory, and, being exact, does not change the sum."""
+
+SHARE = 0.5  # of a machine's free memory, for the workers on it together
+LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Files to count together; ``key`` tells them, as they are now, and how they are read from all others."""
+
+    paths: tuple[str, ...]
+    objectives: tuple[Objective, ...]
+    columns: Columns
+    bytes: int
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """Why a shard can't be counted, where the log is to blame."""
+
+    reason: str
+
+
+def count_shards(
+    path: PathsLike,
+    *,
+    parts: str | os.PathLike[str],
+    objectives: Sequence[Objective],
+    columns: Columns = DEFAULT_COLUMNS,
+    add: Sequence[str | os.PathLike[str]] = (),
+    force: bool = False,
+    engine: Engine = "ray",
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> Counts:
+    """Counts of log files, shard by shard: bit for bit those of `add_files`.
+
+    Every worker must find the files under the same names. No episode may have rows in two shards; where one seems to go on in
+    another shard, that is an error.
+
+    Args:
+        path: A file, a glob, or a list of them.
+        parts: The folder that keeps what is counted. It is for this count alone: remove it when the sum has been saved.
+        objectives: The reward columns.
+        columns: The other columns.
+        add: Files of counts of other episodes.
+        force: As in `add_files`.
+        engine: "local" for processes of this machine, "ray" for a Ray cluster.
+        workers: Shards at a time; all cores if left out.
+        address: Of a Ray cluster; else the one that ``ray start`` made here, else a new one here.
+        progress: Told, in bytes, what of the files has been counted.
+    """
+    check_choice("engine", engine, ENGINES)
+    if address is not None and engine != "ray":
+        raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")
+    before = [load_counts(file) for file in add]
+    shards = make_shards(path, objectives=objectives, columns=columns)
+    folder = Path(parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    todo = [shard for shard in shards if not _part(folder, shard).exists()]
+    total = sum(shard.bytes for shard in shards)
+    done = total - sum(shard.bytes for shard in todo)
+    problems = []
+    workers = cores() if workers is None and engine == "local" else workers
+    with closing(_results(todo, engine, workers, address)) as results:
+        if progress is not None:
+            progress(Event(done=done, total=total, unit="bytes"))
+        for index, result in results:
+            if isinstance(result, _Refused):
+                raise DataError(result.reason)
+            if isinstance(result, Lost):
+                problems.append(f"{_title(todo[index])}: {result.reason}")
+                continue
+            with whole_file(_part(folder, todo[index])) as partial:
+                partial.write_bytes(result)
+            done += todo[index].bytes
+            if progress is not None:
+                progress(Event(done=done, total=total, unit="bytes"))
+    if problems:
+        raise RunError(
+            f"{len(problems)} of {len(shards)} shards could not be counted ({'; '.join(problems[:3])}). The others are kept in"
+            f" {folder}: give the same command again."
+        )
+    counted = _merged(chain(before, _loaded(folder, shards)), force=force)
+    return _with_names(counted, expand(path))
+
+
+def make_shards(path: PathsLike, *, objectives: Sequence[Objective], columns: Columns) -> list[Shard]:
+    """The files in their order, put together into shards: the same ones as long as the files are the same."""
+    shards: list[Shard] = []
+    members: list[Path] = []
+    size = 0
+
+    def close() -> None:
+        about = {
+            "schema": COUNTS_SCHEMA,
+            "files": [(os.path.abspath(file), file.stat().st_size, file.stat().st_mtime_ns) for file in members],
+            "objectives": [dataclasses.asdict(objective) for objective in objectives],
+            "columns": dataclasses.asdict(columns),
+        }
+        shards.append(
+            Shard(
+                paths=tuple(os.path.abspath(file) for file in members),
+                objectives=tuple(objectives),
+                columns=columns,
+                bytes=size,
+                key=hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32],
+            )
+        )
+
+    for file in expand(path):
+        more = file.stat().st_size
+        if members and size + more > SHARD_BYTES:
+            close()
+            members, size = [], 0
+        members.append(file)
+        size += more
+    close()
+    return shards
+
+
+def parts_of(output: str | os.PathLike[str]) -> Path:
+    """Where the command keeps the shards of the counts that it is to write to ``output``."""
+    return Path(os.fspath(output) + ".parts")
+
+
+def remove_parts(parts: str | os.PathLike[str]) -> None:
+    """Remove what `count_shards` kept."""
+    shutil.rmtree(parts, ignore_errors=True)
+
+
+def _results(
+    todo: Sequence[Shard], engine: Engine, workers: int | None, address: str | None
+) -> Generator[tuple[int, bytes | _Refused | Lost], None, None]:
+    if not todo or (engine == "local" and workers == 1):
+        return here(count_shard, todo)
+    if engine == "local":
+        return in_pool(count_shard, todo, workers=workers or 1)
+    return on_ray(count_shard, todo, workers=workers, address=address)
+
+
+def count_shard(shard: Shard) -> bytes | _Refused:
+    """Count one shard, wherever it is: the bytes of its file of counts, or what is wrong with the log."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    limit = max(SHARE * available_bytes() / there, LEAST_MEMORY)  # as many workers as cores may be at it
+    try:
+        counts = count_files(
+            list(shard.paths),
+            objectives=shard.objectives,
+            columns=shard.columns,
+            memory_limit=f"{min(limit, 1e15) / 1e6:.0f}MB",
+            mergeable=True,
+        )
+        with scratch_folder() as scratch:
+            file = scratch / "counts.parquet"
+            save_counts(counts, file)
+            return file.read_bytes()
+    except BettersafeError as error:
+        return _Refused(reason=str(error))
+
+
+def _part(folder: Path, shard: Shard) -> Path:
+    return folder / f"{shard.key}.parquet"
+
+
+def _loaded(folder: Path, shards: Sequence[Shard]) -> Iterator[Counts]:
+    """The shards' counts, in their order; a file that is damaged is removed, so that the next run counts it again."""
+    for shard in shards:
+        file = _part(folder, shard)
+        try:
+            yield load_counts(file)
+        except DataError as error:
+            file.unlink(missing_ok=True)
+            raise DataError(
+                f"the counts of {_title(shard)} were damaged: {error} Give the same command again."
+            ) from None
+
+
+def _merged(parts: Iterable[Counts], *, force: bool) -> Counts:
+    """The sum of all, a few at a time."""
+    held: list[Counts] = []
+    for part in parts:
+        held.append(part)
+        if len(held) == AT_ONCE:
+            held = [merge_counts(held, force=force)]
+    return merge_counts(held, force=force)
+
+
+def _with_names(counts: Counts, paths: Sequence[Path]) -> Counts:
+    """The counts with the names that their files have among all ``paths``, as if all had been read at once."""
+    if counts.origin is None:
+        return counts
+    times = Counter(path.name for path in paths)
+    names = [path.name if times[path.name] == 1 else str(path) for path in paths]
+    inputs = list(counts.origin.inputs)
+    first = len(inputs) - len(names)  # what was added comes before
+    inputs[first:] = [dataclasses.replace(file, name=name) for file, name in zip(inputs[first:], names, strict=True)]
+    return dataclasses.replace(counts, origin=dataclasses.replace(counts.origin, inputs=tuple(inputs)))
+
+
+def _title(shard: Shard) -> str:
+    more = len(shard.paths) - 1
+    return Path(shard.paths[0]).name + (f" (and {more} more)" if more else "")

@@ -1,0 +1,165 @@
+"""Rows of a log that are alike, taken together: groups by state, action and outcome -> arrays by pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bettersafe.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from bettersafe.typing import Floats, Ints, Labels
+
+
+BASELINE_TOL = 1e-6  # how far logged probabilities of one pair may differ (they are often stored as float32)
+
+BLOCK = 1 << 20
+"""Groups in a block, about: what it takes to work on them, some 250 bytes each, is little beside the rest."""
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Rows with the same state, action and outcome, taken together, in any order.
+
+    outcome is the index of x', -1 for termination, -2 for unknown; all shapes are [G].
+    """
+
+    state: Ints
+    action: Ints
+    outcome: Ints
+    count: Ints
+    prob_min: Floats | None
+    prob_max: Floats | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """The fields of Counts that go by pair, but for the rewards."""
+
+    pair_state: Ints
+    pair_action: Ints
+    pair_count: Ints
+    outcome_ptr: Ints
+    outcome_state: Ints
+    outcome_count: Ints
+    terminated_count: Ints
+    baseline_prob: Floats | None
+
+
+def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> tuple[Pairs, Ints, Ints]:
+    """Groups in any order, some perhaps twice -> arrays by pair; unknown outcomes are left out.
+
+    Returns:
+        The pairs; the groups that are in them, sorted by pair, shape [H]; and the pair of each of those, shape [H].
+    """
+    n_actions, n_outcomes = action_labels.size, state_labels.size + 1  # each state, and termination
+    known = np.flatnonzero(groups.outcome != -2)
+    key = (groups.state[known] * n_actions + groups.action[known]) * n_outcomes + groups.outcome[known] + 1
+    sort = np.argsort(key, kind="stable")  # stable sorting is quick where DuckDB has sorted before
+    order, key = known[sort], key[sort]
+    counted = groups.count[order]
+    edges, edge_starts, _ = _runs(key)
+    pairs, starts, pair = _runs(key // n_outcomes)
+    outcome = edges % n_outcomes - 1
+    edge_count = np.add.reduceat(counted, edge_starts) if edges.size else counted
+    owner, led = pair[edge_starts], outcome >= 0
+    terminated = np.zeros(pairs.size, dtype=np.int64)
+    terminated[owner[~led]] = edge_count[~led]
+    found = Pairs(
+        pair_state=pairs // n_actions,
+        pair_action=pairs % n_actions,
+        pair_count=np.add.reduceat(counted, starts) if pairs.size else counted,
+        outcome_ptr=np.append(0, np.cumsum(np.bincount(owner[led], minlength=pairs.size))),
+        outcome_state=outcome[led],
+        outcome_count=edge_count[led],
+        terminated_count=terminated,
+        baseline_prob=_baseline_prob(groups, order, starts, pairs, state_labels, action_labels),
+    )
+    return found, order, pair
+
+
+def by_pair_in_blocks(blocks: Iterable[Groups], most: int, state_labels: Labels, action_labels: Labels) -> Pairs:
+    """`by_pair` of groups that come in blocks, each with pairs behind all those before: what is held is the result and one block.
+
+    Args:
+        blocks: At least one.
+        most: Groups in all of them, at most.
+        state_labels: The states that groups point to, shape [X].
+        action_labels: The same of actions, shape [A].
+    """
+    state, count = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)  # memory is taken as they fill
+    sizes: list[Ints] = []
+    by_block: list[Pairs] = []
+    end = 0
+    for groups in blocks:
+        found, _, _ = by_pair(groups, state_labels, action_labels)
+        begin, end = end, end + found.outcome_state.size
+        state[begin:end], count[begin:end] = found.outcome_state, found.outcome_count
+        sizes.append(np.diff(found.outcome_ptr))
+        by_block.append(replace(found, outcome_state=_NONE, outcome_count=_NONE, outcome_ptr=_NONE))
+
+    def together(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(found, name) for found in by_block])
+
+    return Pairs(
+        **{name: together(name) for name in ("pair_state", "pair_action", "pair_count", "terminated_count")},
+        outcome_ptr=np.append(0, np.cumsum(np.concatenate(sizes))),
+        outcome_state=state[:end],
+        outcome_count=count[:end],
+        baseline_prob=None if by_block[0].baseline_prob is None else together("baseline_prob"),
+    )
+
+
+def _baseline_prob(
+    groups: Groups, order: Ints, starts: Ints, pairs: Ints, state_labels: Labels, action_labels: Labels
+) -> Floats | None:
+    if groups.prob_min is None or groups.prob_max is None:
+        return None
+    if not pairs.size:
+        return np.zeros(0)
+    low = np.minimum.reduceat(groups.prob_min[order], starts)
+    high = np.maximum.reduceat(groups.prob_max[order], starts)
+    return agreed_prob(low, high, pairs, state_labels, action_labels)
+
+
+def agreed_prob(low: Floats, high: Floats, pairs: Ints, state_labels: Labels, action_labels: Labels) -> Floats:
+    """The one logged probability of every pair (x·A + a) from the least and largest [P], or an error where they differ."""
+    wide = np.flatnonzero(high - low > BASELINE_TOL)
+    if wide.size:
+        p = int(wide[0])
+        x, a = divmod(int(pairs[p]), action_labels.size)
+        raise DataError(
+            "baseline_prob must be the same in all rows of a state and action; state"
+            f" {state_labels[x]!s}, action {action_labels[a]!s} has {low[p]:.9g} and {high[p]:.9g}. Correct it, or let it be"
+            " estimated with --baseline estimate."
+        )
+    return low  # not the mean: the least of all stays the same however shards are merged
+
+
+def concatenate(parts: Sequence[Groups]) -> Groups:
+    """The groups of all, one after the other."""
+
+    def together(name: str) -> npt.NDArray[np.generic] | None:
+        return None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
+
+    return Groups(**{name: together(name) for name in vars(parts[0])})  # type: ignore[arg-type]
+
+
+def sum_by(group: Ints, values: Floats, size: int) -> Floats:
+    """Sums of values [d, N] by group, shape [d, size], added in the order of N."""
+    return np.stack([np.bincount(group, weights=row, minlength=size) for row in values])
+
+
+def _runs(values: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of sorted values: each once, where its run starts, and the run that every entry belongs to."""
+    new = np.append(True, values[1:] != values[:-1]) if values.size else np.zeros(0, dtype=np.bool_)
+    starts = np.flatnonzero(new)
+    return values[starts], starts, np.cumsum(new) - 1

@@ -1,0 +1,207 @@
+"""Finite MDPs with d reward signals, stored over the (state, action) pairs that are known.
+
+    v_k = r_{π,k} + γ_k P_π v_k            policy_values, solved to rounding
+    q_k(x,a) = r_k(x,a) + γ_k Σ_x' p(x'|x,a) v_k(x')
+    J_k = Σ_x μ(x) v_k(x)                  expected_return
+    ν^T = μ^T + γ ν^T P_π                  occupancy (discounted, unnormalised)
+
+Rows of p may sum to less than one: the rest terminates, with value 0 afterwards. A pair that is not stored was
+never tried; what playing it is worth is said by ``unseen_value``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from bettersafe.errors import ParameterError, check_discount, check_indices
+from bettersafe.typing import Floats, Ints, frozen
+
+
+@dataclass(frozen=True, kw_only=True)
+class MDP:
+    """A finite MDP over P stored pairs, sorted by state and then action.
+
+    Attributes:
+        n_states: |X|.
+        n_actions: |A|.
+        pair_state: State of every pair, shape [P].
+        pair_action: Action of every pair, shape [P].
+        state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1]; follows from pair_state.
+        transition: p(x'|x,a), CSR [P, X]; a row sums to at most 1, the rest terminates.
+        reward: r_k(x,a), shape [d, P].
+        discount: γ_k, shape [d].
+        initial: μ(x), shape [X].
+        unseen_value: What playing a pair that is not stored is worth, shape [d, X]; zero if left out.
+    """
+
+    n_states: int
+    n_actions: int
+    pair_state: Ints
+    pair_action: Ints
+    transition: sparse.csr_array
+    reward: Floats
+    discount: Floats
+    initial: Floats
+    unseen_value: Floats = None  # type: ignore[assignment]  # __post_init__ fills it in
+    state_ptr: Ints = None  # type: ignore[assignment]  # always follows from pair_state
+
+    def __post_init__(self) -> None:
+        n_states, n_actions = self.n_states, self.n_actions
+        reward = np.atleast_2d(np.asarray(self.reward, dtype=np.float64))
+        n_objectives, n_pairs = reward.shape
+        discount = np.broadcast_to(np.asarray(self.discount, dtype=np.float64), (n_objectives,))
+        for k, gamma in enumerate(discount):
+            check_discount(f"objective {k}", float(gamma))
+        pair_state = np.asarray(self.pair_state, dtype=np.int64)
+        pair_action = np.asarray(self.pair_action, dtype=np.int64)
+        if pair_state.shape != (n_pairs,) or pair_action.shape != (n_pairs,):
+            raise ParameterError(
+                f"reward has {n_pairs} pairs, but pair_state has shape {pair_state.shape} and pair_action {pair_action.shape}."
+            )
+        if n_pairs and (
+            pair_state.min() < 0
+            or pair_state.max() >= n_states
+            or pair_action.min() < 0
+            or pair_action.max() >= n_actions
+        ):
+            raise ParameterError(f"pairs must lie in {n_states} states × {n_actions} actions.")
+        if np.any(np.diff(pair_state * n_actions + pair_action) <= 0):
+            raise ParameterError("pairs must be sorted by state, then action, each once.")
+        transition = _checked_csr(self.transition)
+        if transition.shape != (n_pairs, n_states):
+            raise ParameterError(
+                f"transition must be [pairs, states] = [{n_pairs}, {n_states}]; got {transition.shape}."
+            )
+        totals = transition.sum(axis=1)
+        bad = np.flatnonzero(~(totals <= 1.0 + 1e-9))
+        if transition.nnz and (bad.size or not transition.data.min() >= 0.0):
+            row = (
+                int(bad[0])
+                if bad.size
+                else int(np.searchsorted(transition.indptr, transition.data.argmin(), "right") - 1)
+            )
+            raise ParameterError(
+                f"probabilities of state {pair_state[row]}, action {pair_action[row]} must be ≥ 0 and sum to at most 1;"
+                f" they sum to {totals[row]:.9g}."
+            )
+        if not np.all(np.isfinite(reward)):
+            k, p = np.argwhere(~np.isfinite(reward))[0]
+            raise ParameterError(f"reward {k} of state {pair_state[p]}, action {pair_action[p]} is not finite.")
+        initial = np.asarray(self.initial, dtype=np.float64)
+        if initial.shape != (n_states,) or not np.all(initial >= 0.0) or not np.isclose(initial.sum(), 1.0, atol=1e-9):
+            raise ParameterError(
+                f"initial must be a distribution over {n_states} states; it sums to {initial.sum():.9g}."
+            )
+        unseen = (
+            np.zeros((n_objectives, n_states))
+            if self.unseen_value is None
+            else np.asarray(self.unseen_value, dtype=np.float64)
+        )
+        if unseen.shape != (n_objectives, n_states) or not np.all(np.isfinite(unseen)):
+            raise ParameterError(
+                f"unseen_value must be finite and [{n_objectives}, {n_states}]; got shape {unseen.shape}."
+            )
+        fields = {
+            "pair_state": frozen(pair_state, np.int64),
+            "pair_action": frozen(pair_action, np.int64),
+            "state_ptr": frozen(np.searchsorted(pair_state, np.arange(n_states + 1)), np.int64),
+            "transition": _kernel_ready(transition),
+            "reward": frozen(reward, np.float64),
+            "discount": frozen(discount, np.float64),
+            "initial": frozen(initial, np.float64),
+            "unseen_value": frozen(unseen, np.float64),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_objectives(self) -> int:
+        """The number d of objectives."""
+        return int(self.reward.shape[0])
+
+    @property
+    def n_pairs(self) -> int:
+        """P."""
+        return int(self.pair_state.size)
+
+    @cached_property
+    def pair_index(self) -> Ints:
+        """Where every pair stands in a flattened [X, A] table, shape [P]."""
+        return frozen(self.pair_state * self.n_actions + self.pair_action, np.int64)
+
+
+def _checked_csr(given: Any) -> sparse.csr_array:
+    """``given`` as CSR. SciPy reads wherever index arrays point, so they are checked before anything is done with them."""
+    form = given.format if sparse.issparse(given) else "dense"
+    if form == "coo":
+        for axis, size in (("row", given.shape[0]), ("col", given.shape[1])):
+            check_indices(f"transition.{axis}", getattr(given, axis), size)
+    elif form in ("csr", "csc", "bsr"):
+        try:
+            given.check_format(full_check=True)
+        except ValueError as error:
+            raise ParameterError(f"transition is not a valid sparse matrix: {error}.") from error
+    return sparse.csr_array(given)
+
+
+def _kernel_ready(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Sorted, summed, read-only CSR whose two index arrays share one integer type, as the kernel and SciPy want."""
+    matrix.sum_duplicates()
+    index: type[np.signedinteger[Any]] = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
+    matrix.indptr = frozen(matrix.indptr, index)
+    matrix.indices = frozen(matrix.indices, index)
+    matrix.data = frozen(matrix.data, np.float64)
+    return matrix
+
+
+def dense_mdp(
+    transition: npt.ArrayLike,
+    reward: npt.ArrayLike,
+    *,
+    discount: npt.ArrayLike,
+    initial: npt.ArrayLike,
+) -> MDP:
+    """An MDP with every pair stored, from dense tables.
+
+    Args:
+        transition: p(x'|x,a), shape [X, A, X].
+        reward: r_k(x,a), shape [d, X, A].
+        discount: γ_k, shape [d], or one number for all.
+        initial: μ, shape [X].
+    """
+    table = np.asarray(transition, dtype=np.float64)
+    if table.ndim != 3 or table.shape[0] != table.shape[2]:
+        raise ParameterError(f"transition must have shape [X, A, X]; got {table.shape}.")
+    n_states, n_actions, _ = table.shape
+    rewards = np.asarray(reward, dtype=np.float64)
+    if rewards.ndim != 3 or rewards.shape[1:] != (n_states, n_actions):
+        raise ParameterError(f"reward must have shape [d, {n_states}, {n_actions}]; got {rewards.shape}.")
+    return MDP(
+        n_states=n_states,
+        n_actions=n_actions,
+        pair_state=np.repeat(np.arange(n_states), n_actions),
+        pair_action=np.tile(np.arange(n_actions), n_states),
+        transition=sparse.csr_array(table.reshape(n_states * n_actions, n_states)),
+        reward=rewards.reshape(rewards.shape[0], -1),
+        discount=np.asarray(discount, dtype=np.float64),
+        initial=np.asarray(initial, dtype=np.float64),
+    )
+
+
+def dense_q(mdp: MDP, q: Floats, *, unseen_value: Floats | None = None) -> Floats:
+    """Q [m, P] spread to [m, X, A]; pairs that are not stored get the MDP's unseen value, or the one given [m, X]."""
+    value = mdp.unseen_value if unseen_value is None else unseen_value
+    table = np.repeat(value[:, :, None], mdp.n_actions, axis=2)
+    table[:, mdp.pair_state, mdp.pair_action] = q
+    return table
+
+
+def by_state(mdp: MDP, pair_values: Floats) -> Floats:
+    """Sum of pair values over the pairs of every state, shape [X]."""
+    return np.asarray(np.bincount(mdp.pair_state, weights=pair_values, minlength=mdp.n_states), dtype=np.float64)

@@ -1,0 +1,51 @@
+"""Policies: plain [X, A] arrays whose rows are distributions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.errors import PolicyError
+from bettersafe.typing import Floats, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROUNDING = 1e-9
+"""Rows that sum to 1 within this are kept to the bit; others, within the tolerance of the check, are normalised."""
+
+
+def check_policy(
+    policy: npt.ArrayLike,
+    n_states: int,
+    n_actions: int,
+    *,
+    name: str = "policy",
+    state_labels: Sequence[object] | npt.NDArray[np.generic] | None = None,
+    tol: float = 1e-6,
+) -> Floats:
+    """``policy`` as a read-only [X, A] array whose rows are distributions, or an error that names the first bad state."""
+    table = np.asarray(policy, dtype=np.float64)
+    if table.shape != (n_states, n_actions):
+        raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")
+
+    def state(x: int) -> object:
+        return x if state_labels is None else state_labels[x]
+
+    bad = np.flatnonzero(~np.all((table >= -tol) & (table <= 1.0 + tol), axis=1))
+    if bad.size:
+        x = int(bad[0])
+        raise PolicyError(f"the {name} has a probability outside [0, 1] in state {state(x)!s}: {table[x].tolist()}.")
+    totals = table.sum(axis=1)
+    bad = np.flatnonzero(~(np.abs(totals - 1.0) <= tol))
+    if bad.size:
+        x = int(bad[0])
+        raise PolicyError(
+            f"the {name}'s probabilities in state {state(x)!s} sum to {totals[x]:.6g}, not 1"
+            + (f" (and {bad.size - 1} more states like it)." if bad.size > 1 else ".")
+        )
+    rounding = np.max(np.abs(totals - 1.0), initial=0.0) <= ROUNDING and np.min(table, initial=0.0) >= 0.0
+    exact = table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
+    return frozen(exact, np.float64)

@@ -1,0 +1,402 @@
+"""The program of one state, for all states at once: one call, two engines, the same answers.
+
+    maximise    Σ_a π(a) Q(a)
+    subject to  Σ_a e(a) |π(a) − π_b(a)| ≤ ε             the budget          (left out when ε = ∞)
+                Σ_a (π(a) − π_b(a)) rows_k(a) ≥ 0        one row per objective
+                π a distribution, π(a) = π_b(a) where e(a) = ∞               (unless ε = ∞)
+
+with the entries of state x at ptr[x]:ptr[x+1]. Probability that is on actions with no entry stays where it is: the
+entries of a state keep their total. π_b is feasible, so in deviations δ = π − π_b = p − n (p ≥ 0, 0 ≤ n ≤ π_b) the
+origin is a feasible vertex; both engines work there (in π, solvers called feasible programs with ε = 0 infeasible).
+Because Σδ = 0, objective and rows may be shifted per state: both engines centre and scale them to [−1, 1].
+
+Ties go to the policy nearest the baseline (least Σ|δ|), and a flat objective keeps the baseline to the bit.
+Every answer carries a gap: by weak duality no feasible row is better by more.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe import _kernel
+from bettersafe._system import workers
+from bettersafe.errors import ParameterError, check_choice, check_epsilon
+from bettersafe.mdp.choices import ENGINES, Engine
+from bettersafe.typing import Floats, Ints, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+ACCEPTED_GAP = 5e-9
+"""Gap, as a share of the objective's half-range over the state's free actions, up to which a state counts as solved."""
+
+THREADED_ENTRIES = 4_000
+"""Below this many entries one core is quicker than two."""
+
+HIGHS_BLOCK = 30_000
+"""Numbers per block program given to HiGHS: large enough to amortise its set-up, small enough to stay quick."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs:
+    """What is fixed about the states' programs: everything but the objective.
+
+    Attributes:
+        ptr: Entries of state x are ptr[x]:ptr[x+1], shape [X+1].
+        baseline: π_b of every entry, shape [F].
+        error: e of every entry, shape [F]; ``inf`` freezes it.
+        rows: Advantages (or anything that differs from them by a constant per state), shape [d, F]; d may be 0.
+        epsilon: ε ≥ 0; ``inf`` drops the budget and frees every entry.
+    """
+
+    ptr: Ints
+    baseline: Floats
+    error: Floats
+    rows: Floats
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        for name, dtype in (
+            ("ptr", np.int64),
+            ("baseline", np.float64),
+            ("error", np.float64),
+            ("rows", np.float64),
+        ):
+            object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+        n = self.baseline.size
+        if self.error.shape != (n,) or self.rows.ndim != 2 or self.rows.shape[1] != n:
+            raise ParameterError(
+                f"programs with {n} entries need error [{n}] and rows [d, {n}]; got {self.error.shape}, {self.rows.shape}."
+            )
+        if (
+            self.ptr.ndim != 1
+            or self.ptr.size < 1
+            or self.ptr[0] != 0
+            or self.ptr[-1] != n
+            or np.any(np.diff(self.ptr) < 0)
+        ):
+            raise ParameterError("ptr must rise from 0 to the number of entries.")
+        if not (np.all(self.baseline >= 0.0) and np.all(self.baseline <= 1.0 + 1e-9)):
+            raise ParameterError("baseline probabilities must be in [0, 1].")
+        if not np.all(self.error >= 0.0) or not np.all(np.isfinite(self.rows)):
+            raise ParameterError("errors must be ≥ 0 (inf freezes) and rows finite.")
+
+    @property
+    def n_states(self) -> int:
+        """X."""
+        return int(self.ptr.size - 1)
+
+    @property
+    def free(self) -> npt.NDArray[np.bool_]:
+        """Entries that may move, shape [F]."""
+        if math.isinf(self.epsilon):
+            return np.ones(self.error.shape, dtype=bool)
+        return np.isfinite(self.error) if self.epsilon > 0.0 else self.error == 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStart:
+    """Where the last solve of the same programs ended; the native engine goes on from there and overwrites it."""
+
+    basis: npt.NDArray[np.int32]
+    at_upper: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """Answers to all programs.
+
+    Attributes:
+        policy: Probability of every entry, shape [F].
+        gap: Proven bound on what the objective of each state could still gain, shape [X].
+        solved: False where the answer is not optimal to tolerance and the baseline was kept, shape [X].
+        pivots: Simplex steps taken (0 for HiGHS).
+        warm: For the next solve.
+    """
+
+    policy: Floats
+    gap: Floats
+    solved: npt.NDArray[np.bool_]
+    pivots: int
+    warm: WarmStart | None
+
+
+def solve(
+    programs: Programs,
+    objective: Floats,
+    *,
+    engine: Engine = "auto",
+    warm: WarmStart | None = None,
+    threads: int | None = None,
+) -> Solution:
+    """Solve every state's program.
+
+    Args:
+        programs: What stays fixed.
+        objective: Q of every entry, shape [F].
+        engine: "native" (C++), "highs" (SciPy's HiGHS) or "auto" (native where it was built).
+        warm: The ``warm`` of an earlier solution of the *same* programs; only the native engine uses it.
+        threads: Cores; all of them on large problems if left out. The answer does not depend on it.
+    """
+    objective = np.ascontiguousarray(objective, dtype=np.float64)
+    if objective.shape != programs.baseline.shape:
+        raise ParameterError(f"objective must have shape {programs.baseline.shape}; got {objective.shape}.")
+    if not np.all(np.isfinite(objective)):
+        raise ParameterError(
+            "the objective is not finite: rewards, weights or discounts are too large or too small for doubles."
+        )
+    if warm is not None:
+        fits = (
+            warm.basis.shape == (programs.n_states, programs.rows.shape[0] + 2)
+            and warm.at_upper.shape == objective.shape
+        )
+        if not fits or warm.basis.dtype != np.int32 or warm.at_upper.dtype != np.uint8:
+            raise ParameterError("the warm start belongs to other programs; leave it out.")
+    if resolve_engine(engine) == "native":
+        return _solve_native(programs, objective, warm, threads)
+    return _solve_highs(programs, objective)
+
+
+def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
+    """The engine that will be used; warns when "auto" has to fall back."""
+    check_choice("engine", engine, ENGINES)
+    if engine == "highs":
+        return "highs"
+    if _kernel.compiled is not None:
+        return "native"
+    if engine == "native":
+        raise ParameterError(
+            "the native kernel is not installed; use engine 'highs', or reinstall bettersafe with a C++ compiler."
+        )
+    warnings.warn(
+        "bettersafe was installed without its native kernel (no C++ compiler was found): the slower engine 'highs' is used,"
+        " with the same answers.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return "highs"
+
+
+def _solve_native(programs: Programs, objective: Floats, warm: WarmStart | None, threads: int | None) -> Solution:
+    kernel = _kernel.compiled
+    assert kernel is not None
+    n_states, n_entries = programs.n_states, objective.size
+    if warm is None:
+        warm = WarmStart(
+            basis=np.full((n_states, programs.rows.shape[0] + 2), -1, dtype=np.int32),
+            at_upper=np.zeros(n_entries, dtype=np.uint8),
+        )
+    policy = np.empty(n_entries)
+    gap = np.empty(n_states)
+    status = np.empty(n_states, dtype=np.int8)
+    n_threads = threads if threads is not None else (workers.cores() if n_entries >= THREADED_ENTRIES else 1)
+    pivots = kernel.solve_programs(
+        programs.ptr, programs.baseline, objective, programs.error, programs.rows, programs.epsilon,
+        warm.basis, warm.at_upper, policy, gap, status, n_threads,
+    )  # fmt: skip
+    return Solution(policy=policy, gap=gap, solved=status == 0, pivots=int(pivots), warm=warm)
+
+
+NUMERICAL_TROUBLE = 4
+"""SciPy's status of a program that was neither solved nor found infeasible, unbounded or too long."""
+
+
+def highs(
+    cost: Floats,
+    *,
+    rows: Any,
+    limits: Floats | None,
+    balance: Any,
+    target: Floats,
+    upper: Floats | None = None,
+    method: str = "highs-ds",
+    tol: float = 1e-10,
+    presolve: bool = True,
+    retry: bool = False,
+) -> Any:
+    """Minimise cost·x subject to rows x ≤ limits, balance x = target, 0 ≤ x ≤ upper, by SciPy's HiGHS to ``tol``.
+
+    With ``retry`` other ways are tried where it comes to no verdict, which rounding makes of a very degenerate program now and then:
+    with presolve or without, and last to a looser tolerance.
+    """
+    from scipy.optimize import linprog
+
+    solver: Any = linprog  # its stubs know fewer matrix types than it takes
+    bounds = np.column_stack([np.zeros(cost.size), np.full(cost.size, np.inf) if upper is None else upper])
+    ways = [(presolve, tol), (not presolve, tol), (presolve, 100.0 * tol), (not presolve, 100.0 * tol)]
+    for simplified, within in ways if retry else ways[:1]:
+        options = {"primal_feasibility_tolerance": within, "dual_feasibility_tolerance": within, "presolve": simplified}
+        answer = solver(
+            cost, A_ub=rows, b_ub=limits, A_eq=balance, b_eq=target, bounds=bounds, method=method, options=options
+        )
+        if answer.status != NUMERICAL_TROUBLE:
+            break
+    return answer
+
+
+def _solve_highs(programs: Programs, objective: Floats) -> Solution:
+    policy = programs.baseline.copy()
+    gap = np.zeros(programs.n_states)
+    solved = np.ones(programs.n_states, dtype=bool)
+    for block in _blocks(programs, objective):
+        answers = _highs_block(block)
+        if answers is None:  # one hard state must not spoil its neighbours: try them one by one
+            answers = [(_highs_block([state]) or [None])[0] for state in block]
+        for state, answer in zip(block, answers, strict=True):
+            x = state.index
+            if answer is None:
+                solved[x], gap[x] = False, math.inf
+                continue
+            delta, relative_gap = answer
+            gap[x] = relative_gap * state.scale
+            if relative_gap > 1e-7:  # HiGHS works to about this
+                solved[x] = False
+            elif float(state.cost @ delta) > 1e-12:
+                moved = np.where(np.abs(delta) > 1e-12, np.maximum(state.base + delta, 0.0), state.base)
+                moved[(moved < 1e-9) & (state.base > 1e-9)] = 0.0  # HiGHS stops about this far from its bounds
+                largest = int(np.argmax(np.where(moved != state.base, moved, -1.0)))
+                moved[largest] += state.base.sum() - moved.sum()
+                policy[state.entries] = moved
+    return Solution(policy=policy, gap=gap, solved=solved, pivots=0, warm=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ScaledState:
+    index: int
+    entries: Ints  # positions of the free entries, [n]
+    base: Floats  # [n]
+    cost: Floats  # centred, half-range 1, [n]
+    scale: float  # half-range of the objective
+    rows: Floats  # centred, half-range 1, [m, n]
+    error: Floats | None  # scaled to at most 1, or None when the budget can't bind
+    limit: float
+
+
+def _centred(values: Floats) -> tuple[Floats, float]:
+    low, high = float(values.min()), float(values.max())
+    half = 0.5 * high - 0.5 * low
+    return ((values - (0.5 * low + 0.5 * high)) / half if half > 0.0 else np.zeros_like(values)), half
+
+
+def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState]]:
+    free = programs.free
+    block: list[_ScaledState] = []
+    size = 0
+    for x in range(programs.n_states):
+        begin, end = programs.ptr[x], programs.ptr[x + 1]
+        entries = begin + np.flatnonzero(free[begin:end])
+        base = programs.baseline[entries]
+        if entries.size < 2 or not base.sum() > 0.0:
+            continue
+        cost, scale = _centred(objective[entries])
+        if scale == 0.0:
+            continue
+        rows = [row for row, half in map(_centred, programs.rows[:, entries]) if half > 0.0]
+        error: Floats | None = programs.error[entries]
+        limit = math.inf
+        largest = float(error.max()) if math.isfinite(programs.epsilon) and error is not None else 0.0
+        if 2.0 * largest * base.sum() > programs.epsilon > 0.0 and error is not None:
+            error, limit = error / largest, programs.epsilon / largest
+        else:
+            error = None
+        block.append(
+            _ScaledState(
+                index=x,
+                entries=entries,
+                base=base,
+                cost=cost,
+                scale=scale,
+                rows=np.array(rows).reshape(len(rows), entries.size),
+                error=error,
+                limit=limit,
+            )
+        )
+        size += entries.size * (1 + len(rows))
+        if size >= HIGHS_BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _highs_block(states: list[_ScaledState]) -> list[tuple[Floats, float] | None] | None:
+    """δ and relative gap of every state of the block; None when HiGHS does not call it optimal."""
+
+    def solve_block(cost: Floats, floors: Floats | None) -> Any:
+        rows, limits = [], []
+        for i, state in enumerate(states):
+            parts = [np.hstack([-state.rows, state.rows])]
+            bounds = [np.zeros(state.rows.shape[0])]
+            if state.error is not None:
+                parts.append(np.concatenate([state.error, state.error])[None, :])
+                bounds.append(np.array([state.limit]))
+            if floors is not None:
+                parts.append(np.concatenate([-state.cost, state.cost])[None, :])
+                bounds.append(np.array([-floors[i]]))
+            rows.append(np.vstack(parts))
+            limits.append(np.concatenate(bounds))
+        signs = [np.repeat([[1.0, -1.0]], s.base.size, axis=1) for s in states]
+        return highs(
+            -cost,
+            rows=_block_diagonal(rows),
+            limits=np.concatenate(limits),
+            balance=_block_diagonal(signs),
+            target=np.zeros(len(states)),
+            upper=np.concatenate([np.concatenate([np.full(s.base.size, s.base.sum()), s.base]) for s in states]),
+        )
+
+    starts = np.cumsum([0, *(2 * s.base.size for s in states)])
+
+    def deviations(x: Floats) -> list[Floats]:
+        parts = [x[a:b] for a, b in pairwise(starts)]
+        return [part[: part.size // 2] - part[part.size // 2 :] for part in parts]
+
+    best = solve_block(np.concatenate([np.concatenate([s.cost, -s.cost]) for s in states]), None)
+    if best.status != 0:
+        return None
+    deltas = deviations(best.x)
+    values = np.array([state.cost @ delta for state, delta in zip(states, deltas, strict=True)])
+    # Second pass: the nearest to the baseline among (to 1e-10) the best.
+    nearest = solve_block(-np.ones(int(starts[-1])), values - 1e-10)
+    if nearest.status == 0:
+        deltas = deviations(nearest.x)
+    answers: list[tuple[Floats, float] | None] = []
+    row = 0
+    for i, (state, delta) in enumerate(zip(states, deltas, strict=True)):
+        m = state.rows.shape[0]
+        duals = np.maximum(-best.ineqlin.marginals[row : row + m + (state.error is not None)], 0.0)
+        row += m + (state.error is not None)
+        answers.append((delta, _duality_gap(state, delta, -float(best.eqlin.marginals[i]), duals)))
+    return answers
+
+
+def _block_diagonal(blocks: list[Floats]) -> Any:
+    """Dense blocks along the diagonal of a sparse matrix (SciPy's own is ten times slower on hundreds of small ones)."""
+    from scipy import sparse
+
+    heights, widths = np.array([block.shape for block in blocks]).T
+    top, left = np.cumsum(heights) - heights, np.cumsum(widths) - widths
+    row = np.concatenate([np.repeat(t + np.arange(h), w) for t, h, w in zip(top, heights, widths, strict=True)])
+    column = np.concatenate([np.tile(x + np.arange(w), h) for x, h, w in zip(left, heights, widths, strict=True)])
+    values = np.concatenate([block.ravel() for block in blocks])
+    return sparse.csc_array((values, (row, column)), shape=(heights.sum(), widths.sum()))
+
+
+def _duality_gap(state: _ScaledState, delta: Floats, balance: float, duals: Floats) -> float:
+    """Weak duality, in units of the objective's half-range: duals ≥ 0 of the rows (and the budget, last)."""
+    m = state.rows.shape[0]
+    reduced = state.cost - balance + duals[:m] @ state.rows
+    both = -duals[m] * state.error if state.error is not None else np.zeros_like(reduced)
+    bound = duals[m] * state.limit if state.error is not None else 0.0
+    bound += state.base.sum() * max(float(np.max(both + reduced)), 0.0)
+    bound += float(state.base @ np.maximum(both - reduced, 0.0))
+    return float(max(bound - state.cost @ delta, 0.0))

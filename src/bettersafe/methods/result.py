@@ -1,0 +1,210 @@
+"""What a method returns: the policy, the baseline, and how it was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.errors import ParameterError, check_vector
+from bettersafe.mdp.mdp import MDP, by_state
+from bettersafe.mdp.values import state_values
+from bettersafe.typing import Floats, Ints, frozen
+
+if TYPE_CHECKING:
+    from bettersafe.model import Model
+
+
+TELLING = 0.01
+"""Share of v_λ from which on a value may be told from what the others leave of it: two digits of sixteen are lost at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement:
+    """A policy, what it was improved from, and how it was found.
+
+    All returns are in the estimated model: they are what the data suggests, not yet a promise about the world.
+
+    Attributes:
+        method: Name of the method, a key of `bettersafe.methods.METHODS`.
+        policy: π, shape [X, A].
+        baseline: π_b, shape [X, A].
+        preference: λ, shape [d].
+        epsilon: ε; ``inf`` where the method has no budget.
+        baseline_return: J_k(π_b), shape [d].
+        policy_return: J_k(π), shape [d].
+        baseline_v: v_k^{π_b}, shape [d, X].
+        rounds: Rounds of policy iteration (G-OPT: whole policies looked at).
+        converged: False when the cap on rounds came first.
+        gap: Largest proven optimality gap of a solved state's program in the last round, in units of Q_λ (G-OPT: of its one
+            program, in units of J_λ).
+        kept: States whose program could not be solved to tolerance in the last round; they keep the row they had, at
+            first the baseline's, shape [n].
+        distance: Σ_a |π − π_b| of every state, shape [X].
+        budget_used: Σ_a e |π − π_b| of every state, shape [X].
+        engine: What solved the programs: "native" or "highs"; of G-OPT the form of its program, "multipliers" or "lp".
+        reason: Why the baseline is returned, where the method knows more than that nothing is gained.
+    """
+
+    method: str
+    policy: Floats
+    baseline: Floats
+    preference: Floats
+    epsilon: float
+    baseline_return: Floats
+    policy_return: Floats
+    baseline_v: Floats
+    rounds: int
+    converged: bool
+    gap: float
+    kept: Ints
+    distance: Floats
+    budget_used: Floats
+    engine: str
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        floats = (
+            "policy",
+            "baseline",
+            "preference",
+            "baseline_return",
+            "policy_return",
+            "baseline_v",
+            "distance",
+            "budget_used",
+        )
+        for name in floats:
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        object.__setattr__(self, "kept", frozen(self.kept, np.int64))
+
+    @property
+    def changed(self) -> Ints:
+        """States whose row differs from the baseline's, shape [n]."""
+        return np.flatnonzero(self.distance > 0.0)
+
+    @property
+    def status(self) -> str:
+        """The outcome in one sentence."""
+        n_states = self.distance.size
+        if self.changed.size == 0:
+            if self.reason:
+                return f"The baseline is returned: {self.reason}."
+            if not np.any(self.preference):
+                return "The preference is zero on every objective, so there is nothing to improve: the baseline is returned."
+            reason = (
+                "epsilon is 0"
+                if self.epsilon == 0.0
+                else "no change within the constraints gains anything in the estimated model"
+            )
+            return f"The baseline is returned: {reason}."
+        gain = float(self.preference @ (self.policy_return - self.baseline_return))
+        end = "" if self.converged else " It was stopped before it had settled."
+        hard = f" {self.kept.size} states could not be solved and keep what they had." if self.kept.size else ""
+        return (
+            f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"
+            f" in the estimated model.{end}{hard}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Where the search for a policy ended.
+
+    Attributes:
+        policy: π, shape [X, A].
+        baseline_v: v_k^{π_b}, shape [d, X].
+        rounds: As in `Improvement`, like all up to ``reason``.
+        converged: Whether it had settled.
+        gap: Largest proven optimality gap.
+        kept: States that could not be solved, shape [n].
+        engine: What solved the programs.
+        reason: Why the baseline is returned, if that is known.
+        scalar_v: Where v_λ of the policy may be expected, shape [X]; None where discounts differ or nothing is known.
+        scalar_known: Whether ``scalar_v`` is v_λ of the policy.
+    """
+
+    policy: Floats
+    baseline_v: Floats
+    rounds: int
+    converged: bool
+    gap: float
+    kept: Ints
+    engine: str
+    reason: str = ""
+    scalar_v: Floats | None = None
+    scalar_known: bool = False
+
+
+def improvement(
+    method: str, model: Model, baseline: Floats, search: Search, *, preference: Floats, epsilon: float
+) -> Improvement:
+    """The policy that a search found, with its returns in the model and what it spends of the budget."""
+    mdp, policy, baseline_v = model.mdp, search.policy, search.baseline_v
+    deviation = policy - baseline
+    np.abs(deviation, out=deviation)
+    distance = deviation.sum(axis=1)
+    pair_deviation = deviation.take(mdp.pair_index)
+    del deviation  # a table of all pairs is as large as all that the solve takes
+    spent = np.zeros(mdp.n_pairs)
+    np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # never 0 times infinity
+    policy_return = baseline_v @ mdp.initial
+    if np.any(distance):
+        policy_return = _returns(mdp, policy, preference, baseline_v, search.scalar_v, known=search.scalar_known)
+    return Improvement(
+        method=method,
+        policy=policy,
+        baseline=baseline,
+        preference=preference,
+        epsilon=epsilon,
+        baseline_return=baseline_v @ mdp.initial,
+        policy_return=policy_return,
+        baseline_v=baseline_v,
+        rounds=search.rounds,
+        converged=search.converged,
+        gap=search.gap,
+        kept=search.kept,
+        distance=distance,
+        budget_used=by_state(mdp, spent),
+        engine=search.engine,
+        reason=search.reason,
+    )
+
+
+def _returns(
+    mdp: MDP, policy: Floats, preference: Floats, guess: Floats, scalar_v: Floats | None, *, known: bool
+) -> Floats:
+    """J_k(π), shape [d], by solving for values near ``guess`` [d, X], and near ``scalar_v`` [X] for v_λ; ``known``: it is v_λ.
+
+    A known v_λ saves one of them: v_k = (v_λ − Σ_{j≠k} λ_j v_j) / λ_k, of the k that seems to weigh most. Where the others
+    turn out to be so much larger that rounding would be left of it, it is solved for after all.
+    """
+    most = int(np.argmax(preference * np.max(np.abs(guess), axis=1, initial=0.0)))
+    if scalar_v is None or not preference[most] > 0.0:
+        return state_values(mdp, policy, guess=guess) @ mdp.initial
+    if not known:
+        if np.count_nonzero(preference) == 1:  # v_λ is its own value but for the weight
+            guess = guess.copy()
+            guess[most] = scalar_v / preference[most]
+        return state_values(mdp, policy, guess=guess) @ mdp.initial
+    v = np.zeros_like(guess)
+    others = np.delete(np.arange(mdp.n_objectives), most)
+    if others.size:
+        v[others] = state_values(mdp, policy, guess=guess[others], objectives=others)
+    v[most] = (scalar_v - preference @ v) / preference[most]
+    sizes = preference * np.max(np.abs(v), axis=1, initial=0.0)
+    if sizes[most] < TELLING * np.sum(sizes):
+        v[most] = state_values(mdp, policy, guess=v[[most]], objectives=np.array([most]))[0]
+    return v @ mdp.initial
+
+
+def check_preference(preference: npt.ArrayLike, n_objectives: int) -> Floats:
+    """λ as a vector of d finite numbers ≥ 0."""
+    weights = check_vector("preference", preference, n_objectives, "objective")
+    if np.any(weights < 0.0):
+        raise ParameterError(
+            f"preference must not be negative (mark the objective as lower-is-better instead); got {weights.tolist()}."
+        )
+    return weights

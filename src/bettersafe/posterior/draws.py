@@ -1,0 +1,301 @@
+"""Processes drawn from the posterior, and the gains of policies in them, on this machine or on a Ray cluster.
+
+Draws are numbered, and each has random generators of its own (`drawn_gains`): any of them can be made anywhere, and the numbers are
+the same to the bit. If a worker of the cluster is killed, only its share of the draws is made again.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from bettersafe import _kernel
+from bettersafe._system import workers
+from bettersafe._system.workers import Lost, joined, on_ray
+from bettersafe.errors import RunError
+from bettersafe.mdp.values import solve_values
+from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
+from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, nonzero, only_played
+from bettersafe.typing import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats, Progress
+
+
+HEARD = 8
+"""Draws per core between two reports of progress: enough that cores seldom wait for each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """A drawn process: transitions CSR [P, X] and rewards [d, P] of every pair, and the distribution of the first state [X]."""
+
+    transition: sparse.csr_array
+    reward: Floats
+    initial: Floats
+
+
+def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
+    """Draw a process from the posterior."""
+    o = posterior.outcomes
+    c = float(rng.choice(posterior.concentration, p=posterior.weight))
+    c_end = float(rng.choice(posterior.end_concentration, p=posterior.end_weight))
+    ends = o.ends[o.entry_outcome]
+    end_block = posterior.end_block(c_end)
+    shape = np.where(ends, _entries(o, end_block), _entries(o, posterior.on_block(c)))
+    mass = rng.standard_gamma(shape)
+    where = _normalised(o, mass * ~ends, shape * ~ends, 0.0, 0.0)
+    on = rng.standard_gamma(end_block.going)
+    how = _normalised(o, mass * ends, shape * ends, on, end_block.going)
+    onward = 1.0 - np.add.reduceat(how, o.entry_ptr[:-1])
+    reward = posterior.pair_reward
+    if np.any(o.noisy):
+        reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
+    start = rng.standard_gamma(o.starts)
+    return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
+
+
+def _entries(o: Outcomes, block: Block) -> Floats:
+    """α + n of every entry, shape [E]; for entries of the other Dirichlet their own counts."""
+    width = np.diff(o.entry_ptr)
+    shared = block.share[o.entry_outcome] * np.repeat(block.scale, width) + block.extra[o.entry_outcome]
+    return np.maximum(shared + o.entry_count * np.repeat(block.own, width), 0.0)
+
+
+def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, more_shape: Floats | float) -> Floats:
+    """Gammas of entries, and of one more per pair, divided by their sum; shapes stand in if all of a pair underflow."""
+    ptr = o.entry_ptr
+    total = np.add.reduceat(mass, ptr[:-1]) + more
+    none = total <= 0.0
+    total = np.where(none, np.add.reduceat(shape, ptr[:-1]) + more_shape, total)
+    mass = np.where(np.repeat(none, np.diff(ptr)), shape, mass)
+    return np.asarray(mass / np.repeat(np.where(total > 0.0, total, 1.0), np.diff(ptr)))
+
+
+def mean_process(posterior: Posterior) -> Draw:
+    """The posterior mean, averaged over concentrations."""
+    o = posterior.outcomes
+    width = np.diff(o.entry_ptr)
+    ends = o.ends[o.entry_outcome]
+    probability = np.zeros(ends.size)
+    for block in posterior.end_blocks:
+        probability += ends * block.probability * _entries(o, block) / np.repeat(block.total, width)
+    for block in posterior.on_blocks:
+        going = np.repeat(posterior.mean_going / nonzero(block.total), width)
+        probability += ~ends * block.probability * _entries(o, block) * going
+    return _process(o, probability, posterior.pair_reward, o.initial)
+
+
+def _process(o: Outcomes, probability: Floats, pair_reward: Floats, initial: Floats) -> Draw:
+    ptr, outcome = o.entry_ptr, o.entry_outcome
+    following = o.outcome_next[outcome]
+    stays = following >= 0
+    transition = sparse.csr_array(
+        (probability[stays], following[stays], np.append(0, np.cumsum(stays))[ptr]),
+        shape=(o.pair_state.size, o.n_states),
+    )
+    paid = probability * o.outcome_reward[:, outcome]
+    return Draw(transition=transition, reward=pair_reward + np.add.reduceat(paid, ptr[:-1], axis=1), initial=initial)
+
+
+def returns_in(
+    draw: Draw, outcomes: Outcomes, policies: Floats, *, guess: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """J_k of every policy in a drawn process, shape [C, d], and its values, shape [C, d, X].
+
+    Args:
+        draw: The process.
+        outcomes: The log that it was drawn for.
+        policies: Shape [C, X, A].
+        guess: Values to start from, shape [C, d, X]; saves time.
+    """
+    o = outcomes
+    weights = policies.reshape(policies.shape[0], -1)[:, o.pair_index]  # [C, P]
+    values = np.zeros((policies.shape[0], o.n_objectives, o.n_states))
+    for c, weight in enumerate(weights):
+        rhs = np.array([np.bincount(o.pair_state, weights=weight * r, minlength=o.n_states) for r in draw.reward])
+        for gamma in np.unique(o.discount):
+            same = o.discount == gamma
+            start = None if guess is None else guess[c, same]
+            values[c, same], _ = solve_values(
+                o.state_ptr, weight, draw.transition, float(gamma), rhs[same], guess=start, tol=VALUE_TOL
+            )
+    return values @ draw.initial, values
+
+
+def drawn_gains(
+    posterior: Posterior,
+    policies: Floats,
+    baseline: Floats,
+    *,
+    draws: int,
+    seed: int,
+    stream: int = 0,
+    first: int = 0,
+    objectives: Sequence[int] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Floats:
+    """J_k(π) − J_k(π_b) of every policy in every drawn process, shape [draws, C, d].
+
+    Every pair of every draw m has a generator of its own, seeded with (seed, stream, m) and the pair: a draw is the same on
+    any number of cores, whichever other draws and policies are asked for.
+
+    Args:
+        posterior: The posterior.
+        policies: Shape [C, X, A].
+        baseline: π_b, shape [X, A].
+        draws: M.
+        seed: Seed.
+        stream: Number of the prior, so that each has draws of its own.
+        first: Number of the first draw.
+        objectives: Which objectives; all if left out.
+        threads: Cores to use; all if left out.
+        progress: Called as draws are made.
+    """
+    asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
+    everyone = np.concatenate([baseline[None], policies])
+    gains = np.empty((draws, policies.shape[0], len(asked)))
+    kernel = _kernel.compiled
+    if kernel is None:
+        for m in range(draws):
+            draw = draw_process(posterior, np.random.default_rng([seed, stream, first + m]))
+            returns, _ = returns_in(draw, posterior.outcomes, everyone)
+            gains[m] = (returns[1:] - returns[0])[:, asked]
+            if progress is not None:
+                progress(Event(done=m + 1, total=draws, unit="draws"))
+        return gains
+    posterior = only_played(posterior, np.any(everyone > 0.0, axis=0))
+    o = posterior.outcomes
+    weight = np.ascontiguousarray(everyone.reshape(everyone.shape[0], -1)[:, o.pair_index])
+    mixed = [mean_mix(posterior, row) for row in weight]
+    start = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
+    n_threads = workers.cores() if threads is None else threads
+    at_once = draws if progress is None else HEARD * n_threads
+    gammas = np.unique(o.discount[asked])
+    for nth, gamma in enumerate(gammas):
+        places = [i for i, k in enumerate(asked) if o.discount[k] == gamma]
+        same = np.array([asked[i] for i in places], dtype=np.int64)
+        found = np.empty((draws, policies.shape[0], same.size))
+        process = (
+            o.state_ptr, o.pair_index, same, o.outcome_ptr, o.outcome_next,
+            np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
+            posterior.share, posterior.going, posterior.others, posterior.end_others, posterior.extra, posterior.concentration, _cumulative(posterior.weight),
+            posterior.end_concentration, _cumulative(posterior.end_weight),
+            np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
+            weight, o.starts, mean_values(posterior, mixed[0], weight[0], same),
+            np.array([mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start,
+        )  # fmt: skip
+        for done in range(0, draws, at_once):
+            kernel.drawn_gains(*process, first + done, n_threads, found[done : done + at_once])
+            if progress is not None:
+                so_far = (nth * draws + min(done + at_once, draws)) // gammas.size
+                progress(Event(done=so_far, total=draws, unit="draws"))
+        gains[:, :, places] = found
+    return gains
+
+
+def _cumulative(weight: Floats) -> Floats:
+    total = np.cumsum(weight)
+    total[-1] = 1.0
+    return total
+
+
+SHARE = 10
+"""Draws in a share: few enough that a lost share is soon made again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayCluster:
+    """A Ray cluster that makes draws.
+
+    Attributes:
+        address: Its address; if None, the cluster that was started on this machine, or a new one.
+        workers: Shares of draws made at a time; as many as it has cores if None.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """Some of the draws: the arguments of `drawn_gains`."""
+
+    posterior: Posterior
+    policies: Floats
+    baseline: Floats
+    draws: int
+    seed: int
+    stream: int
+    first: int
+    objectives: tuple[int, ...] | None
+
+
+def connected(cluster: RayCluster | None) -> AbstractContextManager[None]:
+    """A context in which the cluster stays joined, for all draws that are made in it."""
+    return nullcontext() if cluster is None else joined(cluster.address)
+
+
+def draw_share(share: Share, *, progress: Progress | None = None) -> Floats:
+    """The gains of a share, on the machine that runs this."""
+    return drawn_gains(
+        share.posterior,
+        share.policies,
+        share.baseline,
+        draws=share.draws,
+        seed=share.seed,
+        stream=share.stream,
+        first=share.first,
+        objectives=share.objectives,
+        progress=progress,
+    )
+
+
+def shared_gains(
+    posterior: Posterior,
+    policies: Floats,
+    baseline: Floats,
+    *,
+    draws: int,
+    seed: int,
+    stream: int = 0,
+    first: int = 0,
+    objectives: Sequence[int] | None = None,
+    cluster: RayCluster | None = None,
+    progress: Progress | None = None,
+) -> Floats:
+    """`drawn_gains` on a cluster, if one is given; the arguments are the same."""
+    whole = Share(
+        posterior=replace(posterior, outcomes=replace(posterior.outcomes)),  # without cached properties
+        policies=policies,
+        baseline=baseline,
+        draws=draws,
+        seed=seed,
+        stream=stream,
+        first=first,
+        objectives=None if objectives is None else tuple(objectives),
+    )
+    if cluster is None:
+        return draw_share(whole, progress=progress)
+    shares = [replace(whole, first=first + start, draws=min(SHARE, draws - start)) for start in range(0, draws, SHARE)]
+    found: dict[int, Floats] = {}
+    with closing(on_ray(draw_share, shares, workers=cluster.workers, address=cluster.address)) as results:
+        for index, result in results:
+            if isinstance(result, Lost):
+                raise RunError(
+                    f"draws {shares[index].first} to {shares[index].first + shares[index].draws - 1} could not be made:"
+                    f" {result.reason}. Give the same command again, on machines with more memory or without the cluster."
+                )
+            found[index] = result
+            if progress is not None:
+                progress(Event(done=sum(shares[i].draws for i in found), total=draws, unit="draws"))
+    return np.concatenate([found[index] for index in range(len(shares))])

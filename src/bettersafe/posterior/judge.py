@@ -1,0 +1,564 @@
+"""The posterior probability that policies are no worse than the baseline, and which of them pass.
+
+The paper asks (its equation 1) for a policy with
+
+    P( for all k:  J_k(π) − J_k(π_b) ≥ −ζ_k  |  D )  ≥  1 − δ
+
+In a finite process this probability can be computed: draw M processes from the posterior (`posterior.draws`), evaluate the policy and
+the baseline in each, and count. A policy passes if (`posterior.rule`)
+
+    neutral       (failures + 1) / (M + 1) ≤ δ,   a failure being a draw in which some objective loses more than ζ_k
+    pessimistic   (Σ_k failures_k + 1) / (M + 1) ≤ δ,  failures_k under the prior that is pessimistic for k, on k alone
+
+(+1 for the Monte-Carlo error). Draws take time in proportion to the log's distinct transitions, times M, times priors. For a large
+log (`MOST_DRAWN`) the same is computed *by linearisation*, without draws: to first order in the rows of p gains are sums over
+independent pairs, and taken to be jointly normal
+
+    neutral       P(no objective loses more than ζ_k) ≥ 1 − δ        pessimistic   Σ_k P(k loses more than ζ_k) ≤ δ
+
+The probabilities are Bayesian: as good as the set of priors, which the certificate names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
+from bettersafe.mdp.values import policy_values
+from bettersafe.posterior.candidates import (
+    Spread,
+    drawn_candidate,
+    linearised_candidates,
+    linearised_spread,
+    with_pessimistic,
+)
+from bettersafe.posterior.choices import FORMS, Form
+from bettersafe.posterior.draws import shared_gains
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.linearised_counts import (
+    CountedOutcomes,
+    CountedPosterior,
+    counted_gains,
+    counted_pessimistic,
+    counted_posterior,
+    side_of,
+)
+from bettersafe.posterior.outcomes import Outcomes
+from bettersafe.posterior.priors import Posterior, PriorSet, all_priors, pessimistic, posterior
+from bettersafe.posterior.rule import posterior_passes
+from bettersafe.typing import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bettersafe.model import Model
+    from bettersafe.posterior.candidates import Candidate
+    from bettersafe.posterior.draws import RayCluster
+    from bettersafe.typing import Floats, Progress, Unit
+
+
+DRAWS = 200
+
+MOST_DRAWN = 1e9
+"""Distinct transitions × draws × priors beyond which "auto" is the linearised form: about ten minutes of one core."""
+
+SCREEN = 4.0
+"""A candidate is not drawn if its linearised probability of failing is this many times δ (and at least this many standard errors of
+the draws above it)."""
+
+ROUNDING = 1e-9
+"""Losses below this share of the largest value are rounding: an objective that no action changes is not lost on."""
+
+FIRST_LOOK = 50
+"""Draws after which a candidate that can't pass any more is left out of the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of the posterior.
+
+    Attributes:
+        delta: δ, the accepted probability that some objective loses more than its ζ.
+        zeta: Accepted loss per objective, shape [d]; 0 if None.
+        draws: M, the number of processes drawn under every prior.
+        seed: Seed of the draws.
+        form: "draws", "linearised" (no draws; the seed is not used), or "auto": draws, unless they would take too long (`MOST_DRAWN`).
+        priors: The priors.
+        cluster: Ray cluster that makes the draws, else this machine; the numbers are the same. Join it once, with `draws.connected`.
+    """
+
+    delta: float = 0.1
+    zeta: npt.ArrayLike | None = None
+    draws: int = DRAWS
+    seed: int = 0
+    form: Form = "auto"
+    priors: PriorSet = field(default_factory=PriorSet)
+    cluster: RayCluster | None = None
+
+    def __post_init__(self) -> None:
+        check_probability("delta", self.delta)
+        check_choice("form", self.form, FORMS)
+
+    def losses(self, n_objectives: int) -> Floats:
+        """ζ, shape [d]."""
+        if self.zeta is None:
+            return np.zeros(n_objectives)
+        return check_vector("zeta", self.zeta, n_objectives, "objective")
+
+
+DEFAULT_QUESTION = Question()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Posterior probabilities of candidates.
+
+    Attributes:
+        candidates: The policies that were asked about, in their order.
+        question: What was asked, its form resolved to "draws" or "linearised".
+        zeta: ζ, shape [d].
+        draws: M; 0 if linearised.
+        priors: Names of the priors, the neutral one first.
+        concentration: Posterior mean of the neutral prior's concentration of where a step leads.
+        end_concentration: Posterior mean of its concentration of ends; None if the log has no ends.
+        objectives: Names, length d.
+    """
+
+    candidates: tuple[Candidate, ...]
+    question: Question
+    zeta: Floats
+    draws: int
+    priors: tuple[str, ...]
+    concentration: float
+    end_concentration: float | None
+    objectives: tuple[str, ...]
+
+    @property
+    def linearised(self) -> bool:
+        """Whether the probabilities are from the linearised form, without draws."""
+        return self.draws == 0
+
+    @property
+    def nearest(self) -> int:
+        """Place of the candidate that is nearest to passing, of those that were drawn if there are any."""
+        drawn = [i for i, candidate in enumerate(self.candidates) if candidate.draws] or range(len(self.candidates))
+        return max(drawn, key=lambda i: _margin(self.candidates[i]))
+
+    def left_open(self, candidate: Candidate) -> bool:
+        """Whether a candidate neither passed nor failed: not all priors were asked about it, because a better one had passed."""
+        asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
+        return (
+            candidate.draws == self.draws
+            and len(asked) < len(candidate.p_pessimistic)
+            and posterior_passes(candidate.p_safe, asked, self.draws, self.question.delta)
+        )
+
+
+def _margin(candidate: Candidate) -> float:
+    """The least of its probabilities in the rule; probabilities that were not computed count as 1."""
+    return min(candidate.p_safe, 1.0 - float(np.nansum(1.0 - candidate.p_pessimistic)))
+
+
+def resolve_form(form: Form, outcomes: Outcomes | CountedOutcomes, *, draws: int) -> Form:
+    """The form, "auto" resolved by the size of the log."""
+    if not isinstance(outcomes, CountedOutcomes):
+        return form_for(form, outcomes.n_transitions, outcomes.n_objectives, draws=draws)
+    check_choice("form", form, FORMS)
+    if form == "draws":
+        raise ParameterError("draws need the log's outcomes: pass outcomes_of(counts), not gather_counted(...).")
+    return "linearised"
+
+
+def form_for(form: Form, transitions: int, n_objectives: int, *, draws: int) -> Form:
+    """The form, "auto" resolved by the numbers: transitions × draws × priors against `MOST_DRAWN`."""
+    check_choice("form", form, FORMS)
+    if form != "auto":
+        return form
+    return "draws" if transitions * float(draws) * (1 + n_objectives) <= MOST_DRAWN else "linearised"
+
+
+def judge(
+    policies: Sequence[Floats],
+    outcomes: Outcomes | CountedOutcomes,
+    baseline: Floats,
+    question: Question = DEFAULT_QUESTION,
+    *,
+    model: Model,
+    names: Sequence[str] | None = None,
+    best_by: Floats | None = None,
+    known: Sequence[Candidate] | None = None,
+    baseline_v: Floats | None = None,
+    progress: Progress | None = None,
+) -> Answer:
+    """Posterior probabilities that policies are no worse than the baseline.
+
+    Args:
+        policies: Tables π, each [X, A].
+        outcomes: The log (`gather_outcomes`; of counts `outcomes_of` or, for the linearised form alone, `gather_counted`).
+        baseline: π_b, shape [X, A].
+        question: What is asked.
+        model: The model of the same log.
+        names: Names of the policies.
+        best_by: Weights [d] of gains, if only the best policy that passes is wanted. Policies that the linearised form finds hopeless
+            (`SCREEN`) are not drawn, those that have failed too often to pass are drawn no further, and the pessimistic priors are
+            asked about one policy after the other, the best by posterior mean first, until one passes.
+        known: The same policies as an earlier answer under the same neutral prior, seed and number of draws had them: only the
+            pessimistic priors are asked.
+        baseline_v: v^{π_b} in the model, shape [d, X], if it is known already.
+        progress: Called as draws, candidates or priors are done.
+    """
+    form = resolve_form(question.form, outcomes, draws=question.draws)
+    loss = question.losses(outcomes.n_objectives)
+    v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
+    case = _Case(
+        policies=list(policies),
+        names=list(names) if names is not None else [f"policy {i}" for i in range(len(policies))],
+        baseline=baseline,
+        baseline_v=v,
+        slack=loss + ROUNDING * np.max(np.abs(v), axis=1),
+        question=replace(question, form=form),
+        best_by=best_by,
+        known=known,
+        progress=progress,
+    )
+    candidates, neutral = _linearised(case, outcomes) if form == "linearised" else _drawn(case, outcomes)
+    return Answer(
+        candidates=tuple(candidates),
+        question=case.question,
+        zeta=loss,
+        draws=0 if form == "linearised" else question.draws,
+        priors=question.priors.names(model.objectives),
+        concentration=float(neutral.weight @ neutral.concentration),
+        end_concentration=float(neutral.end_weight @ neutral.end_concentration) if outcomes.has_ends else None,
+        objectives=model.objectives,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """The arguments of `judge`, checked; ``slack`` [d] is ζ and a little more for rounding."""
+
+    policies: list[Floats]
+    names: list[str]
+    baseline: Floats
+    baseline_v: Floats
+    slack: Floats
+    question: Question
+    best_by: Floats | None
+    known: Sequence[Candidate] | None
+    progress: Progress | None
+
+    @cached_property
+    def tables(self) -> Floats:
+        """The policies as one array, shape [C, X, A]."""
+        return np.array(self.policies).reshape(len(self.policies), *self.baseline.shape)
+
+    def known_candidates(self) -> list[Candidate]:
+        """The candidates of an earlier answer, under their present names."""
+        return [replace(candidate, name=self.names[i]) for i, candidate in enumerate(self.known or ())]
+
+    def by_gain(self, places: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
+        """Places of candidates, those with the largest preferred gain first."""
+        assert self.best_by is not None
+        best_by = self.best_by
+        return sorted(places, key=lambda i: -float(best_by @ candidates[i].gain))
+
+
+def _teller(progress: Progress | None, what: str, total: int, unit: Unit) -> Callable[[int], None]:
+    """Reports how much is done, each amount once."""
+    last = -1
+
+    def tell(done: int) -> None:
+        nonlocal last
+        if progress is not None and done > last:
+            last = done
+            progress(Event(what=what, done=done, total=total, unit=unit))
+
+    tell(0)
+    return tell
+
+
+def _after(before: int, tell: Callable[[int], None]) -> Progress:
+    """Reports work that comes after other work."""
+    return lambda event: tell(before + event.done)
+
+
+# ---- by draws
+
+
+def _drawn(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Candidate], Posterior]:
+    """Candidates by draws, and the posterior under the neutral prior."""
+    assert isinstance(outcomes, Outcomes)
+    question = case.question
+    if question.draws < 1 or question.delta * (question.draws + 1) < 1.0:
+        raise ParameterError(
+            f"{question.draws} draws can't show a risk of {question.delta:g}: at least"
+            f" {int(np.ceil(1.0 / question.delta - 1.0))} are needed."
+        )
+    neutral, others = all_priors(outcomes, question.priors, baseline_v=case.baseline_v)
+    if case.known is None:
+        candidates, active = _drawn_neutral(case, neutral, others)
+    else:
+        candidates, active = case.known_candidates(), list(range(len(case.policies)))
+    return _drawn_pessimistic(case, candidates, active, others), neutral
+
+
+def _failures_allowed(question: Question) -> float:
+    """The most failures with which a candidate passes."""
+    return question.delta * (question.draws + 1) - 1.0 + 1e-9
+
+
+def _drawn_neutral(case: _Case, neutral: Posterior, others: Sequence[Posterior]) -> tuple[list[Candidate], list[int]]:
+    """Candidates by draws under the neutral prior, and the places of those that can still pass."""
+    question, tables = case.question, case.tables
+    candidates: dict[int, Candidate] = {}
+    if case.best_by is not None:
+        candidates = _hopeless(case, tables, neutral, others)
+    active = [i for i in range(len(case.policies)) if i not in candidates]
+    gains: dict[int, Floats] = {i: np.zeros((0, case.slack.size)) for i in active}
+    tell = _teller(case.progress, "Judging candidates", question.draws, "draws")
+    for first, n in _looks(question.draws, several=case.best_by is not None):
+        if active:
+            drawn = shared_gains(
+                neutral,
+                tables[active],
+                case.baseline,
+                draws=n,
+                seed=question.seed,
+                first=first,
+                cluster=question.cluster,
+                progress=_after(first, tell),
+            )
+            for place, i in enumerate(active):
+                gains[i] = np.concatenate([gains[i], drawn[:, place]])
+        if case.best_by is not None:
+            allowed = _failures_allowed(question)
+            active = [i for i in active if np.count_nonzero(np.any(gains[i] < -case.slack, axis=1)) <= allowed]
+    tell(question.draws)
+    for i, drawn in gains.items():
+        candidates[i] = drawn_candidate(case.names[i], case.policies[i], drawn, case.slack, question.delta)
+    return [candidates[i] for i in range(len(case.policies))], active
+
+
+def _hopeless(case: _Case, tables: Floats, neutral: Posterior, others: Sequence[Posterior]) -> dict[int, Candidate]:
+    """By place, the candidates that the linearised form rules out; they do not pass."""
+    delta = case.question.delta
+    spread = linearised_spread(tables, case.baseline, neutral, others)
+    limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / case.question.draws)
+    return {
+        i: replace(candidate, passed=False)
+        for i, candidate in enumerate(linearised_candidates(case.names, case.policies, spread, case.slack, delta))
+        if not (1.0 - candidate.p_safe <= limit and float(np.sum(1.0 - candidate.p_pessimistic)) <= limit)
+    }
+
+
+def _looks(draws: int, *, several: bool) -> list[tuple[int, int]]:
+    """First draw and number of draws of every look at the candidates; each look up to four times as many as before."""
+    ends = [draws]
+    while several and ends[0] > FIRST_LOOK:
+        ends.insert(0, max(FIRST_LOOK, ends[0] // 4))
+    return [(first, end - first) for first, end in zip([0, *ends], ends, strict=False)]
+
+
+def _drawn_pessimistic(
+    case: _Case, candidates: list[Candidate], active: list[int], others: Sequence[Posterior]
+) -> list[Candidate]:
+    """The candidates with their probabilities by draws under the pessimistic priors ``others``, one per objective."""
+    question, d = case.question, case.slack.size
+    draws, allowed, tables = question.draws, _failures_allowed(question), case.tables
+    found = {
+        i: np.full(d, np.nan) if others else np.ones(d) for i, candidate in enumerate(candidates) if candidate.draws
+    }
+    groups = [active] if case.best_by is None else [[i] for i in case.by_gain(active, candidates)]
+    for group in groups if others else []:
+        active = group
+        tell = _teller(case.progress, "Asking the pessimistic priors", draws * d, "draws")
+        for k, prior in enumerate(others):
+            if active:
+                drawn = shared_gains(
+                    prior,
+                    tables[active],
+                    case.baseline,
+                    draws=draws,
+                    seed=question.seed,
+                    stream=k + 1,
+                    objectives=[k],
+                    cluster=question.cluster,
+                    progress=_after(draws * k, tell),
+                )
+                for place, i in enumerate(active):
+                    found[i][k] = np.mean(drawn[:, place, 0] >= -case.slack[k])
+            if case.best_by is not None:
+                active = [i for i in active if draws * np.nansum(1.0 - found[i]) <= allowed]
+        tell(draws * d)
+        if any(draws * np.sum(1.0 - found[i]) <= allowed for i in active):
+            break
+    return [
+        with_pessimistic(candidate, found[i], draws, question.delta) if i in found else candidate
+        for i, candidate in enumerate(candidates)
+    ]
+
+
+# ---- by linearisation
+
+AnyPosterior = Posterior | CountedPosterior
+Gains: TypeAlias = "Callable[[Sequence[Floats], Progress | None], tuple[Floats, Floats]]"
+"""Means [C, n] and covariances [C, n, n] of the gains of policies."""
+
+
+def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Candidate], AnyPosterior]:
+    """Candidates by linearisation, and the posterior under the neutral prior.
+
+    The pessimistic priors are asked about all policies or, with ``best_by``, about those that pass the neutral one.
+    """
+    from scipy.special import ndtr
+
+    question, d, n = case.question, case.slack.size, len(case.policies)
+    priors, delta = question.priors, question.delta
+    neutral: AnyPosterior = (
+        counted_posterior(outcomes, priors) if isinstance(outcomes, CountedOutcomes) else posterior(outcomes, priors)
+    )
+    candidates = case.known_candidates() if case.known is not None else _linearised_neutral(case, neutral)
+    if priors.pessimism <= 0.0:
+        return [with_pessimistic(candidate, np.ones(d), 0, delta) for candidate in candidates], neutral
+    active = list(range(n))
+    if case.best_by is not None:
+        passing = [i for i in active if posterior_passes(candidates[i].p_safe, (), 0, delta)]
+        active = case.by_gain(passing, candidates)
+    gains: dict[int, Gains] = {}
+    for i in active:
+        p_pessimistic = np.empty(d)
+        tell = _teller(case.progress, "Asking the pessimistic priors", d, "priors")
+        for k in range(d):
+            if k not in gains:
+                gains[k] = _gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
+            mean, covariance = gains[k]([case.policies[i]], None)
+            sd = np.sqrt(max(float(covariance[0, 0, 0]), 1e-300))
+            p_pessimistic[k] = ndtr((mean[0, 0] + case.slack[k]) / sd)
+            tell(k + 1)
+        candidates[i] = with_pessimistic(candidates[i], p_pessimistic, 0, delta)
+        if case.best_by is not None and candidates[i].passed:
+            break
+    return candidates, neutral
+
+
+def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
+    """Candidates by linearisation under the neutral prior alone."""
+    n, d = len(case.policies), case.slack.size
+    tell = _teller(case.progress, "Judging", n, "candidates")
+    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, tell))
+    nothing = np.full((n, d), np.nan)
+    spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
+    return linearised_candidates(case.names, case.policies, spread, case.slack, case.question.delta)
+
+
+def _pessimistic(neutral: AnyPosterior, k: int, baseline_v: Floats) -> AnyPosterior:
+    """The posterior under the prior that is pessimistic for k."""
+    if isinstance(neutral, CountedPosterior):
+        return counted_pessimistic(neutral, k, baseline_v)
+    return pessimistic(neutral, k, baseline_v)
+
+
+def _gains_under(believed: AnyPosterior, baseline: Floats, objectives: Sequence[int]) -> Gains:
+    """Linearised gains under a posterior as a function of policies; of counts, the baseline's values are found once."""
+    if isinstance(believed, CountedPosterior):
+        base = side_of(believed, baseline, objectives)
+        return lambda policies, progress: counted_gains(believed, policies, base, progress=progress)
+    return lambda policies, progress: linearised_gains(
+        believed,
+        np.array(policies).reshape(len(policies), *baseline.shape),
+        baseline,
+        objectives=objectives,
+        progress=progress,
+    )
+
+
+# ---- sensitivity
+
+SENSITIVITY: tuple[tuple[str, float | None, float], ...] = (
+    ("without pessimism", 0.0, 1.0),
+    ("one bad visit of every pair", 1.0, 1.0),
+    ("two bad visits of every pair", 2.0, 1.0),
+    ("half the concentration", None, 0.5),
+    ("twice the concentration", None, 2.0),
+)
+"""Other sets of priors: name, pessimism (None: as asked), factor on the concentrations."""
+
+
+def other_priors(priors: PriorSet) -> list[tuple[str, PriorSet]]:
+    """The sets of `SENSITIVITY` with their names, without the one that is asked already and those that would be equal to it."""
+    return [
+        (
+            name,
+            replace(
+                priors,
+                pessimism=priors.pessimism if more is None else more,
+                concentration_scale=priors.concentration_scale * factor,
+            ),
+        )
+        for name, more, factor in SENSITIVITY
+        if more != priors.pessimism and not (priors.neutral == "support" and factor != 1.0)
+    ]
+
+
+def sensitivity(
+    policy: Floats,
+    outcomes: Outcomes | CountedOutcomes,
+    baseline: Floats,
+    question: Question = DEFAULT_QUESTION,
+    *,
+    model: Model,
+    known: Candidate | None = None,
+    baseline_v: Floats | None = None,
+    progress: Progress | None = None,
+) -> list[Answer]:
+    """Posterior probabilities of one policy under other priors (`SENSITIVITY`), to see how much depends on the priors.
+
+    Args:
+        policy: π, shape [X, A].
+        outcomes: The log, as in `judge`.
+        baseline: π_b, shape [X, A].
+        question: What was asked.
+        model: The model of the same log.
+        known: The policy in the answer to ``question``: the neutral prior is asked again only if its concentrations differ.
+        baseline_v: v^{π_b} in the model, shape [d, X], if it is known already.
+        progress: Called as draws or priors are done.
+    """
+    rows = other_priors(question.priors)
+    linearised = resolve_form(question.form, outcomes, draws=question.draws) == "linearised"
+    v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
+    same = [priors.concentration_scale == question.priors.concentration_scale for _, priors in rows]
+    anew = [not alike or (known is None and i == 0) for i, alike in enumerate(same)]  # ask the neutral prior
+    asked = sum(anew) + outcomes.n_objectives * sum(priors.pessimism > 0.0 for _, priors in rows)
+    total = (1 if linearised else question.draws) * asked
+    before = 0
+
+    def tell(part: Event) -> None:
+        nonlocal before
+        if progress is not None:
+            unit: Unit = "priors" if linearised else "draws"
+            progress(Event(what="Asking other priors", done=before + part.done, total=total, unit=unit))
+        if part.done == part.total:
+            before += part.done
+
+    found = []
+    for (name, priors), alike, ask in zip(rows, same, anew, strict=True):
+        answer = judge(
+            [policy],
+            outcomes,
+            baseline,
+            replace(question, priors=priors),
+            model=model,
+            known=None if ask or known is None else [known],
+            baseline_v=v,
+            progress=tell,
+        )
+        if alike:
+            known = answer.candidates[0]
+        found.append(replace(answer, priors=(name, *answer.priors[1:])))
+    return found

@@ -1,0 +1,187 @@
+"""Means and covariances of gains to first order around the posterior mean, without draws."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from bettersafe.mdp.values import solve_values
+from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, by_state, nonzero, only_played
+from bettersafe.typing import Event, Floats, Ints, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.posterior.outcomes import Outcomes
+
+
+def mean_mix(posterior: Posterior, weight: Floats) -> Floats:
+    """Probability of every outcome of a state under a policy (π of pairs, [P]) at the posterior mean, shape [K]."""
+    o = posterior.outcomes
+    state, pair = o.outcome_state, o.count_pair
+    mixed = np.zeros(state.size)
+    ended = o.count * o.ends[o.count_outcome]
+    sides = [(block, weight / block.total, ended) for block in posterior.end_blocks]
+    onward = weight * posterior.mean_going
+    sides += [(block, onward / nonzero(block.total), o.count - ended) for block in posterior.on_blocks]
+    for block, share, count in sides:
+        part = block.probability * share
+        mixed += block.share * np.bincount(o.pair_state, weights=part * block.scale, minlength=o.n_states)[state]
+        mixed += block.extra * np.bincount(o.pair_state, weights=part, minlength=o.n_states)[state]
+        mixed += np.bincount(o.count_outcome, weights=(part * block.own)[pair] * count, minlength=state.size)
+    return mixed
+
+
+def _mean_matrix(o: Outcomes, mixed: Floats) -> sparse.csr_array:
+    """P_π [X, X] from the probabilities of outcomes."""
+    stays = o.outcome_next >= 0
+    ptr = np.append(0, np.cumsum(stays))[o.outcome_ptr]
+    return sparse.csr_array((mixed[stays], o.outcome_next[stays], ptr), shape=(o.n_states, o.n_states))
+
+
+def mean_values(posterior: Posterior, mixed: Floats, weight: Floats, objectives: Ints) -> Floats:
+    """Values of a policy at the posterior mean, for objectives of one discount, shape [len(objectives), X]."""
+    o = posterior.outcomes
+    rhs = np.array(
+        [
+            np.bincount(o.pair_state, weights=weight * posterior.pair_reward[k], minlength=o.n_states)
+            + np.bincount(o.outcome_state, weights=mixed * o.outcome_reward[k], minlength=o.n_states)
+            for k in objectives
+        ]
+    )
+    return _solved(o, _mean_matrix(o, mixed), float(o.discount[objectives[0]]), rhs)
+
+
+def mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
+    """Discounted visits ν of a policy at the posterior mean, shape [X]."""
+    return np.asarray(_solved(o, sparse.csr_array(_mean_matrix(o, mixed).T), gamma, o.initial[None])[0])
+
+
+def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) -> Floats:
+    """(I − γM)⁻¹ rhs."""
+    states = np.arange(o.n_states + 1)
+    return solve_values(states, np.ones(o.n_states), matrix, gamma, rhs, tol=VALUE_TOL)[0]
+
+
+def linearised_gains(
+    posterior: Posterior,
+    policies: Floats,
+    baseline: Floats,
+    *,
+    objectives: Sequence[int] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Floats, Floats]:
+    """Means [C, d] and covariances [C, d, d] of J(π) − J(π_b), to first order around the posterior mean.
+
+        J_k(π) − J_k(π_b) ≈ Σ_{pairs, o} p(o) D_k(o),   D_k(o) = ν^π π (ρ_k(o) + γ V_k^π(o)) − ν^b π_b (ρ_k(o) + γ V_k^b(o))
+
+    and the covariance of Dirichlet rows is (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1): for where to, times E[(going on)²]; for ends,
+    with the mean of where to in the place of going on; both averaged over concentrations. As p = (α_0 + n)/α, sums over outcomes
+    split into one over the counts of a pair and one that all pairs of a state share: the cost is that of the log's distinct
+    transitions, not of pairs times outcomes.
+
+    Args:
+        posterior: The posterior.
+        policies: Shape [C, X, A].
+        baseline: π_b, shape [X, A].
+        objectives: Which objectives; all if left out.
+        progress: Called after every policy.
+    """
+    asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
+    posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
+    o = posterior.outcomes
+    flat = policies.reshape(policies.shape[0], baseline.size)
+    value_b, after_b, played_b = _mean_sides(posterior, baseline.reshape(-1)[o.pair_index], asked)
+    alike = [np.flatnonzero(o.discount[asked] == gamma) for gamma in np.unique(o.discount[asked])]
+    mean = np.empty((policies.shape[0], asked.size))
+    covariance = np.zeros((policies.shape[0], asked.size, asked.size))
+    for c in range(policies.shape[0]):
+        value, after, played = _mean_sides(posterior, flat[c][o.pair_index], asked)
+        mean[c] = (value - value_b) @ o.initial
+        # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b: exactly 0 where a policy is the baseline
+        parts = ((played, after - after_b), (played - played_b, after_b))
+        covariance[c] = _rows_covariance(posterior, parts, alike)
+        start = value - value_b  # the start of episodes is uncertain too: a Dirichlet of their number
+        centred = start - mean[c][:, None]
+        covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
+        noise = o.pair_noise[asked] * (played - played_b)
+        covariance[c] += np.diag(np.sum(noise**2, axis=1))
+        if progress is not None:
+            progress(Event(done=c + 1, total=policies.shape[0], unit="candidates"))
+    return mean, covariance
+
+
+def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple[Floats, Floats, Floats]:
+    """A policy at the posterior mean: v [d, X], ρ + γ v(next) − v [d, K], and discounted visits of pairs [d, P]."""
+    o = posterior.outcomes
+    mixed = mean_mix(posterior, weight)
+    value = np.empty((objectives.size, o.n_states))
+    played = np.empty((objectives.size, o.pair_state.size))
+    for gamma in np.unique(o.discount[objectives]):
+        same = o.discount[objectives] == gamma
+        value[same] = mean_values(posterior, mixed, weight, objectives[same])
+        played[same] = mean_visits(o, mixed, float(gamma))[o.pair_state] * weight
+    after = np.where(o.outcome_next >= 0, value[:, np.maximum(o.outcome_next, 0)], 0.0)
+    # v(x) is the same for all outcomes of a pair: subtracting it keeps the covariance, and the sums small
+    after = o.outcome_reward[objectives] + o.discount[objectives, None] * after - value[:, o.outcome_state]
+    return value, after, played
+
+
+Parts = tuple[tuple[Floats, Floats], ...]
+
+
+def _rows_covariance(posterior: Posterior, parts: Parts, alike: list[Ints]) -> Floats:
+    """Covariance [d, d] of Σ p D over the independent rows p of pairs, D = Σ_parts [d, P] · [d, K].
+
+    Objectives that are ``alike`` (of one discount) have the same visits, the [d, P] of a part.
+    """
+    o = posterior.outcomes
+    pair, ended = o.count_pair, o.ends[o.count_outcome]
+    seen = np.zeros((parts[0][0].shape[0], pair.size))  # D where something was seen
+    for u, f in parts:
+        seen += u[:, pair] * f[:, o.count_outcome]
+    found = np.zeros((seen.shape[0], seen.shape[0]))
+    going_squared = np.sum(
+        [b.probability * b.going * (b.going + 1.0) / (b.total * (b.total + 1.0)) for b in posterior.end_blocks], axis=0
+    )
+    onward = np.zeros_like(parts[0][0])  # mean of D where it goes on
+    for block in posterior.on_blocks:
+        total = nonzero(block.total)
+        first = _first(o, parts, block, seen, o.count * ~ended)
+        onward += block.probability * first / total
+        second = block.probability * going_squared / (total * (total + 1.0))
+        found += _second(o, parts, block, seen, o.count * ~ended, second, alike)
+        found -= (first * (second / total)) @ first.T
+    for block in posterior.end_blocks:
+        first = _first(o, parts, block, seen, o.count * ended) + block.going * onward
+        second = block.probability / (block.total * (block.total + 1.0))
+        found += _second(o, parts, block, seen, o.count * ended, second, alike)
+        found += (onward * (block.going * second)) @ onward.T - (first * (second / block.total)) @ first.T
+    return found
+
+
+def _first(o: Outcomes, parts: Parts, block: Block, seen: Floats, count: Floats) -> Floats:
+    """Σ_o (α + n) D of every pair, shape [d, P]."""
+    own = count * block.own[o.count_pair]
+    found = np.array([np.bincount(o.count_pair, weights=row * own, minlength=o.pair_state.size) for row in seen])
+    for u, f in parts:
+        shared = np.array([by_state(o, block.share * row) for row in f])[:, o.pair_state]
+        more = np.array([by_state(o, block.extra * row) for row in f])[:, o.pair_state]
+        found += u * (block.scale * shared + more)
+    return found
+
+
+def _second(
+    o: Outcomes, parts: Parts, block: Block, seen: Floats, count: Floats, factor: Floats, alike: list[Ints]
+) -> Floats:
+    """Σ_pairs factor Σ_o (α + n) D_k D_l, shape [d, d]."""
+    found = (seen * (count * (block.own * factor)[o.count_pair])) @ seen.T
+    for (u, f), (w, g), rows, columns in product(parts, parts, alike, alike):
+        both = u[rows[0]] * w[columns[0]] * factor
+        shared = np.bincount(o.pair_state, weights=both * block.scale, minlength=o.n_states)[o.outcome_state]
+        more = np.bincount(o.pair_state, weights=both, minlength=o.n_states)[o.outcome_state]
+        found[np.ix_(rows, columns)] += (f[rows] * (block.share * shared + block.extra * more)) @ g[columns].T
+    return np.asarray(found)

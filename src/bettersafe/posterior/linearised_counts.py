@@ -1,0 +1,593 @@
+"""The linearised posterior of a log of any size, straight from its counts: the numbers of `linearised` without its lists.
+
+`Outcomes` lists the outcomes of every state, and all its pairs; at a million states that is many times the log. Here the
+transitions are those of the estimated model itself, one byte is added to each, and sums by state or pair are computed on the
+way, in the C++ kernel. Rewards are those of pairs (`outcomes_of`), and every number is the same up to rounding:
+
+    P_π(o|x) = Σ_a c(x,a) n(x,a,o) + A(x) α_0(x,o) + B(x) [o is the worst]       c, A, B follow from π and the prior
+
+so that a product with P_π, or with its transpose, is one pass over the log's distinct transitions, and so is the covariance. Pairs
+that were never tried all have the prior's row, so of them only sums of π by state are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bettersafe import _kernel
+from bettersafe._system import workers
+from bettersafe.errors import ParameterError
+from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.posterior.outcomes import pooled_rewards, spread_in_pairs
+from bettersafe.posterior.priors import (
+    CONCENTRATIONS,
+    DEFAULT_PRIORS,
+    END_CONCENTRATIONS,
+    PESSIMISTIC_CONCENTRATION,
+    VALUE_TOL,
+    PriorSet,
+    capped,
+    check_pessimistic,
+    likely,
+    log_evidence,
+    nonzero,
+    on_mass,
+    pessimistic_step,
+    pooled_ends,
+    share_of_going,
+    visits_of_others,
+    worth,
+)
+from bettersafe.typing import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from bettersafe.logs.counts import Counts
+    from bettersafe.model import Model
+    from bettersafe.typing import Bools, Bytes, Floats, Ints, Progress
+
+
+MAX_PRODUCTS = 20_000
+"""Products after which a system is given up; a plain iteration would need fewer at a discount of 0.998."""
+
+ACCEPT = 1e-7
+"""Backward error above which an answer is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedOutcomes:
+    """The outcomes of every pair that was tried, laid over the transitions of the log's model.
+
+    Attributes:
+        state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1].
+        pair_state: State of every pair, shape [P].
+        pair_index: Its place in a table [X, A] laid out flat, shape [P].
+        rows: The model's transitions as the kernel takes them: indptr, indices, data of CSR [P, X].
+        visits: n(x,a), all of them, shape [P].
+        flag: Of every transition whether it counts and whether it is the first of its outcome in its state, shape [nnz].
+        on: How often a pair went on to a state that was acted in, shape [P].
+        ended: How often it ended, shape [P].
+        distinct: States that a state was seen to lead to, shape [X].
+        pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
+        pair_noise: Standard deviation of the posterior of a noisy mean, shape [d, P].
+        prior_share: What the prior's mean counts for in it, shape [d, P].
+        prior_mean: The mean of a pair never tried, shape [d].
+        prior_noise: Its standard deviation, shape [d]; 0 where the reward is known.
+        least_reward: Least reward that was declared possible, else the least seen, shape [d].
+        noisy: Which objectives are noisy, shape [d].
+        discount: γ, shape [d].
+        starts: Episodes that start in a state, shape [X].
+        n_actions: |A|.
+    """
+
+    state_ptr: Ints
+    pair_state: Ints
+    pair_index: Ints
+    rows: tuple[Any, Any, Floats]
+    visits: Floats
+    flag: Bytes
+    on: Floats
+    ended: Floats
+    distinct: Floats
+    pair_reward: Floats
+    pair_noise: Floats
+    prior_share: Floats
+    prior_mean: Floats
+    prior_noise: Floats
+    least_reward: Floats
+    noisy: Bools
+    discount: Floats
+    starts: Floats
+    n_actions: int
+
+    @property
+    def n_states(self) -> int:
+        """|X|."""
+        return int(self.starts.size)
+
+    @property
+    def n_objectives(self) -> int:
+        """The number d of objectives."""
+        return int(self.discount.size)
+
+    @property
+    def n_transitions(self) -> int:
+        """Number of distinct transitions, ends not among them."""
+        return int(self.flag.size)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether any episode terminated."""
+        return bool(np.any(self.ended))
+
+    @cached_property
+    def initial(self) -> Floats:
+        """Mean of where episodes start, shape [X]."""
+        return np.asarray(self.starts / self.starts.sum())
+
+    @cached_property
+    def goes(self) -> Floats:
+        """Visits of a state that went on, shape [X]."""
+        return self.by_state(self.on)
+
+    @cached_property
+    def ends_in(self) -> Floats:
+        """Visits of a state that ended, shape [X]."""
+        return self.by_state(self.ended)
+
+    @cached_property
+    def live(self) -> Bools:
+        """Whether a state has any outcome, shape [X]."""
+        return np.asarray(self.goes + self.ends_in > 0.0)
+
+    @cached_property
+    def strength(self) -> Strength:
+        """The hierarchical prior, learned from the log."""
+        return _learn(self)
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The first arguments of every function of the kernel."""
+        return self.state_ptr, *self.rows, self.visits, self.flag
+
+    def by_state(self, value: Floats) -> Floats:
+        """Sums over the pairs [P] of every state, shape [X]."""
+        return np.bincount(self.pair_state, weights=value, minlength=self.n_states).astype(np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strength:
+    """How alike actions and states are: probabilities of the concentrations, and `pooled_ends`."""
+
+    weight: Floats
+    end_weight: Floats
+    more_ends: float
+    more_on: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedPosterior:
+    """The posterior under one prior, as `Posterior` is, of `CountedOutcomes`.
+
+    Attributes:
+        outcomes: The log.
+        priors: The set that its prior is from.
+        counted: Factor on counts in the prior's shares: 1, or 0 for "support".
+        even: What every outcome has in the shares beside its counts, shape [X].
+        share_on: Prior's share of all outcomes that go on, shape [X].
+        share_end: Prior's share of the end, shape [X].
+        going: Prior's share of going on, shape [X].
+        others: Visits of the state's other pairs that went on, shape [P].
+        end_others: All visits of the state's other pairs, shape [P].
+        concentration: The concentrations of where to that are likely enough.
+        weight: Their probabilities.
+        end_concentration: The concentrations of ends that are likely enough.
+        end_weight: Their probabilities.
+        pair_reward: Means of rewards, shape [d, P].
+        untried_reward: Means of rewards of pairs never tried, shape [d].
+        pessimism: Pseudo-transitions of every pair to the worst outcome; 0 under the neutral prior.
+        worst: That outcome: a state, −1 the end, −2 none, shape [X].
+    """
+
+    outcomes: CountedOutcomes
+    priors: PriorSet
+    counted: float
+    even: Floats
+    share_on: Floats
+    share_end: Floats
+    going: Floats
+    others: Floats
+    end_others: Floats
+    concentration: Floats
+    weight: Floats
+    end_concentration: Floats
+    end_weight: Floats
+    pair_reward: Floats
+    untried_reward: Floats
+    pessimism: float
+    worst: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """Values and visits of a policy at the posterior mean.
+
+    Attributes:
+        value: v, shape [n, X].
+        visits: Discounted visits ν, by the discounts of the objectives, shape [n, X].
+        policy: π of pairs that were tried, shape [P].
+        untried: π of all other pairs, shape [X, A]; None if it plays none.
+        objectives: Which objectives, length n.
+    """
+
+    value: Floats
+    visits: Floats
+    policy: Floats
+    untried: Floats | None
+    objectives: tuple[int, ...]
+
+
+def available() -> bool:
+    """Whether the kernel is there; without it `linearised_gains` computes the same with more memory."""
+    return _kernel.compiled is not None
+
+
+def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ()) -> CountedOutcomes:
+    """Outcomes of a log that was counted, for the linearised form.
+
+    Args:
+        counts: The log.
+        model: Estimated from the same counts; its transitions are shared, not copied.
+        known: Objectives whose rewards are a known rule on pairs, such as derived ones.
+    """
+    kernel, mdp = _kernel.compiled, model.mdp
+    assert kernel is not None
+    if mdp.n_pairs != counts.n_pairs:
+        raise ParameterError(
+            f"the model has {mdp.n_pairs} pairs and the counts have {counts.n_pairs}: estimate it from these counts."
+        )
+    d, n_states = counts.n_objectives, counts.n_states
+    visits = counts.pair_count.astype(np.float64)
+    rows = (mdp.transition.indptr, mdp.transition.indices, mdp.transition.data)
+    acted = np.zeros(n_states, dtype=np.uint8)
+    acted[mdp.pair_state] = 1
+    flag, distinct, on = np.zeros(rows[1].size, dtype=np.uint8), np.zeros(n_states), np.zeros(visits.size)
+    kernel.mark_outcomes(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, workers.cores())
+    pair_reward, pair_noise, prior_share = (np.zeros((d, visits.size)) for _ in range(3))
+    prior_mean, prior_noise = np.zeros(d), np.zeros(d)
+    for k in range(d):
+        mean = counts.reward_sum[k] / visits
+        if k in known:
+            pair_reward[k], prior_mean[k] = mean, counts.unseen_reward[k]
+            continue
+        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], prior_noise[k] = pooled_rewards(
+            mean, visits, spread_in_pairs(counts, k)
+        )
+    return CountedOutcomes(
+        state_ptr=mdp.state_ptr,
+        pair_state=mdp.pair_state,
+        pair_index=mdp.pair_index,
+        rows=rows,
+        visits=visits,
+        flag=flag,
+        on=on,
+        ended=counts.terminated_count.astype(np.float64),
+        distinct=distinct,
+        pair_reward=pair_reward,
+        pair_noise=pair_noise,
+        prior_share=prior_share,
+        prior_mean=prior_mean,
+        prior_noise=prior_noise,
+        least_reward=lowest_rewards(counts.objectives, counts.reward_min),
+        noisy=np.array([k not in known for k in range(d)]),
+        discount=mdp.discount,
+        starts=counts.initial_count.astype(np.float64),
+        n_actions=counts.n_actions,
+    )
+
+
+def _rising(alpha: Floats, count: Floats) -> float:
+    """Σ log Γ(α + n)/Γ(α)."""
+    assert _kernel.compiled is not None
+    found: float = _kernel.compiled.log_rising(
+        np.ascontiguousarray(alpha), np.ascontiguousarray(count), workers.cores()
+    )
+    return found
+
+
+def _shares(
+    o: CountedOutcomes, more_ends: float, more_on: float
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+    """The hierarchical prior's even, share_on, share_end, going [X], others, end_others [P]."""
+    known = o.distinct > 0.0
+    even = np.where(known, 1.0 / np.maximum(o.distinct, 1.0), 0.0)
+    share_on = o.goes + known
+    share_end = np.where(o.live & o.has_ends, o.ends_in + more_ends, 0.0)
+    going = share_of_going(o.goes, more_on)
+    others, end_others = visits_of_others(o.pair_state, share_on, share_end, going, o.on, o.on + o.ended)
+    return even, share_on, share_end, going, others, end_others
+
+
+def _learn(o: CountedOutcomes) -> Strength:
+    """The hierarchical prior by the likelihoods of states' ends, of pairs' ends and of where pairs lead."""
+    assert _kernel.compiled is not None
+    went, ended = o.goes, o.ends_in
+    share = np.array([ended.sum(), went.sum()]) / max(float((went + ended).sum()), 1.0)
+    kind = np.repeat([0, 1], [np.count_nonzero(ended), np.count_nonzero(went)])
+    count = np.concatenate([ended[ended > 0.0], went[went > 0.0]])
+    more_ends, more_on = pooled_ends(share, kind, count, (went + ended)[o.live], _rising).tolist()
+    even, _, share_end, going, others, end_others = _shares(o, more_ends, more_on)
+    grid, end_grid = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
+    where = np.zeros(grid.size)
+    _kernel.compiled.successor_likelihood(*o.arrays, even, others, grid, where, workers.cores())
+    to = dict(zip(CONCENTRATIONS, where.tolist(), strict=True))
+    x, went_on, stopped = o.pair_state, o.on > 0.0, o.ended > 0.0
+    whether = [
+        (stopped, (share_end[x] - o.ended)[stopped], o.ended[stopped]),
+        (went_on, (going[x] - o.on)[went_on], o.on[went_on]),
+    ]
+    visits = o.on + o.ended
+    return Strength(
+        weight=likely(lambda c: to[c] + log_evidence(c, others, o.on, (), _rising), grid),
+        end_weight=likely(lambda c: log_evidence(c, end_others, visits, whether, _rising), end_grid),
+        more_ends=more_ends,
+        more_on=more_on,
+    )
+
+
+def counted_posterior(
+    outcomes: CountedOutcomes,
+    priors: PriorSet = DEFAULT_PRIORS,
+    *,
+    pessimistic_for: int | None = None,
+    baseline_v: Floats | None = None,
+) -> CountedPosterior:
+    """The posterior under one prior of a set; the arguments are those of `posterior`."""
+    o = outcomes
+    concentration, weight, end_concentration, end_weight = _concentrations(o, priors)
+    if priors.neutral == "support":
+        even = 1.0 / np.maximum(o.distinct + (o.ends_in > 0.0), 1.0)
+        share_on = going = o.distinct * even
+        share_end = np.where(o.ends_in > 0.0, even, 0.0)
+        others = end_others = np.zeros(o.visits.size)
+    else:
+        learnt = o.strength
+        even, share_on, share_end, going, others, end_others = _shares(o, learnt.more_ends, learnt.more_on)
+    neutral = CountedPosterior(
+        outcomes=o,
+        priors=priors,
+        counted=float(priors.neutral != "support"),
+        even=even,
+        share_on=share_on,
+        share_end=share_end,
+        going=going,
+        others=others,
+        end_others=end_others,
+        concentration=concentration,
+        weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
+        pair_reward=o.pair_reward,
+        untried_reward=o.prior_mean,
+        pessimism=0.0,
+        worst=np.full(o.n_states, -2, dtype=np.int64),
+    )
+    return neutral if pessimistic_for is None else counted_pessimistic(neutral, pessimistic_for, baseline_v)
+
+
+def _concentrations(
+    o: CountedOutcomes, priors: PriorSet, most: float = np.inf
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Concentrations, at most ``most``, that are likely enough, and their probabilities: of where to, then of ends."""
+    if priors.neutral == "support":
+        grids = [(np.ones(1), np.ones(1))] * 2
+    else:
+        grids = [
+            (np.array(CONCENTRATIONS) * priors.concentration_scale, o.strength.weight),
+            (np.array(END_CONCENTRATIONS) * priors.concentration_scale, o.strength.end_weight),
+        ]
+    if np.isfinite(most):
+        grids = [capped(grid, weight, most) for grid, weight in grids]
+    kept = [worth(weight) for _, weight in grids]
+    values = [grid[[i for i, _ in places]] for (grid, _), places in zip(grids, kept, strict=True)]
+    weights = [np.array([probability for _, probability in places]) for places in kept]
+    return values[0], weights[0], values[1], weights[1]
+
+
+def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | None) -> CountedPosterior:
+    """The posterior under the prior of the same set that is pessimistic for objective k, by the baseline's values [d, X]."""
+    assert _kernel.compiled is not None
+    o, priors = neutral.outcomes, neutral.priors
+    v = check_pessimistic(k, o.n_objectives, baseline_v)
+    worst = np.full_like(neutral.worst, -2)
+    can_end = (o.ends_in > 0.0).astype(np.uint8)
+    _kernel.compiled.worst_outcomes(*o.arrays, can_end, o.discount[k] * v[k], worst, workers.cores())
+    concentration, weight, end_concentration, end_weight = _concentrations(o, priors, PESSIMISTIC_CONCENTRATION)
+    pair_reward, untried = neutral.pair_reward, neutral.untried_reward
+    if o.noisy[k]:
+        pair_reward, untried = pair_reward.copy(), untried.copy()
+        pair_reward[k] += pessimistic_step(priors, o.prior_share[k], o.least_reward[k], o.prior_mean[k])
+        untried[k] += pessimistic_step(priors, 1.0, o.least_reward[k], o.prior_mean[k])
+    return replace(
+        neutral,
+        concentration=concentration,
+        weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
+        pair_reward=pair_reward,
+        untried_reward=untried,
+        pessimism=priors.pessimism,
+        worst=worst,
+    )
+
+
+def side_of(
+    posterior: CountedPosterior, policy: Floats, objectives: Sequence[int], *, guess: Side | None = None
+) -> Side:
+    """Values and visits of a policy at the posterior mean.
+
+    Args:
+        posterior: The posterior.
+        policy: π, shape [X, A].
+        objectives: Which objectives.
+        guess: Those of another policy, to start from.
+    """
+    o = posterior.outcomes
+    asked = list(objectives)
+    tried = policy.reshape(-1)[o.pair_index]
+    rest = np.where(o.live, 1.0 - o.by_state(tried), 0.0)
+    untried = None
+    if np.max(rest) > 1e-12:
+        untried = np.where(o.live[:, None], policy, 0.0)
+        untried.reshape(-1)[o.pair_index] = 0.0
+        rest = untried.sum(axis=1)
+    else:
+        rest = np.zeros(o.n_states)
+    weight, even, extra = _mixed(posterior, tried, rest)
+    rhs = np.array(
+        [o.by_state(tried * posterior.pair_reward[k]) + rest * posterior.untried_reward[k] for k in asked]
+    ).reshape(len(asked), -1)
+    value = np.zeros_like(rhs) if guess is None else guess.value.copy()
+    visits = np.zeros_like(rhs) if guess is None else guess.visits.copy()
+    for gamma in np.unique(o.discount[asked]):
+        same = np.flatnonzero(o.discount[asked] == gamma)
+        system = (posterior, weight, even, extra, float(gamma))
+        value[same] = _solved(*system, rhs[same], value[same], transposed=False)
+        visits[same] = _solved(*system, o.initial[None], visits[same[:1]], transposed=True)
+    return Side(value=value, visits=visits, policy=tried, untried=untried, objectives=tuple(asked))
+
+
+def _mixed(posterior: CountedPosterior, tried: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:
+    """P_π at the mean: weights of pairs' rows [P], what every outcome of a state has [X], and its worst one more [X].
+
+    ``tried`` is π of pairs [P], ``rest`` the sum of π over pairs never tried [X].
+    """
+    o, x = posterior.outcomes, posterior.outcomes.pair_state
+    extra_on = np.where(posterior.worst >= 0, posterior.pessimism, 0.0)
+    extra_end = np.where(posterior.worst == -1, posterior.pessimism, 0.0)
+
+    def parts(
+        pi: Floats, place: Ints | slice, on: Floats | float, ended: Floats | float, others: Floats, end_others: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Factors on the own counts of pairs with these visits, on the shares, and on the worst outcome."""
+        goes = np.zeros_like(pi)
+        for c, probability in zip(posterior.end_concentration.tolist(), posterior.end_weight, strict=True):
+            scale, own, going = on_mass(c, end_others, posterior.going[place], on, extra_on[place])
+            total = scale * posterior.share_end[place] + own * ended + extra_end[place] + going
+            goes += probability * going / nonzero(total)
+        onward = pi * goes
+        mine, shared, more = np.zeros_like(pi), np.zeros_like(pi), np.zeros_like(pi)
+        for c, probability in zip(posterior.concentration.tolist(), posterior.weight, strict=True):
+            scale, own, total = on_mass(c, others, posterior.share_on[place], on, extra_on[place])
+            part = probability * onward / nonzero(total)
+            mine += part * own
+            shared += part * scale
+            more += part
+        return mine, shared, more
+
+    mine, shared, more = parts(tried, x, o.on, o.ended, posterior.others, posterior.end_others)
+    of_state, of_worst = o.by_state(shared), o.by_state(more)
+    if np.any(rest):
+        # all visits of the state are those of others; "support" takes nothing from others
+        others, end_others = (
+            posterior.counted * share for share in (posterior.share_on, posterior.share_end + posterior.going)
+        )
+        _, shared, more = parts(rest, slice(None), 0.0, 0.0, others, end_others)
+        of_state, of_worst = of_state + shared, of_worst + more
+    weight = (mine + posterior.counted * of_state[x]) * o.visits
+    return weight, of_state * posterior.even, of_worst * extra_on
+
+
+def _solved(
+    posterior: CountedPosterior,
+    weight: Floats,
+    even: Floats,
+    extra: Floats,
+    gamma: float,
+    rhs: Floats,
+    guess: Floats,
+    *,
+    transposed: bool,
+) -> Floats:
+    """(I − γP)⁻¹ rhs, or with Pᵀ, shape [n, X]."""
+    assert _kernel.compiled is not None
+    found = np.ascontiguousarray(guess)
+    error = _kernel.compiled.solve_mean(
+        *posterior.outcomes.arrays, weight, even, extra, posterior.worst, gamma, transposed, np.ascontiguousarray(rhs), found,
+        VALUE_TOL, MAX_PRODUCTS, workers.cores(),
+    )  # fmt: skip
+    if not error <= ACCEPT:
+        raise ArithmeticError(
+            f"the values of a policy at the posterior mean were not found: backward error {error:.2g}."
+        )
+    return found
+
+
+def counted_gains(
+    posterior: CountedPosterior,
+    policies: Sequence[Floats],
+    base: Side,
+    *,
+    progress: Progress | None = None,
+) -> tuple[Floats, Floats]:
+    """Means [C, n] and covariances [C, n, n] of J(π) − J(π_b) to first order around the posterior mean.
+
+    Args:
+        posterior: The posterior.
+        policies: C tables [X, A].
+        base: The baseline at the posterior mean (`side_of`), of the objectives that are wanted.
+        progress: Called after every policy.
+    """
+    n = len(base.objectives)
+    mean, covariance = np.zeros((len(policies), n)), np.zeros((len(policies), n, n))
+    for c, policy in enumerate(policies):
+        side = side_of(posterior, policy, base.objectives, guess=base)
+        mean[c], covariance[c] = _gain(posterior, side, base)
+        if progress is not None:
+            progress(Event(done=c + 1, total=len(policies), unit="candidates"))
+    return mean, covariance
+
+
+def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, Floats]:
+    """Mean [n] and covariance [n, n] of one policy's gains."""
+    kernel, o = _kernel.compiled, posterior.outcomes
+    assert kernel is not None
+    asked = list(side.objectives)
+    gained = side.value - base.value
+    mean = gained @ o.initial
+    moved = side.policy - base.policy
+    untried = np.zeros((o.n_states, 3))
+    if side.untried is not None or base.untried is not None:
+        nothing = np.zeros((1, 1))
+        pi = nothing if side.untried is None else side.untried
+        tau = pi - (nothing if base.untried is None else base.untried)
+        for i, each in enumerate((pi * pi, pi * tau, tau * tau)):
+            untried[:, i] = each.sum(axis=1)
+    found = np.empty((len(asked), len(asked)))
+    both, visits = (
+        np.ascontiguousarray(np.stack([mine.T, theirs.T], axis=2))  # [X, n, 2]
+        for mine, theirs in ((side.value, base.value), (side.visits, base.visits))
+    )
+    kernel.gains_covariance(
+        *o.arrays, o.discount[asked], both, visits, side.policy, moved, untried, o.on, o.ended,
+        posterior.share_on, posterior.even, posterior.counted, posterior.share_end, posterior.going, posterior.others, posterior.end_others,
+        posterior.priors.neutral != "support", posterior.pessimism, posterior.worst, posterior.concentration, posterior.weight,
+        posterior.end_concentration, posterior.end_weight, found, workers.cores(),
+    )  # fmt: skip
+    centred = gained - mean[:, None]  # the start of episodes is uncertain too: a Dirichlet of their number
+    found += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
+    for i, k in enumerate(asked):
+        if not o.noisy[k]:
+            continue
+        more = side.visits[i] - base.visits[i]  # ν π − ν_b π_b = (ν − ν_b) π + ν_b (π − π_b)
+        played = more[o.pair_state] * side.policy + base.visits[i][o.pair_state] * moved
+        rest = (
+            more**2 * untried[:, 0] + 2.0 * more * base.visits[i] * untried[:, 1] + base.visits[i] ** 2 * untried[:, 2]
+        )
+        found[i, i] += np.sum((o.pair_noise[k] * played) ** 2) + o.prior_noise[k] ** 2 * rest.sum()
+    return mean, found

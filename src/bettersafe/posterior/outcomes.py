@@ -1,0 +1,361 @@
+"""Outcomes: a log by pair and outcome, with counts and rewards, as the posterior needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.typing import Bools, Floats, Ints, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bettersafe.logs.counts import Counts
+    from bettersafe.logs.dataset import Dataset
+
+
+MOST_ENDS = 20
+"""Ends that pay differently are different outcomes if there are at most this many kinds; with more, their reward is noisy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """A log by pair and outcome.
+
+    Attributes:
+        pair_state: State of every pair, sorted by state and then action, shape [P]; all pairs of states that were acted in.
+        pair_action: Shape [P].
+        state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1].
+        outcome_ptr: Outcomes of state x are outcome_ptr[x]:outcome_ptr[x+1], shape [X+1].
+        outcome_next: Where an outcome leads, −1 for the end, shape [K].
+        outcome_reward: What it pays, shape [d, K]; 0 for rewards that are known or noisy.
+        kind: Which kind of end an outcome is, −1 where it goes on, shape [K]. Every state acted in has every kind that the log has.
+        assumed: Whether an outcome was not seen from its state, but is an end of a kind that the log has, shape [K].
+        count_ptr: What was seen of pair p is count_ptr[p]:count_ptr[p+1], shape [P+1].
+        count_outcome: Outcomes that were seen of a pair, in order, shape [S].
+        count: How often, n(x,a,o) > 0, shape [S].
+        pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
+        pair_noise: Standard deviation of the posterior of a noisy mean, shape [d, P]; 0 otherwise.
+        prior_share: Weight v/τ² of the prior mean m in a noisy mean, shape [d, P].
+        prior_mean: m, shape [d].
+        least_reward: Least reward that was declared possible, else the least seen, shape [d].
+        noisy: Which objectives are noisy, shape [d].
+        discount: γ, shape [d].
+        starts: Episodes that start in a state, shape [X].
+        n_actions: |A|.
+    """
+
+    pair_state: Ints
+    pair_action: Ints
+    state_ptr: Ints
+    outcome_ptr: Ints
+    outcome_next: Ints
+    outcome_reward: Floats
+    kind: Ints
+    assumed: Bools
+    count_ptr: Ints
+    count_outcome: Ints
+    count: Floats
+    pair_reward: Floats
+    pair_noise: Floats
+    prior_share: Floats
+    prior_mean: Floats
+    least_reward: Floats
+    noisy: Bools
+    discount: Floats
+    starts: Floats
+    n_actions: int
+
+    @property
+    def n_states(self) -> int:
+        """|X|."""
+        return int(self.starts.size)
+
+    @cached_property
+    def initial(self) -> Floats:
+        """Mean of where episodes start, shape [X]."""
+        return np.asarray(self.starts / self.starts.sum())
+
+    @property
+    def n_objectives(self) -> int:
+        """The number d of objectives."""
+        return int(self.discount.size)
+
+    @property
+    def n_transitions(self) -> int:
+        """Number of distinct transitions, ends among them."""
+        return int(self.count.size)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether any outcome is an end."""
+        return bool(np.any(self.ends))
+
+    @cached_property
+    def pair_index(self) -> Ints:
+        """Place of every pair in a table [X, A] laid out flat, shape [P]."""
+        return self.pair_state * self.n_actions + self.pair_action
+
+    @cached_property
+    def outcome_state(self) -> Ints:
+        """State of every outcome, shape [K]."""
+        return np.repeat(np.arange(self.n_states), np.diff(self.outcome_ptr))
+
+    @cached_property
+    def ends(self) -> Bools:
+        """Whether an outcome is an end, shape [K]."""
+        return np.asarray(self.outcome_next < 0)
+
+    @cached_property
+    def seen(self) -> Floats:
+        """How often an outcome was seen under any action, shape [K]."""
+        return np.bincount(self.count_outcome, self.count, self.outcome_next.size).astype(np.float64)
+
+    @cached_property
+    def visits_on(self) -> Floats:
+        """How often a pair went on, shape [P]."""
+        on = self.count * ~self.ends[self.count_outcome]
+        return np.bincount(self.count_pair, on, self.pair_state.size).astype(np.float64)
+
+    @cached_property
+    def count_pair(self) -> Ints:
+        """Pair of every count, shape [S]."""
+        return np.repeat(np.arange(self.pair_state.size), np.diff(self.count_ptr))
+
+    @cached_property
+    def visits(self) -> Floats:
+        """n(x,a), shape [P]."""
+        return np.bincount(self.count_pair, self.count, self.pair_state.size).astype(np.float64)
+
+    @cached_property
+    def entry_ptr(self) -> Ints:
+        """With one entry per pair and outcome of its state, those of pair p are entry_ptr[p]:entry_ptr[p+1], shape [P+1]."""
+        return np.concatenate([[0], np.cumsum(np.diff(self.outcome_ptr)[self.pair_state])])
+
+    @cached_property
+    def entry_outcome(self) -> Ints:
+        """Outcome of every entry, shape [E]."""
+        ptr = self.entry_ptr
+        return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - self.outcome_ptr[self.pair_state], np.diff(ptr))
+
+    @cached_property
+    def entry_count(self) -> Floats:
+        """n(x,a,o) of every entry, shape [E]."""
+        ptr, pair = self.entry_ptr, self.count_pair
+        table = np.zeros(ptr[-1])
+        table[ptr[pair] + self.count_outcome - self.outcome_ptr[self.pair_state[pair]]] = self.count
+        return table
+
+
+def _is_function(value: Floats, group: Ints) -> bool:
+    """Whether a value is the same in all rows of a group."""
+    order = np.argsort(group, kind="stable")
+    same = np.diff(group[order]) == 0
+    return bool(np.all(np.diff(value[order])[same] == 0.0))
+
+
+def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
+    """Outcomes of a log in memory.
+
+    Args:
+        dataset: The log. Last rows of episodes that were cut off with an unknown next state are left out.
+        known_rewards: By objective, its reward as a table [X, A], where it is a known rule on pairs.
+    """
+    known = dict(known_rewards or {})
+    d, n_states, n_actions = dataset.n_objectives, dataset.n_states, dataset.n_actions
+    # a last row that leads where nobody acted has no value to lead to, so what came of it is not known
+    acted_in = np.zeros(n_states + 1, dtype=np.bool_)
+    acted_in[dataset.states] = True
+    rows = np.flatnonzero(dataset.terminated | acted_in[dataset.next_states])
+    x, a, following = dataset.states[rows], dataset.actions[rows], dataset.next_states[rows]
+    reward = dataset.rewards[rows]
+    end = following < 0
+    key = x * (n_states + 1) + following + 1
+    few = [k for k in range(d) if k not in known and np.unique(reward[end, k]).size <= MOST_ENDS]
+    kind = np.where(end, 0, -1)  # of rows
+    if few and np.any(end):  # ends that pay differently are different ends
+        kinds = np.unique(reward[end][:, few], axis=0, return_inverse=True)[1].reshape(-1)
+        if kinds.max() < MOST_ENDS:
+            kind[end] = kinds
+    where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
+    tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
+    noisy = np.array([not tied[k] and k not in known for k in range(d)])
+
+    # outcomes of a state: where it led, and of ends what they paid; a reward that does not go with that is noisy
+    if not any(tied):
+        kind = np.minimum(kind, 0)
+    _, some_row, outcome_of_row = np.unique(key * MOST_ENDS + kind, return_index=True, return_inverse=True)
+    outcome_state, outcome_next, outcome_kind = x[some_row], following[some_row], kind[some_row]
+    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
+    assumed = np.zeros(outcome_next.size, dtype=np.bool_)
+    if np.any(end):  # what ends elsewhere in the log can end here, and pays what it does there
+        n_kinds = int(kind.max()) + 1
+        paid = np.array([np.where(tied, reward[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]).T  # [d, kinds]
+        every = np.unique(x)[:, None] * n_kinds + np.arange(n_kinds)
+        ended = outcome_kind >= 0
+        missing = np.setdiff1d(every, outcome_state[ended] * n_kinds + outcome_kind[ended])
+        order = np.argsort(np.concatenate([outcome_state, missing // n_kinds]), kind="stable")
+        assumed = order >= outcome_next.size
+        outcome_next = np.concatenate([outcome_next, np.full(missing.size, -1)])[order]
+        outcome_reward = np.concatenate([outcome_reward, paid[:, missing % n_kinds]], axis=1)[:, order]
+        outcome_state = np.concatenate([outcome_state, missing // n_kinds])[order]
+        outcome_kind = np.concatenate([outcome_kind, missing % n_kinds])[order]
+        outcome_of_row = np.argsort(order)[outcome_of_row]
+    outcome_ptr = np.searchsorted(outcome_state, np.arange(n_states + 1))
+
+    # every action of a state that was acted in is a pair, tried or not
+    acted = np.flatnonzero(np.diff(outcome_ptr) > 0)
+    pair_state = np.repeat(acted, n_actions)
+    pair_action = np.tile(np.arange(n_actions), acted.size)
+    place = np.full(n_states, -1)
+    place[acted] = np.arange(acted.size)
+    pair_of_row = place[x] * n_actions + a
+    n_pairs, n_outcomes = pair_state.size, outcome_next.size
+    seen, count = np.unique(pair_of_row * n_outcomes + outcome_of_row, return_counts=True)
+
+    visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
+    pair_reward, pair_noise, prior_share = (np.zeros((d, n_pairs)) for _ in range(3))
+    prior_mean = np.zeros(d)
+    for k, table in known.items():
+        pair_reward[k] = np.asarray(table, dtype=np.float64)[pair_state, pair_action]
+    for k in np.flatnonzero(noisy).tolist():
+        mean = np.bincount(pair_of_row, weights=reward[:, k], minlength=n_pairs) / np.maximum(visits, 1.0)
+        spread = float(np.sum((reward[:, k] - mean[pair_of_row]) ** 2))
+        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], _ = pooled_rewards(mean, visits, spread)
+    starts = dataset.states[dataset.episode_ptr[:-1]]
+    return Outcomes(
+        pair_state=frozen(pair_state, np.int64),
+        pair_action=frozen(pair_action, np.int64),
+        state_ptr=np.searchsorted(pair_state, np.arange(n_states + 1)).astype(np.int64),
+        outcome_ptr=outcome_ptr.astype(np.int64),
+        outcome_next=outcome_next.astype(np.int64),
+        outcome_reward=outcome_reward,
+        kind=outcome_kind.astype(np.int64),
+        assumed=assumed,
+        count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
+        count_outcome=(seen % n_outcomes).astype(np.int64),
+        count=count.astype(np.float64),
+        pair_reward=pair_reward,
+        pair_noise=pair_noise,
+        prior_share=prior_share,
+        prior_mean=prior_mean,
+        least_reward=lowest_rewards(dataset.objectives, reward.min(axis=0)),
+        noisy=noisy,
+        discount=np.array([objective.discount for objective in dataset.objectives]),
+        starts=np.bincount(starts, minlength=n_states).astype(np.float64),
+        n_actions=n_actions,
+    )
+
+
+def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, Floats, Floats, Floats, float]:
+    """Posterior of the mean rewards of pairs: m, v/τ² [P], posterior means [P], their standard deviations [P], and τ.
+
+    Args:
+        mean: Mean reward of every pair, 0 where it was never tried, shape [P].
+        visits: n(x,a), shape [P].
+        spread: Σ (r − mean of its pair)² over all rows.
+    """
+    tried = visits > 0
+    n_tried = int(np.count_nonzero(tried))
+    within = spread / max(int(visits.sum()) - n_tried, 1)
+    between = max(float(mean[tried].var(ddof=1)) if n_tried > 1 else 0.0, 1e-12)
+    prior_mean = float(mean[tried].mean())
+    share = within / np.maximum(within + visits * between, 1e-300)  # v/τ²
+    share[~tried] = 1.0  # the prior alone
+    return (
+        prior_mean,
+        share,
+        (1.0 - share) * mean + share * prior_mean,
+        np.sqrt(share * between),
+        float(np.sqrt(between)),
+    )
+
+
+def spread_in_pairs(counts: Counts, k: int) -> float:
+    """Σ (r_k − mean of its pair)² from sums and squares; 0 for a pair that always pays the same, whatever rounding leaves."""
+    total, square = counts.reward_sum[k], counts.reward_square_sum[k]
+    inside = square - total**2 / counts.pair_count
+    return float(np.sum(inside[inside > 1e-12 * square]))
+
+
+def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
+    """Outcomes of a log that was counted.
+
+    Counts have rewards by pair alone, their sums and squares. So all rewards are noisy or known, and ends are of one kind; a reward
+    that depends on where a step led is taken to vary by itself as well, which makes its objective a little less certain.
+
+    Args:
+        counts: The log. Steps into states where nobody acted are left out, as in `gather_outcomes`; what they paid is not.
+        known_rewards: By objective, its reward as a table [X, A], where it is a known rule on pairs.
+    """
+    known = dict(known_rewards or {})
+    d, n_states, n_actions = counts.n_objectives, counts.n_states, counts.n_actions
+    acted_in = np.zeros(n_states, dtype=np.bool_)
+    acted_in[counts.pair_state] = True
+    on = np.flatnonzero(acted_in[counts.outcome_state])
+    ended = np.flatnonzero(counts.terminated_count)
+    owner = np.repeat(np.arange(counts.n_pairs), np.diff(counts.outcome_ptr))
+    step_pair = np.concatenate([owner[on], ended])
+    following = np.concatenate([counts.outcome_state[on], np.full(ended.size, -1)])
+    times = np.concatenate([counts.outcome_count[on], counts.terminated_count[ended]]).astype(np.float64)
+    x = counts.pair_state[step_pair]
+    stated = np.unique(x)
+    key = x * (n_states + 1) + following + 1
+    seen = np.unique(key)
+    step_outcome = np.searchsorted(seen, key)
+    outcome_state, outcome_next = seen // (n_states + 1), seen % (n_states + 1) - 1
+    # every state can end, if any does: those from which it was not seen come last in their state
+    missing = np.setdiff1d(stated, outcome_state[outcome_next < 0]) if ended.size else stated[:0]
+    order = np.argsort(np.concatenate([outcome_state, missing]), kind="stable")
+    assumed = order >= seen.size
+    outcome_next = np.concatenate([outcome_next, np.full(missing.size, -1)])[order]
+    outcome_state = np.concatenate([outcome_state, missing])[order]
+    step_outcome = np.argsort(order)[step_outcome]
+    place = np.full(n_states, -1)
+    place[stated] = np.arange(stated.size)
+    pair_state = np.repeat(stated, n_actions)
+    pair_action = np.tile(np.arange(n_actions), stated.size)
+    n_pairs = pair_state.size
+    pair = place[x] * n_actions + counts.pair_action[step_pair]
+    order = np.lexsort((step_outcome, pair))
+    inside = np.flatnonzero(place[counts.pair_state] >= 0)  # of pairs that were tried
+    tried = place[counts.pair_state[inside]] * n_actions + counts.pair_action[inside]
+    visits = np.zeros(n_pairs)
+    visits[tried] = counts.pair_count[inside]
+    pair_reward, pair_noise, prior_share = (np.zeros((d, n_pairs)) for _ in range(3))
+    prior_mean = np.zeros(d)
+    for k in range(d):
+        if k in known:
+            pair_reward[k] = np.asarray(known[k], dtype=np.float64)[pair_state, pair_action]
+            continue
+        mean = np.zeros(n_pairs)
+        mean[tried] = counts.reward_sum[k, inside] / counts.pair_count[inside]
+        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], _ = pooled_rewards(
+            mean, visits, spread_in_pairs(counts, k)
+        )
+    return Outcomes(
+        pair_state=frozen(pair_state, np.int64),
+        pair_action=frozen(pair_action, np.int64),
+        state_ptr=np.searchsorted(pair_state, np.arange(n_states + 1)).astype(np.int64),
+        outcome_ptr=np.searchsorted(outcome_state, np.arange(n_states + 1)).astype(np.int64),
+        outcome_next=outcome_next,
+        outcome_reward=np.zeros((d, outcome_next.size)),
+        kind=np.where(outcome_next < 0, 0, -1),
+        assumed=assumed,
+        count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
+        count_outcome=step_outcome[order].astype(np.int64),
+        count=times[order],
+        pair_reward=pair_reward,
+        pair_noise=pair_noise,
+        prior_share=prior_share,
+        prior_mean=prior_mean,
+        least_reward=lowest_rewards(counts.objectives, counts.reward_min),
+        noisy=np.array([k not in known for k in range(d)]),
+        discount=np.array([objective.discount for objective in counts.objectives]),
+        starts=counts.initial_count.astype(np.float64),
+        n_actions=n_actions,
+    )

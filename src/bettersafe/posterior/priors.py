@@ -1,0 +1,524 @@
+"""Priors of the true process, and its posterior given a log.
+
+Every pair (x,a) has its own unknown distribution over the outcomes of its state. An outcome is where the step led (a state,
+or the end) together with what it paid; so rewards that go with the outcome need no model of their own. Outcomes of a state are
+those seen from it under any action, and every kind of end that the log has. A step ends or goes on; if on, it
+goes somewhere. With prior α_0 and counts n,
+
+    (on, ends)(x,a) | D      ~ Dirichlet( α_0(x,·) + n(x,a,·) )       the counts of "on" are those of all that goes on
+    where to, if on (x,a) | D ~ Dirichlet( α_0(x,·) + n(x,a,·) )       independent of it, and both over pairs
+
+Two neutral priors, and a pessimistic one for every objective k:
+
+    "support"        total mass 1, spread evenly over what was seen of the state; both Dirichlets then are one
+    "hierarchical"   for a pair, what the *other* actions of its state saw, at two concentrations, of ends c' and of where to c,
+                     integrated over by the likelihood of every pair given the others. No prior counts for more visits than it
+                     was learned from. How often a state ends is shrunk to how often all do (`pooled_ends`)
+    pessimistic(k)   the neutral one, its concentrations at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one by
+                     default) of every pair to the outcome seen of its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
+
+Ends have a concentration of their own because actions that lead to different places may well be equally likely to end. With one
+concentration for both, a pair that has not ended in ten visits is taken for one that hardly ever ends; policies made from the log
+prefer such pairs, and everything that is paid per step then looks better than it is, by four standard deviations in some worlds.
+
+A good baseline is itself evidence that what it seldom does is bad; an exchangeable prior ignores that, which is why a policy
+has to pass under the pessimistic priors too (`posterior.judge`).
+
+Rewards come in three kinds. *Known*: a table [X, A] that the caller has (a rule on pairs). *Outcome*: a function of where a step led,
+and of ends of their kind. *Noisy*: anything else. Means of pairs are spread around the mean m of all pairs with variance τ²,
+rewards of a pair around its mean with variance s², both pooled over the log (s² = 0 where a pair always pays the same):
+
+    r_k(x,a) | D ~ N( v (n r̄/s² + m/τ²),  v ),   1/v = n/s² + 1/τ²
+
+and the prior that is pessimistic for k has the least reward there can be (as declared, else as seen) in the place of m; with
+another pessimism than one the step from m down to it is as many times as long.
+
+A prior is the same for all pairs of a state, so it is kept per outcome and only what was seen is kept per pair: means and the
+linearised form take one pass over the log's distinct transitions, and draws (in the C++ kernel) keep no pair's distribution at all,
+only what policies make of them. The formulas are shared with `posterior.linearised_counts`, where the same posterior is kept by
+pair and state alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.errors import ParameterError, check_choice
+from bettersafe.logs.counts import Counts
+from bettersafe.posterior.choices import NEUTRAL, Neutral
+from bettersafe.posterior.outcomes import Outcomes, outcomes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.typing import Bools, Floats, Ints
+
+
+CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 300.0, 15))
+"""Grid over which the hierarchical prior's concentration of where to is integrated. It stops at 300 visits' worth of what a state's
+other actions did: more would say of an action tried often that it is like the others, whatever was seen of it."""
+
+END_CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 3000.0, 19))
+"""Grid of the concentration of ends, which may be equally likely everywhere."""
+
+PESSIMISTIC_CONCENTRATION = 5.0
+"""Largest concentration of a pessimistic prior, in visits. Beside a neutral prior that counts for hundreds one bad visit would say
+nothing, and if the log is wrong about the other actions, both priors would be."""
+
+VALUE_TOL = 1e-9
+"""Backward error of values in a draw and at the mean: far below the spread of draws."""
+
+LEAST_WEIGHT = 1e-6
+"""Concentrations less likely than this are left out of the mean and of the linearised form."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorSet:
+    """The priors under which a policy has to pass: a neutral one, and for every objective one that is pessimistic about it.
+
+    Attributes:
+        neutral: The neutral prior, "hierarchical" or "support".
+        pessimism: Pseudo-transitions of every pair to its worst outcome in the pessimistic priors; 0 leaves these priors out.
+        concentration_scale: Factor on the concentrations of the hierarchical prior, for a sensitivity analysis.
+    """
+
+    neutral: Neutral = "hierarchical"
+    pessimism: float = 1.0
+    concentration_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("prior", self.neutral, NEUTRAL)
+        if not 0.0 <= self.pessimism < math.inf:
+            raise ParameterError(f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.")
+        if not 0.0 < self.concentration_scale < math.inf:
+            raise ParameterError(f"concentration_scale must be a number above 0; got {self.concentration_scale}.")
+
+    def names(self, objectives: Sequence[str]) -> tuple[str, ...]:
+        """Names of the priors, the neutral one first."""
+        pessimistic = objectives if self.pessimism > 0.0 else ()
+        return (self.neutral, *(f"{self.neutral}, pessimistic for {name}" for name in pessimistic))
+
+
+DEFAULT_PRIORS = PriorSet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One of the two Dirichlets of pairs at one concentration: α + n = scale · share + own · n + extra.
+
+    Attributes:
+        probability: Posterior probability of this concentration.
+        share: Prior's share of an outcome, 0 for outcomes of the other Dirichlet, shape [K].
+        extra: Pseudo-transitions to an outcome, 0 for outcomes of the other Dirichlet, shape [K].
+        scale: w, shape [P].
+        own: 1 − w, the factor on a pair's own counts, which are in the share already; 1 for "support", shape [P].
+        going: α + n of going on, shape [P]; 0 in the Dirichlet of where to.
+        total: Sum of α + n over the outcomes of a pair, shape [P].
+    """
+
+    probability: float
+    share: Floats
+    extra: Floats
+    scale: Floats
+    own: Floats
+    going: Floats
+    total: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """The posterior over the processes that could have made a log, under one prior.
+
+    Attributes:
+        outcomes: The log.
+        priors: The set that its prior is from.
+        share: Prior's share of an outcome, shape [K]: for "hierarchical" its visits under all actions, and a little more.
+        going: Prior's share of going on, shape [X].
+        others: Visits of the state's other pairs that went on, shape [P]; 0 for "support".
+        end_others: All visits of the state's other pairs, shape [P]; 0 for "support".
+        extra: Pseudo-transitions of every pair to an outcome, shape [K].
+        concentration: The concentrations c of where to, shape [C]; 1 for "support".
+        weight: Posterior probability of each, shape [C].
+        end_concentration: The concentrations c' of ends, shape [C']; 1 for "support".
+        end_weight: Posterior probability of each, shape [C'].
+        pair_reward: Means of the rewards that don't go with outcomes, shape [d, P].
+        pessimistic_for: Objective that the prior is pessimistic about; None for the neutral prior.
+    """
+
+    outcomes: Outcomes
+    priors: PriorSet
+    share: Floats
+    going: Floats
+    others: Floats
+    end_others: Floats
+    extra: Floats
+    concentration: Floats
+    weight: Floats
+    end_concentration: Floats
+    end_weight: Floats
+    pair_reward: Floats
+    pessimistic_for: int | None = None
+
+    def __repr__(self) -> str:
+        """The prior and its mean concentrations, without the arrays."""
+        c, ends = self.weight @ self.concentration, self.end_weight @ self.end_concentration
+        pessimistic = (
+            ""
+            if self.pessimistic_for is None
+            else f", pessimistic_for={self.pessimistic_for}, pessimism={self.priors.pessimism:g}"
+        )
+        return (
+            f"Posterior({self.priors.neutral!r}{pessimistic}, concentration={c:.3g}, end_concentration={ends:.3g},"
+            f" {self.outcomes.pair_state.size} pairs, {self.outcomes.outcome_next.size} outcomes)"
+        )
+
+    def on_block(self, c: float, probability: float = 1.0) -> Block:
+        """The Dirichlet of where to, at one concentration."""
+        o = self.outcomes
+        share, extra = np.where(o.ends, 0.0, self.share), np.where(o.ends, 0.0, self.extra)
+        x = o.pair_state
+        scale, own, total = on_mass(c, self.others, by_state(o, share)[x], o.visits_on, by_state(o, extra)[x])
+        return Block(
+            probability=probability,
+            share=share,
+            extra=extra,
+            scale=scale,
+            own=own,
+            going=np.zeros_like(total),
+            total=total,
+        )
+
+    def end_block(self, c: float, probability: float = 1.0) -> Block:
+        """The Dirichlet of ends and of going on, at one concentration."""
+        o = self.outcomes
+        share, extra = np.where(o.ends, self.share, 0.0), np.where(o.ends, self.extra, 0.0)
+        x = o.pair_state
+        extra_on = by_state(o, self.extra - extra)[x]
+        scale, own, going = on_mass(c, self.end_others, self.going[x], o.visits_on, extra_on)
+        total = scale * by_state(o, share)[x] + own * (o.visits - o.visits_on) + going + by_state(o, extra)[x]
+        return Block(probability=probability, share=share, extra=extra, scale=scale, own=own, going=going, total=total)
+
+    @cached_property
+    def end_blocks(self) -> list[Block]:
+        """The Dirichlets of ends and of going on, at every concentration that is likely enough."""
+        return [
+            self.end_block(float(self.end_concentration[i]), probability) for i, probability in worth(self.end_weight)
+        ]
+
+    @cached_property
+    def on_blocks(self) -> list[Block]:
+        """The Dirichlets of where to, at every concentration that is likely enough."""
+        return [self.on_block(float(self.concentration[i]), probability) for i, probability in worth(self.weight)]
+
+    @cached_property
+    def mean_going(self) -> Floats:
+        """Posterior mean of the probability that a pair goes on, shape [P]."""
+        return np.asarray(np.sum([b.probability * b.going / b.total for b in self.end_blocks], axis=0))
+
+
+# ---- the prior of a pair, by its visits and those of the state's other pairs
+
+
+def strengths(c: float, others: Floats) -> tuple[Floats, Floats]:
+    """The weight w of the shares and the factor 1 − w on a pair's own counts, shape [P]; (c, 1) if nothing is taken from others.
+
+    The others' distribution m is itself known from ``others`` visits alone. With p ~ Dirichlet(c m) and m ~ Dirichlet of that mass, p has
+    the variance of a Dirichlet of mass c̃, 1/(c̃+1) = 1/(c+1) + c/(c+1) · 1/(others+1), which is under both; w = c̃/others.
+    """
+    alone = others <= 0.0
+    strength = 1.0 / (1.0 / (c + 1.0) + c / ((c + 1.0) * (others + 1.0))) - 1.0
+    scale = np.where(alone, c, strength / np.where(alone, 1.0, others))
+    return scale, np.where(alone, 1.0, 1.0 - scale)
+
+
+def on_mass(
+    c: float, others: Floats, share: Floats, seen: Floats | float, extra: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """w, 1 − w and α + n of going on, each [P], in either Dirichlet: the prior's share, the pair's visits and pseudo-transitions."""
+    scale, own = strengths(c, others)
+    return scale, own, scale * share + own * seen + extra
+
+
+def visits_of_others(
+    state: Ints, share_on: Floats, share_end: Floats, going: Floats, on: Floats, visits: Floats
+) -> tuple[Floats, Floats]:
+    """Visits of the other pairs of every pair's state [P], those that went on and all: shares [X] less the pair's own counts [P]."""
+    return share_on[state] - on, (share_end + going)[state] - visits
+
+
+def share_of_going(goes: Floats, more: float) -> Floats:
+    """The hierarchical prior's share of going on, shape [X], from the visits that went on [X]; 0 where none did."""
+    return np.where(goes > 0.0, goes + more, 0.0)
+
+
+# ---- how strong the hierarchical prior is, learned from the log
+
+Rising = Callable[["Floats", "Floats"], float]
+"""Σ log Γ(α + n)/Γ(α) over arrays α and n."""
+
+
+def log_rising(alpha: Floats, count: Floats) -> float:
+    """Σ log Γ(α + n)/Γ(α); α that are 0 but for rounding are taken for tiny."""
+    from scipy.special import gammaln
+
+    alpha = np.maximum(alpha, 1e-9)
+    return float(np.sum(gammaln(alpha + count) - gammaln(alpha)))
+
+
+def log_evidence(
+    c: float,
+    others: Floats,
+    visits: Floats,
+    seen: Sequence[tuple[Ints | Bools, Floats, Floats]],
+    rising: Rising = log_rising,
+) -> float:
+    """Σ_p log P(n_p | visits of the others): Dirichlet–multinomial with α = w · (share − n) and mass w · others.
+
+    Args:
+        c: Concentration.
+        others: Visits of the other pairs, shape [P].
+        visits: Visits of the pair itself, shape [P].
+        seen: Groups of what was seen: pairs, share − n, and n, each of one shape.
+        rising: How to sum.
+    """
+    scale, _ = strengths(c, others)
+    tried = visits > 0.0
+    found = sum(rising(scale[pair] * rest, count) for pair, rest, count in seen)
+    return found - rising((scale * others)[tried], visits[tried])
+
+
+def pooled_ends(share: Floats, kind: Ints, count: Floats, acted: Floats, rising: Rising = log_rising) -> Floats:
+    """Ends of every kind, and last the steps that go on, that every state has beside its own: C ḡ.
+
+    ḡ is the share of a kind in the whole log, and C how alike the states are in that: its posterior mean on a logarithmic
+    scale, by the likelihood of all states' ends. A state that has not ended in some way in the log can still, as seldom as
+    the other states make likely.
+
+    Args:
+        share: ḡ, shape [kinds + 1].
+        kind: Kind of every count.
+        count: How often a state ended in that way, or went on.
+        acted: Visits of every state that was acted in.
+        rising: How to sum.
+    """
+    if np.max(share) == 1.0:
+        return share
+    grid = np.array(END_CONCENTRATIONS)
+    alpha = share[kind]
+    spread = likely(lambda c: rising(c * alpha, count) - rising(np.full(acted.size, c), acted), grid)
+    return float(np.exp(spread @ np.log(grid))) * share
+
+
+def likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
+    """Posterior on a grid, shape [C], from a prior ∝ 1/√(1 + c) on its logarithmic scale: little data must not look like much."""
+    logs = np.array([log_likelihood(float(c)) for c in grid]) - 0.5 * np.log1p(grid)
+    weight = np.exp(logs - logs.max())
+    return np.asarray(weight / weight.sum())
+
+
+def capped(concentration: Floats, weight: Floats, most: float = PESSIMISTIC_CONCENTRATION) -> tuple[Floats, Floats]:
+    """Concentrations, at most ``most``, and their probabilities."""
+    kept, place = np.unique(np.minimum(concentration, most), return_inverse=True)
+    return np.asarray(kept), np.bincount(place, weights=weight).astype(np.float64)
+
+
+def worth(weight: Floats) -> list[tuple[int, float]]:
+    """Places and probabilities of the concentrations that are likely enough to look at."""
+    kept = np.flatnonzero(weight >= LEAST_WEIGHT)
+    return [(i, float(weight[i] / weight[kept].sum())) for i in kept.tolist()]
+
+
+# ---- the posterior of a log whose outcomes are listed
+
+
+def posterior(
+    outcomes: Outcomes | Counts,
+    priors: PriorSet = DEFAULT_PRIORS,
+    *,
+    pessimistic_for: int | None = None,
+    baseline_v: Floats | None = None,
+) -> Posterior:
+    """The posterior under one prior of a set.
+
+    Args:
+        outcomes: The log (`gather_outcomes`), or counts of it (`outcomes_of`).
+        priors: The set.
+        pessimistic_for: Objective k to be pessimistic about; None for the neutral prior.
+        baseline_v: v̂^{π_b} [d, X], which says what is worst; needed with ``pessimistic_for``.
+    """
+    o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
+    if not isinstance(o, Outcomes):
+        raise ParameterError(
+            f"the posterior is made from what was seen: outcomes (gather_outcomes of a dataset) or counts; got {type(o).__name__}."
+        )
+    neutral = _supported(o, priors) if priors.neutral == "support" else _hierarchical(o, priors)
+    return neutral if pessimistic_for is None else pessimistic(neutral, pessimistic_for, baseline_v)
+
+
+def all_priors(outcomes: Outcomes, priors: PriorSet, *, baseline_v: Floats) -> tuple[Posterior, list[Posterior]]:
+    """The posterior under the neutral prior, and under the one that is pessimistic for each objective, if there are any.
+
+    Args:
+        outcomes: The log.
+        priors: The priors.
+        baseline_v: v̂^{π_b}, shape [d, X].
+    """
+    neutral = posterior(outcomes, priors)
+    objectives = range(outcomes.n_objectives if priors.pessimism > 0.0 else 0)
+    return neutral, [pessimistic(neutral, k, baseline_v) for k in objectives]
+
+
+def _supported(o: Outcomes, priors: PriorSet) -> Posterior:
+    """The posterior under the neutral prior "support"."""
+    share = ~o.assumed / by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
+    nobody, one = np.zeros(o.pair_state.size), np.ones(1)
+    return Posterior(
+        outcomes=o,
+        priors=priors,
+        share=share,
+        going=by_state(o, share * ~o.ends),
+        others=nobody,
+        end_others=nobody,
+        extra=np.zeros_like(share),
+        concentration=one,
+        weight=one,
+        end_concentration=one,
+        end_weight=one,
+        pair_reward=o.pair_reward,
+    )
+
+
+def _hierarchical(o: Outcomes, priors: PriorSet) -> Posterior:
+    """The posterior under the neutral prior "hierarchical"."""
+    on = np.where(o.ends, 0.0, 1.0)
+    more = _end_mass(o)
+    base = np.where(o.ends, np.append(more[:-1], 0.0)[o.kind], on / nonzero(by_state(o, on))[o.outcome_state])
+    share = o.seen + base  # one visit more of where to, spread evenly
+    going = share_of_going(by_state(o, o.seen * on), float(more[-1]))
+    others, end_others = visits_of_others(
+        o.pair_state, by_state(o, share * on), by_state(o, share * o.ends), going, o.visits_on, o.visits
+    )
+    ended = o.ends[o.count_outcome]
+    rest = share[o.count_outcome] - o.count
+    went = np.flatnonzero(o.visits_on > 0)
+    where_to = [(o.count_pair[~ended], rest[~ended], o.count[~ended])]
+    whether = [
+        (
+            np.concatenate([o.count_pair[ended], went]),
+            np.concatenate([rest[ended], (going[o.pair_state] - o.visits_on)[went]]),
+            np.concatenate([o.count[ended], o.visits_on[went]]),
+        )
+    ]
+    grid, end_grid = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
+    return Posterior(
+        outcomes=o,
+        priors=priors,
+        share=share,
+        going=going,
+        others=others,
+        end_others=end_others,
+        extra=np.zeros_like(share),
+        concentration=grid * priors.concentration_scale,
+        weight=likely(lambda c: log_evidence(c, others, o.visits_on, where_to), grid),
+        end_concentration=end_grid * priors.concentration_scale,
+        end_weight=likely(lambda c: log_evidence(c, end_others, o.visits, whether), end_grid),
+        pair_reward=o.pair_reward,
+    )
+
+
+def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Posterior:
+    """The posterior under the prior of the same set that is pessimistic for objective k, by the baseline's values [d, X]."""
+    o = neutral.outcomes
+    v = check_pessimistic(k, o.n_objectives, baseline_v)
+    extra = np.zeros_like(neutral.share)
+    extra[_worst_outcomes(o, k, v)] = neutral.priors.pessimism
+    concentration, weight = capped(neutral.concentration, neutral.weight)
+    end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
+    pair_reward = o.pair_reward.copy()
+    if o.noisy[k]:
+        pair_reward[k] += pessimistic_step(neutral.priors, o.prior_share[k], o.least_reward[k], o.prior_mean[k])
+    return replace(
+        neutral,
+        extra=extra,
+        concentration=concentration,
+        weight=weight,
+        end_concentration=end_concentration,
+        end_weight=end_weight,
+        pair_reward=pair_reward,
+        pessimistic_for=k,
+    )
+
+
+def check_pessimistic(k: int, n_objectives: int, baseline_v: Floats | None) -> Floats:
+    """The baseline's values; raises ParameterError unless there are any, and an objective k."""
+    if not 0 <= k < n_objectives:
+        raise ParameterError(f"there is no objective {k} to be pessimistic about; there are {n_objectives}.")
+    if baseline_v is None:
+        raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
+    return baseline_v
+
+
+def pessimistic_step(priors: PriorSet, share: Floats | float, least: float, mean: float) -> Floats | float:
+    """Change of a noisy reward's posterior mean under the prior that is pessimistic about it; ``share`` is v/τ²."""
+    return priors.pessimism * share * (least - mean)
+
+
+def _end_mass(o: Outcomes) -> Floats:
+    """`pooled_ends` of the log: by kind of end, and last of what goes on."""
+    total = by_state(o, o.seen)
+    table = np.zeros((o.n_states, int(np.max(o.kind, initial=-1)) + 2))
+    np.add.at(table, (o.outcome_state, o.kind), o.seen)
+    share = table.sum(axis=0) / max(float(total.sum()), 1.0)
+    state, column = np.nonzero(table)
+    return pooled_ends(share, column, table[state, column], total[total > 0.0])
+
+
+def by_state(o: Outcomes, value: Floats) -> Floats:
+    """Sums over the outcomes [K] of every state, shape [X]."""
+    return np.bincount(o.outcome_state, weights=value, minlength=o.n_states).astype(np.float64)
+
+
+def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
+    """For every state that was acted in, the outcome seen from it with the least r_k + γ_k v̂_k."""
+    after = np.where(o.outcome_next >= 0, baseline_v[k][np.maximum(o.outcome_next, 0)], 0.0)
+    order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.assumed, o.outcome_state))
+    return np.asarray(order[np.unique(o.outcome_state, return_index=True)[1]])
+
+
+def only_played(posterior: Posterior, played: Bools) -> Posterior:
+    """The posterior restricted to the pairs that are played ([X, A]): no value depends on others, so they need not be drawn."""
+    o = posterior.outcomes
+    keep = played.reshape(-1)[o.pair_index]
+    if np.all(keep):
+        return posterior
+    seen = keep[o.count_pair]
+    pair_state = o.pair_state[keep]
+    return replace(
+        posterior,
+        pair_reward=posterior.pair_reward[:, keep],
+        others=posterior.others[keep],
+        end_others=posterior.end_others[keep],
+        outcomes=replace(
+            o,
+            pair_state=pair_state,
+            pair_action=o.pair_action[keep],
+            state_ptr=np.searchsorted(pair_state, np.arange(o.n_states + 1)).astype(np.int64),
+            count_ptr=np.concatenate([[0], np.cumsum(np.diff(o.count_ptr)[keep])]),
+            count_outcome=o.count_outcome[seen],
+            count=o.count[seen],
+            pair_reward=o.pair_reward[:, keep],
+            pair_noise=o.pair_noise[:, keep],
+            prior_share=o.prior_share[:, keep],
+        ),
+    )
+
+
+def nonzero(total: Floats) -> Floats:
+    """Totals to divide by, 1 in the place of 0 (pairs of states from which everything ends)."""
+    return np.where(total > 0.0, total, 1.0)

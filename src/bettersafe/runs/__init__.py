@@ -1,0 +1,1 @@
+"""Runs: what an improvement leaves on disk, and policy files."""

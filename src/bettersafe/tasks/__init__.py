@@ -1,0 +1,1 @@
+"""Tasks: what is asked for, in TOML or Python, and carrying it out."""

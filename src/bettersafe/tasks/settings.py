@@ -1,0 +1,375 @@
+"""Settings of a task: one table. Task files, options, help, completion, the repeated command and docs/settings.md follow from it.
+
+A row of `SETTINGS` is a field of `Task`; rows of `OBJECTIVE`, `COLUMNS` and `RARE` are fields of `Objective`, `Columns` and `Rare`. To add a
+setting: a row here, a field there, and the code that uses it. Help names other settings in backticks; the command line writes
+their options in their place. No NumPy here: the command line reads the table for every --help.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from bettersafe.errors import listed
+from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
+from bettersafe.evaluation.choices import COMPARISONS, LEVELS
+from bettersafe.mdp.choices import ENGINES, ERROR_KINDS, UNSEEN_RULES
+from bettersafe.methods import METHODS
+from bettersafe.methods.choices import SELECTIONS
+from bettersafe.posterior.choices import FORMS, NEUTRAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal[
+    "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "table of whole numbers"
+]
+Group = Literal["What is wanted", "How it is tested", "Details", "Which column is which"]
+
+BUDGET = 0.1
+"""ε, if not said otherwise."""
+
+H_OPT_SHARE = 0.3
+"""Share of episodes that H-OPT tests on, if not said otherwise: the published one."""
+
+LOG = "The log: a file or quoted glob (Parquet, CSV, JSON lines, Arrow)"
+
+BASELINES = {
+    "estimate": "how often each action was taken",
+    "logged": "the column of its probabilities",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setting:
+    """One setting; rows are told apart by identity.
+
+    Attributes:
+        name: Name of the field, and of the key in a task file unless ``key`` says otherwise.
+        kind: Kind of value.
+        default: Value of the field if left out.
+        help: One sentence without its full stop; the choices are added to it.
+        more: Further sentences, for the long help.
+        metavar: Placeholder of the value in help.
+        group: Heading in help; None for the general one.
+        choices: What it may be, and what each means; empty where that is no list.
+        by_objective: Whether every objective has its own: NAME=VALUE on the command line, a key of the objective in a task file.
+        others: Whether it may be something else than one of ``choices``.
+        otherwise: What is taken if left out, in words, where ``default`` does not say it.
+        methods: Methods that use it; empty for all.
+        brief: Help on the first screen, with {choices} for their names and {default}; empty for settings that are not on it.
+        path: Whether it names files, relative to the task file.
+        option: Option of the command line, if not the name with hyphens.
+        key: Key in a task file, if not the name.
+        least: Least value that the command line takes.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    more: str = ""
+    metavar: str
+    group: Group | None = None
+    choices: Mapping[str, str] = field(default_factory=dict)
+    by_objective: bool = False
+    others: bool = False
+    otherwise: str = ""
+    methods: tuple[str, ...] = ()
+    brief: str = ""
+    path: bool = False
+    option: str = ""
+    key: str = ""
+    least: int | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option, such as --hold-out."""
+        return self.option or f"--{self.name.replace('_', '-')}"
+
+    @property
+    def parameter(self) -> str:
+        """The option as a Python name, such as hold_out."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the option may be given several times."""
+        return self.by_objective or self.kind in ("list of texts", "table of whole numbers")
+
+    @property
+    def toml_key(self) -> str:
+        """The key in a task file."""
+        return self.key or self.name
+
+    @property
+    def default_text(self) -> str:
+        """What is taken if it is left out, in words; empty if nothing is."""
+        if self.otherwise or self.default is None or self.default is False or self.default in ("", (), {}):
+            return self.otherwise
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+    @property
+    def short_help(self) -> str:
+        """Help on the first screen; empty for settings that are not on it."""
+        return self.brief.format(
+            choices=listed(self.choices or [""], last="or"), default=f"(default: {self.default_text})"
+        )
+
+    @functools.cached_property
+    def long_help(self) -> str:
+        """All there is to say: methods, choices and what they mean, more, and the default."""
+        meanings = [
+            f"{', '.join(names)} ({meaning})" if meaning else ", ".join(names)
+            for meaning, names in itertools.groupby(self.choices, self.choices.__getitem__)
+        ]
+        text = f"{self.help}: {listed(meanings, last='or')}." if meanings else f"{self.help}."
+        if 0 < len(self.methods) <= FEW:
+            text = f"For {listed(self.methods)}: {text[0].lower()}{text[1:]}"
+        default = f"(default: {self.default_text})" if self.default_text else ""
+        return " ".join(part for part in (text, self.more, default) if part)
+
+
+FEW = 3
+"""Methods that are named before the help of their setting."""
+
+GOAL: Group = "What is wanted"
+TEST: Group = "How it is tested"
+DETAILS: Group = "Details"
+ROLES: Group = "Which column is which"
+GROUPS: tuple[Group | None, ...] = (None, GOAL, TEST, DETAILS, ROLES)
+"""Headings in the order of help; None is the general one."""
+
+WITH_BUDGET = tuple(name for name, facts in METHODS.items() if facts.budget)
+WITH_POSTERIOR = tuple(name for name, facts in METHODS.items() if facts.posterior)
+WITH_EPISODES = tuple(name for name, facts in METHODS.items() if facts.episodes)
+OF_ONE_MODEL = tuple(name for name, facts in METHODS.items() if facts.one_model)
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="data", kind="text", default=None, metavar="DATA", group=GOAL, path=True, option="DATA",
+        help=f"{LOG}; or a counts file (not for h-opt, `hold_out`)",
+    ),
+    Setting(
+        name="baseline", kind="text", default="", metavar="FILE|RULE", group=GOAL, path=True,
+        brief="Policy file, {choices}.", help="The policy that made the data, a policy file or a rule", choices=BASELINES, others=True,
+        otherwise="logged if the column is there, else estimate",
+    ),
+    Setting(
+        name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="How to improve",
+        choices={
+            "auto": "b-opt, unless `epsilon`, `threshold` or `hold_out` is given, which are s-opt's",
+            **{name: facts.sentence for name, facts in METHODS.items()},
+        },
+    ),
+    Setting(
+        name="epsilon", kind="number", default=None, metavar="E", group=GOAL, otherwise=f"{BUDGET:g}",
+        methods=WITH_BUDGET,
+        brief="Budget; inf: no limit. {default}", help="How far the policy may leave the baseline where data is thin; 0 not at all, inf no limit",
+    ),
+    Setting(
+        name="delta", kind="number", default=0.1, metavar="D", group=GOAL,
+        brief="Allowed risk. {default}", help="Risk of accepting a worse policy; also in the error function",
+    ),
+    Setting(
+        name="candidates", kind="list of texts", default=(), metavar="FILE", group=GOAL, path=True, option="--candidate",
+        methods=WITH_POSTERIOR, help="A policy file to have among the candidates",
+    ),
+    Setting(
+        name="hold_out", kind="number", default=None, metavar="SHARE", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
+        otherwise=f"{H_OPT_SHARE:g} for h-opt, else 0", brief="Share of the episodes to test on.", help="Share of episodes to test on, and not learn from",
+    ),
+    Setting(
+        name="zeta", kind="number", by_objective=True, default={}, metavar="NAME=LOSS", group=TEST, otherwise="0",
+        brief="Accepted loss of return. {default}", help="Loss of return that is accepted on an objective",
+    ),
+    Setting(
+        name="threshold", kind="number", by_objective=True, default={}, metavar="NAME=VALUE", group=TEST, methods=OF_ONE_MODEL,
+        brief="Return to reach (a cost: at most).", help="Return that an objective must reach (a cost: at most)", more="If it is missed, the answer is 'no solution found'.",
+    ),
+    Setting(
+        name="estimator", kind="text", default="dr", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
+        help="Off-policy estimator of the test", choices={name: ESTIMATORS[name].sentence for name in TESTABLE},
+    ),
+    Setting(
+        name="bound", kind="text", default="t", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES), help="Lower bound of the test",
+        choices={
+            name: f"finite-sample, with {listed(BOUNDED, last='or')}" if facts.finite_sample else "approximate"
+            for name, facts in BOUNDS.items()
+        },
+    ),
+    Setting(
+        name="levels", kind="text", default="split", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
+        help="How the test gives delta to the objectives", choices=LEVELS,
+    ),
+    Setting(
+        name="selection", kind="text", default="sequential", metavar="RULE", group=TEST, methods=WITH_EPISODES,
+        help="Rule that selects among tested candidates", choices=SELECTIONS,
+    ),
+    Setting(
+        name="comparison", kind="text", default="paired", metavar="NAME", group=TEST, methods=WITH_EPISODES,
+        help="What the test compares the policy with", choices=COMPARISONS,
+    ),
+    Setting(
+        name="draws", kind="whole number", default=200, metavar="M", group=TEST, methods=WITH_POSTERIOR,
+        help="Processes drawn under every prior",
+    ),
+    Setting(
+        name="form", kind="text", default="auto", metavar="FORM", group=TEST, methods=WITH_POSTERIOR,
+        help="How the posterior is asked", choices=FORMS,
+    ),
+    Setting(
+        name="prior", kind="text", default="hierarchical", metavar="NAME", group=TEST, methods=WITH_POSTERIOR,
+        help="Neutral prior", choices=NEUTRAL,
+    ),
+    Setting(
+        name="pessimism", kind="number", default=1.0, metavar="N", group=TEST, methods=WITH_POSTERIOR,
+        help="Bad visits that the pessimistic priors add to every decision; 0 leaves these priors out",
+    ),
+    Setting(
+        name="seed", kind="whole number", default=0, metavar="S", group=TEST,
+        help="Seed of what is held out and of b-opt's draws",
+    ),
+    Setting(
+        name="error_kind", kind="text", default="q", metavar="KIND", group=DETAILS, help="Error function", choices=ERROR_KINDS,
+    ),
+    Setting(
+        name="support", kind="whole number", default=None, metavar="N", group=DETAILS,
+        help="The most successors that a decision can have, if known; for the error function l1",
+    ),
+    Setting(
+        name="unseen", kind="text", default="end", metavar="RULE", group=DETAILS, choices=UNSEEN_RULES,
+        help="What a decision that was never tried is worth", more="S-OPT never uses one.",
+    ),
+    Setting(
+        name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES,
+        help="Engine of the programs", more="G-OPT: native solves by multipliers, highs as one program.",
+    ),
+    Setting(
+        name="action_shape", kind="table of whole numbers", default={}, metavar="NAME=N", group=DETAILS,
+        help="For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs fastest",
+    ),
+)  # fmt: skip
+"""Fields of `Task` that are no table of their own."""
+
+OBJECTIVE: tuple[Setting, ...] = (
+    Setting(
+        name="weight", kind="number", by_objective=True, default=1.0, metavar="COL[=WEIGHT]", group=GOAL, option="--objective",
+        brief="Reward column and weight. Repeat it.", help="A reward column and its weight in the preference; 0 protects it without pursuing it. Repeat for each",
+    ),
+    Setting(
+        name="lower_is_better", kind="true or false", by_objective=True, default=False, metavar="COL", group=GOAL,
+        brief="An objective that is a cost.", help="An objective that is a cost. Repeat for each", otherwise="more is better",
+    ),
+    Setting(
+        name="discount", kind="number", by_objective=True, default=0.99, metavar="[COL=]G", group=GOAL,
+        brief="Discount factor. {default}", help="Discount in [0, 1), of all objectives or of one",
+    ),
+    Setting(
+        name="reward_range", kind="pair of numbers", by_objective=True, default=None, metavar="COL=LOW..HIGH", group=GOAL, key="range",
+        help="Lowest and highest value that a reward column can have, if known; finite-sample bounds need it of every objective",
+    ),
+    Setting(
+        name="label", kind="text", by_objective=True, default=None, metavar="COL=TEXT", group=DETAILS, otherwise="the column's name",
+        help="What people read for an objective",
+    ),
+    Setting(
+        name="unit", kind="text", by_objective=True, default="", metavar="COL=TEXT", group=DETAILS, help="Unit of an objective, for people",
+    ),
+)  # fmt: skip
+"""Fields of `Objective` but its name: keys of [objectives.NAME]; on the command line COL=VALUE, repeated."""
+
+COLUMNS: tuple[Setting, ...] = (
+    Setting(
+        name="episode", kind="text", default="episode", metavar="COL", group=ROLES, help="Column that tells episodes apart",
+    ),
+    Setting(
+        name="step", kind="text", default="step", metavar="COL", group=ROLES, help="Column with the step number, or 'row-order'",
+    ),
+    Setting(name="state", kind="text", default="state", metavar="COL", group=ROLES, help="Column with the state"),
+    Setting(
+        name="action", kind="text", default="action", metavar="COL", group=ROLES, help="Column with the action taken",
+    ),
+    Setting(
+        name="next_state", kind="text", default=None, metavar="COL", group=ROLES, help="Column with the next state",
+        otherwise="next_state if there, else the next row's state",
+    ),
+    Setting(
+        name="terminated", kind="text", default=None, metavar="COL", group=ROLES,
+        help="Column that is true where the process ended", otherwise="terminated if there, else the last row ends",
+    ),
+    Setting(
+        name="truncated", kind="text", default=None, metavar="COL", group=ROLES,
+        help="Column that is true where only the logging stopped", otherwise="truncated if there",
+    ),
+    Setting(
+        name="baseline_prob", kind="text", default=None, metavar="COL", group=ROLES,
+        help="Column with the baseline's probability of the action taken", otherwise="baseline_prob if there",
+    ),
+)  # fmt: skip
+"""Fields of `Columns`: keys of [columns]."""
+
+RARE: tuple[Setting, ...] = (
+    Setting(
+        name="below", kind="whole number", default=10, metavar="N", group=GOAL, option="--rare-below", otherwise="no such objective",
+        help="Add the objective 'rare': decisions that the data has fewer than N times are penalised",
+    ),
+    Setting(
+        name="reward", kind="number", default=-10.0, metavar="R", group=GOAL, option="--rare-reward", help="Reward of a rare decision",
+    ),
+    Setting(
+        name="weight", kind="number", default=1.0, metavar="W", group=GOAL, option="--rare-weight",
+        help="Weight of 'rare' in the preference",
+    ),
+    Setting(
+        name="discount", kind="number", default=0.99, metavar="G", group=GOAL, option="--rare-discount", help="Discount of 'rare'",
+        otherwise="that of the first objective",
+    ),
+)  # fmt: skip
+"""Fields of `Rare` but its name: keys of [derived.NAME]; on the command line of the one objective 'rare'."""
+
+TABLES: Mapping[str, tuple[Setting, ...]] = {"objectives": OBJECTIVE, "columns": COLUMNS, "derived": RARE}
+"""Fields of `Task` that are tables of their own, in a task file too."""
+
+EVERY: tuple[Setting, ...] = (*SETTINGS, *OBJECTIVE, *COLUMNS, *RARE)
+"""All rows of all tables."""
+
+BY_NAME: Mapping[str, Setting] = {row.name: row for row in (*SETTINGS, *OBJECTIVE, *COLUMNS)} | {
+    row.parameter: row for row in EVERY
+}
+"""Rows by the field's name (those of `Rare` as in rare_below) and by the option's Python name."""
+
+
+def with_flags(text: str) -> str:
+    """A text of the table as the command line says it: `epsilon` becomes --epsilon."""
+    return re.sub(r"`(\w+)`", lambda found: BY_NAME[found[1]].flag, text)
+
+
+def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
+    """Words of the command line that change a setting of the task from ``before`` to ``value``; none where they are the same."""
+    if value is None or value == before:
+        return []
+    if row.kind == "list of texts":
+        return [word for text in value for word in (row.flag, text)]
+    if row.by_objective:
+        return [
+            word
+            for name, number in value.items()
+            if name not in before or number != before[name]
+            for word in (row.flag, f"{name}={value_text(number)}")
+        ]
+    if row.kind == "table of whole numbers":
+        return [word for name, number in value.items() for word in (row.flag, f"{name}={number}")]
+    return [row.flag, value_text(value)]
+
+
+def value_text(value: float | str | tuple[float, float]) -> str:
+    """A value as the command line reads it back to the last digit."""
+    if isinstance(value, tuple):
+        return "..".join(value_text(edge) for edge in value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,124 @@
+"""Task files: TOML to `Task`, by the tables of `settings`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.tasks.settings import COLUMNS, OBJECTIVE, RARE, SETTINGS, TABLES
+from bettersafe.tasks.task import Rare, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bettersafe.tasks.settings import Setting
+
+BY_OBJECTIVE = tuple(row for row in SETTINGS if row.by_objective)
+"""Settings of the task that a task file gives with each objective."""
+
+BY_NAME = tuple(row for row in SETTINGS if row.kind == "table of whole numbers")
+"""Settings of the task that are a table of their own in a task file."""
+
+PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in BY_NAME)
+
+
+def read_task(path: str | Path, *, data: str | None = None) -> Task:
+    """Read a task file; paths in it are relative to it.
+
+    Args:
+        path: The TOML file. An unknown key or a value of the wrong type is an error that says so.
+        data: The log, if not the one that the file names.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ParameterError(f"there is no task file {file}.")
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
+    name = file.name
+    own = (*TABLES, *(row.toml_key for row in BY_NAME))
+    tables = {key: _table(document.pop(key, {}), key, name) for key in own}
+    settings = _checked(document, PLAIN, name, "the task", more=own)
+    for row in PLAIN:
+        if row.path and row.name in settings:
+            settings[row.name] = _beside(file, settings[row.name], row)
+    if data is not None:
+        settings["data"] = data
+    elif "data" not in settings:
+        raise ParameterError(f'{name} must say where the data is: data = "log.parquet".', setting="data")
+    settings.update({row.name: tables[row.toml_key] for row in BY_NAME})
+    settings.update({row.name: {} for row in BY_OBJECTIVE})
+
+    def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> dict[str, Any]:
+        """The fields of one objective; what is a setting of the task goes to ``settings``."""
+        where = f"{kind}.{key}"
+        found = _checked(_table(tables[kind][key], where, name), (*rows, *BY_OBJECTIVE), name, f"[{where}]")
+        for row in BY_OBJECTIVE:
+            if row.name in found:
+                settings[row.name][key] = found.pop(row.name)
+        return found
+
+    return Task(
+        columns=Columns(**_checked(tables["columns"], COLUMNS, name, "[columns]")),
+        objectives=tuple(Objective(name=key, **fields("objectives", key, OBJECTIVE)) for key in tables["objectives"]),
+        derived=tuple(Rare(name=key, **fields("derived", key, RARE)) for key in tables["derived"]),
+        **settings,
+    )
+
+
+def _beside(file: Path, value: str | tuple[str, ...], row: Setting) -> str | tuple[str, ...]:
+    """Paths relative to the task file; a word that is one of the setting's choices stays."""
+    if isinstance(value, tuple):
+        return tuple(str(file.parent / each) for each in value)
+    return value if not value or value in row.choices else str(file.parent / value)
+
+
+def _table(value: Any, key: str, file: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ParameterError(f"{key} in {file} must be a table, [{key}]; got {value!r}.")
+    return value
+
+
+def _checked(
+    table: dict[str, Any], rows: Iterable[Setting], file: str, where: str, more: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The table with every key known, by the name of its field, and every value of its type; numbers become floats."""
+    known = {row.toml_key: row for row in rows}
+    result = {}
+    for key, value in table.items():
+        if key not in known:
+            keys = sorted((*known, *more))
+            raise ParameterError(
+                f"{where} in {file} has no setting {key!r}; it may have {', '.join(keys)}.{did_you_mean(key, keys)}"
+            )
+        row = known[key]
+        if not _is(row, value):
+            article = "" if row.kind in ("text", "true or false") else "a "
+            raise ParameterError(
+                f"{key} of {where} in {file} must be {article}{row.kind}; got {value!r}.", setting=row.name
+            )
+        result[row.name] = float(value) if row.kind == "number" else tuple(value) if isinstance(value, list) else value
+    return result
+
+
+def _is(row: Setting, value: Any) -> bool:
+    """Whether a value of a task file is of the setting's kind."""
+    if row.kind == "text":
+        return isinstance(value, str)
+    if row.kind == "true or false":
+        return isinstance(value, bool)
+    if row.kind == "list of texts":
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if row.kind == "pair of numbers":
+        return isinstance(value, list) and len(value) == 2 and all(_is_number(each) for each in value)
+    if row.kind == "whole number":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
