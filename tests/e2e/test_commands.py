@@ -278,7 +278,7 @@ def test_given_baselines(log, tmp_path):
             "those of state at ease sum to 0.8 (and 1 more states like it), beginning in bad.csv, line 2",
         ),
         (good[:2], "no row for state in größter Not"),
-        ([*good, good[0]], "stands a second time in bad.csv, line 6"),
+        ([*good, good[0]], "is repeated in bad.csv, line 6"),
         ([(s, a, p * 3 - 0.7) for s, a, p in good], "must be numbers in [0, 1]"),
         ([(s, a, float(a == actions[0])) for s, a, _ in good], "never plays action"),
     ):

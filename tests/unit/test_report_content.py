@@ -437,7 +437,7 @@ def test_what_many_missed_is_not_spelled_out():
     )
     said = toy_certificate(findings=found).verdict
     assert "on o19 the gain" in said
-    assert said.endswith("; and likewise on 17 more.")
+    assert said.endswith("; and on 17 more objectives.")
 
 
 def test_many_states_stay_small_and_say_so():

@@ -185,7 +185,7 @@ def test_a_run_may_be_a_link_or_the_working_directory(folder, monkeypatch):
 def test_what_does_not_follow_from_the_files_is_refused(folder):
     save_certificate(folder, REFUSED)
     (folder / "certificate.json").unlink()  # and with it what was refused
-    with pytest.raises(RunError, match="says keep-baseline; from the files beside it follows not-tested"):
+    with pytest.raises(RunError, match="has the decision keep-baseline, but not-tested follows from"):
         load_run(folder)
 
 
@@ -244,7 +244,7 @@ def test_a_wrong_candidate_is_named():
     for change, message in (
         ({"evidence": "a hunch"}, "must be one of safety-test, posterior; got 'a hunch'"),
         ({"least": [0.5, "much"]}, r"candidates\[0\]\.least\[1\] must be a number"),
-        ({"gain": [1.0]}, "has gains of 1 objectives; there are 2"),
+        ({"gain": [1.0]}, "has gains of 1 objectives; expected 2"),
         ({"draws": 1.5}, r"candidates\[0\]\.draws must be a whole number"),
     ):
         document = {**info_json(toy_run().info), "candidates": [{**row, **change}]}

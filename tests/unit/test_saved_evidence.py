@@ -109,11 +109,11 @@ def test_every_part_of_the_certificate_counts(tested, files):
             verify_run(tested, data=str(files / "later.parquet"))
     for missing in ("policy_sha256", "run_sha256"):
         write({missing: None}, digest=True)
-        with pytest.raises(RunError, match="does not say which"):
+        with pytest.raises(RunError, match="has no digest of"):
             verify_run(tested)
     for name in ("policy", "run", "evaluation"):
         write({f"{name}_sha256": "0" * 64}, digest=True)
-        with pytest.raises(RunError, match="is about"):
+        with pytest.raises(RunError, match="was made for"):
             verify_run(tested)
     file.write_text(json.dumps(original), encoding="utf-8")
     verify_run(tested)
@@ -246,7 +246,7 @@ def test_what_was_asked_before_stays_on_record(saved, files, tmp_path):
     assert [each["evidence"] for each in asked.settings["earlier"]] == ["held-out"]
     assert asked.settings["tested_before"] == 1
     assert any("tested 1 time before, and did not pass" in text for text in asked.assumptions)
-    assert any(text.startswith("No pessimistic prior was asked") for text in asked.assumptions)
+    assert any(text.startswith("No pessimistic prior was used") for text in asked.assumptions)
     again, _ = certify_run(dataclasses.replace(worse, certificate=asked), later, force=True)
     assert [each["evidence"] for each in again.settings["earlier"]] == ["held-out", "posterior"]
     assert again.settings["earlier"][1]["pessimism"] == 0.0

@@ -1,6 +1,6 @@
-"""Certificates: what was tested, on what evidence, and whether the policy passed.
+"""Certificates: the test of a policy, its evidence and its verdict.
 
-certificate  the types and the verdict; imports no method
-make         certificates from a test, from H-OPT, from the posterior, or from the counts alone
+certificate  types and verdict; imports no method
+make         certificates from a held-out test, from H-OPT, from the posterior, or from the counts alone
 files        certificates as JSON documents
 """

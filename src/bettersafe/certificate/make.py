@@ -1,4 +1,4 @@
-"""Certificates made from a test, from H-OPT, from the posterior, or from the counts alone."""
+"""Makes certificates from a held-out test, from H-OPT, from the posterior, or from the counts alone."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossFit:
-    """Models for dr and wdr that are fitted on the other folds of the log that is tested on.
+    """Cross-fitting of the models for dr and wdr: each fold is tested with a model fitted on the other folds.
 
     Attributes:
-        folds: How many; None for no model at all.
-        seed: Draws the folds.
+        folds: Number of folds; None for no model.
+        seed: Seed of the split into folds.
     """
 
     folds: int | None
     seed: int = 0
 
     def rng(self) -> np.random.Generator:
-        """The same draws each time."""
+        """New generator with this seed, so that every call splits the same way."""
         return np.random.default_rng(self.seed)
 
 
@@ -59,19 +59,18 @@ def certify(
     model: Model | CrossFit | None = None,
     training_baseline: Floats | None = None,
 ) -> Certificate:
-    """Test ``policy`` [X, A] on episodes that it was not made from.
+    """Test ``policy`` [X, A] on held-out episodes.
 
     Args:
         policy: π.
-        baseline: π_b, which made the data.
-        held_out: Episodes, in memory or on disk, that neither the policy nor the model or ``tuning`` used.
-        rule: How to test.
-        baseline_known: False where the baseline was estimated: then no bound is more than approximate.
-        thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
-        tuning: Other episodes, which finite-sample bounds need.
-        model: For dr and wdr: a model of other data, or cross-fitting on ``held_out``.
-        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew
-            since.
+        baseline: π_b, the policy that collected the data.
+        held_out: Episodes, in memory or on disk, that were not used for the policy, the model or ``tuning``.
+        rule: Settings of the test.
+        baseline_known: False if the baseline was estimated; every bound is then approximate at best.
+        thresholds: c_k, signed so that more is better, shape [d]; NaN for none.
+        tuning: Separate episodes, required by finite-sample bounds.
+        model: Model for dr and wdr: fitted on other data, or by cross-fitting on ``held_out``.
+        training_baseline: Baseline with which the policy was made, shape [X, A], if ``baseline`` is a new estimate.
     """
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
@@ -102,17 +101,21 @@ def certify(
 
 
 def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int | None = None) -> Certificate:
-    """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
+    """Certificate of H-OPT's result, from the test that decided.
+
+    Raises:
+        ParameterError: If H-OPT tested no candidate.
+    """
     test = result.deciding
     if test is None:
-        raise ParameterError("H-OPT proposed nothing, so nothing was tested; there is nothing to certify.")
+        raise ParameterError("H-OPT proposed no policy and ran no test; there is nothing to certify.")
     certificate = _from_test(test, safety, result.rule, result.rule.delta, "safety-test", baseline_known, seed=seed)
     if result.selection == "sequential":
-        more = "Candidates were tested in an order fixed beforehand, up to the first failure: δ holds for all of them together."
+        more = "Candidates were tested in a fixed order up to the first failure, so δ holds for all tests together."
     else:
         more = (
-            f"The best of {len(result.tests)} candidates that passed was chosen (rule {result.selection!r}) with no correction for"
-            " having looked so often: the true risk may exceed δ."
+            f"The best passing one of {len(result.tests)} tested candidates was chosen (rule {result.selection!r}) without a"
+            " correction for multiple tests: the true risk may exceed δ."
         )
     return replace(
         certificate,
@@ -125,14 +128,14 @@ def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int 
 def certify_theory(
     theory: Theory, gain: Floats, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
 ) -> Certificate:
-    """The certificate of a policy about which there is nothing but what the counts prove.
+    """Certificate of a policy from the counts alone.
 
     Args:
-        theory: See `prove`; with thresholds it is to have half of δ, the other half goes to the baseline's returns.
+        theory: Bounds from `prove`; with thresholds, computed with δ/2. The baseline's returns get the other half.
         gain: J_k(π) − J_k(π_b) in the estimated model, shape [d].
-        zeta: Accepted loss, shape [d].
-        thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
-        counts: What the policy was made from.
+        zeta: Accepted loss ζ, shape [d].
+        thresholds: c_k, signed so that more is better, shape [d]; NaN for none.
+        counts: Counts from which the policy was made.
     """
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
@@ -140,8 +143,8 @@ def certify_theory(
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
     if wanted.any():
-        # Hoeffding on the mean logged return; the proof and this bound share δ. Of episodes that were cut off the logged
-        # return says too little, and of derived objectives nothing
+        # Hoeffding on the mean logged return; the proof and this bound share δ. There is no bound if episodes are truncated,
+        # because their logged return is incomplete, nor for derived objectives, which are not logged
         level = theory.delta / int(wanted.sum())
         width = np.array([proof.return_range for proof in theory.proofs])
         error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
@@ -163,16 +166,17 @@ def certify_theory(
 
 
 LINEARISED = (
-    "By linearisation, without draws: gains are taken for linear in what is not known, around its mean, and for jointly normal. That is"
-    " close where the data says much and a policy's gain is a sum over many states, and not where it hangs on a few decisions that were"
-    " seldom tried."
+    "The posterior of the gains was linearised around its mean and taken as jointly normal, without draws. The approximation is good"
+    " if there is much data and the gain is a sum over many states, and poor if the gain depends on a few decisions that were rarely"
+    " tried."
 )
-"""What a certificate without draws rests on besides."""
+"""Additional assumption of a certificate without draws."""
 
 NOT_PESSIMISTIC = (
-    "No pessimistic prior was asked. How seldom B-OPT went wrong in the studies was measured with them; without them it is wrong more"
-    " often where the baseline is good."
+    "No pessimistic prior was used. The error rates of B-OPT in the studies were measured with pessimistic priors; without them errors"
+    " are more frequent if the baseline is good."
 )
+"""Additional assumption of a certificate without pessimistic priors."""
 
 
 def certify_posterior(
@@ -183,14 +187,14 @@ def certify_posterior(
     others: Sequence[Answer] = (),
     objectives: Sequence[Objective] = (),
 ) -> Certificate:
-    """The certificate of a candidate that the posterior was asked about.
+    """Certificate of a candidate from its posterior probabilities.
 
     Args:
-        answer: From `judge`, or the answer of `b_opt`.
-        candidate: One of its candidates.
+        answer: Result of `judge`, or ``answer`` of `b_opt`'s result.
+        candidate: One of the candidates in ``answer``.
         baseline_known: Whether the baseline is known, not estimated from the same data.
-        others: Answers about this policy under other priors (`sensitivity`).
-        objectives: For what people call them.
+        others: Results for this policy under other priors (`sensitivity`).
+        objectives: Objectives, for their labels.
     """
     labels = {objective.name: objective.label or "" for objective in objectives}
 
@@ -219,17 +223,17 @@ def certify_posterior(
         grade="posterior",
         assumptions=(
             "The logged state is all that matters for what happens next (Markov), and the process does not change.",
-            "What can happen after a decision is among what was seen to happen in that state under some decision, or an end as"
-            " they are elsewhere in the log.",
-            "Episodes start as those of the log do.",
+            "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
+            " elsewhere in the log.",
+            "Future episodes start like the logged ones.",
             f"The priors: {_priors(answer)}. {_fit(answer)}",
             *([LINEARISED] if answer.linearised else []),
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
             *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
-            "What is believed of a policy does not depend on the preference, so another may be tried on the same log. What is"
-            " promised is about belief given this data, not about how often such choices go wrong over many data sets.",
+            "The posterior does not depend on the preference, so other preferences may be tried on the same log. The probability is"
+            " conditional on this data; it is not an error rate over many data sets.",
         ),
         delta=answer.question.delta,
         beliefs=(belief(answer, candidate), *(belief(other, other.candidates[0]) for other in others)),
@@ -251,7 +255,7 @@ def certify_posterior(
 
 
 def _priors(answer: Answer) -> str:
-    """The priors in words; one that is pessimistic for each of many objectives is not spelled out."""
+    """Description of the priors; with many objectives the pessimistic ones are summarised."""
     first, *pessimistic = answer.priors
     if len(pessimistic) > MOST_NAMED:
         return f"{first}; {first}, pessimistic for each of {len(pessimistic)} objectives in turn"
@@ -259,18 +263,18 @@ def _priors(answer: Answer) -> str:
 
 
 def _fit(answer: Answer) -> str:
-    """How strong the neutral prior is, in words."""
+    """Strength of the neutral prior, in words."""
     if answer.question.priors.neutral != "hierarchical":
-        return "The neutral one counts for one visit of every action."
+        return "The neutral prior weighs as much as one visit of every action."
 
     def visits(strength: float, most: float) -> str:
-        return f"{strength:.3g} (the most that is allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
+        return f"{strength:.3g} (the largest allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
 
     ends = answer.end_concentration
-    more = "" if ends is None else f", and for {visits(ends, END_CONCENTRATIONS[-1])} in whether it ends"
+    more = "" if ends is None else f" and {visits(ends, END_CONCENTRATIONS[-1])} visits for the end of an episode"
     return (
-        "Learned from the log: what a state's other actions did counts for"
-        f" {visits(answer.concentration, CONCENTRATIONS[-1])} visits in where a step leads{more}; in pessimistic priors for at most"
+        "Its strength was estimated from the log: the outcomes of a state's other actions weigh as much as"
+        f" {visits(answer.concentration, CONCENTRATIONS[-1])} visits for the next state{more}; in pessimistic priors at most"
         f" {PESSIMISTIC_CONCENTRATION:g}."
     )
 
@@ -288,19 +292,19 @@ def prove(
     rewards_fixed: bool = True,
     baseline_v: Floats | None = None,
 ) -> Theory:
-    """What the counts alone prove of ``policy`` [X, A]: Proposition 3.1 and the bound after the fact.
+    """Bounds on the loss of ``policy`` [X, A] from the counts alone: Proposition 3.1 and the a-posteriori bound.
 
     Args:
-        model: The model of ``counts``.
+        model: Model estimated from ``counts``.
         policy: π.
         baseline: π_b.
-        counts: For the rows and the observed range of rewards.
-        epsilon: ε that the policy was made with; inf where there was no budget.
+        counts: Counts, for the number of rows and the observed range of rewards.
+        epsilon: ε with which the policy was made; inf without a budget.
         delta: δ.
         baseline_known: Whether the baseline is known, not estimated from the same data.
-        reward_range: Rewards lie in [low, high], each [d]; the observed range if left out.
-        rewards_fixed: False where an objective was derived from the same counts.
-        baseline_v: v^{π_b} in the model, shape [d, X], where that is known already.
+        reward_range: Rewards lie in [low, high], each of shape [d]; default: the observed range.
+        rewards_fixed: False if an objective was derived from the same counts.
+        baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
     """
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
     loss = proven_loss(
@@ -370,24 +374,24 @@ def _from_test(
 
 def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
     texts = [
-        "The episodes tested on were not used to make the policy, are independent of each other, and come from the process in"
-        " which the policy will act.",
-        "The baseline's probabilities are those with which the logged actions were taken."
+        "The test episodes were not used to make the policy, are independent of each other, and come from the process in which"
+        " the policy will act.",
+        "The logged actions were taken with the baseline's probabilities."
         if baseline_known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
-        " hold all that the decisions depended on.",
+        " contain everything that the logged decisions depended on.",
         BOUNDS[rule.bound].assumption,
     ]
     if not ESTIMATORS[rule.estimator].independent:
-        texts.append(f"The terms of {rule.estimator!r} are linearised: good for much data.")
+        texts.append(f"The terms of {rule.estimator!r} are linearised, which is valid for large samples.")
     if BOUNDS[rule.bound].finite_sample:
-        texts.append("Rewards never leave the declared ranges.")
+        texts.append("Rewards always lie in the declared ranges.")
     if rule.comparison == "published":
-        texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
+        texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
     cut = data.n_truncated
     if cut:
-        after = "is filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "is left out"
-        texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
+        after = "filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "left out"
+        texts.append(f"{cut} of {data.n_episodes} episodes are truncated; their later rewards are {after}.")
     return tuple(texts)
 
 
@@ -403,13 +407,13 @@ def _finding(objective: Objective, estimate: float, bound: float, level: float, 
 
 
 def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool_]:
-    """Which objectives have a threshold, shape [d]."""
+    """Mask of the objectives with a threshold, shape [d]."""
     if thresholds is None:
         return np.zeros(d, dtype=bool)
     values = np.asarray(thresholds, dtype=np.float64)
     if values.shape != (d,) or np.any(np.isinf(values)):
         raise ParameterError(
-            f"thresholds need {d} finite numbers, one per objective (NaN for none); got {values.tolist()}."
+            f"thresholds must be {d} finite numbers, one per objective (NaN for none); got {values.tolist()}."
         )
     return ~np.isnan(values)
 
@@ -439,7 +443,7 @@ def _baseline_bound(
     model: Model | None,
     fit: CrossFit,
 ) -> Floats:
-    """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
+    """Lower bound on J_k(π_b) from the log, shape [d]; NaN if episodes are truncated and there is no model."""
     discount = np.array([objective.discount for objective in data.objectives])
     needs = ESTIMATORS[rule.estimator].needs_model
     if not needs and data.n_truncated:

@@ -1,1 +1,1 @@
-"""Runs: what an improvement leaves on disk, and policy files."""
+"""Run directories and policy files."""
