@@ -257,9 +257,9 @@ def test_states_that_the_run_does_not_know(folder, tmp_path):
         row["what was done"] = "something else"
     later = write_log(tmp_path / "new.csv", rows)
     text, _ = run("evaluate", folder, later)
-    assert "states that the run does not know" in text
+    assert "states that the run does not have" in text
     done = json.loads(run("certify", folder, later, "--zeta", "recovery=50", "--zeta", "pain=50", "--json")[0])
-    assert "does not know" in done["settings"]["notes"][-1]
+    assert "does not have" in done["settings"]["notes"][-1]
     numbers = write_log(tmp_path / "numbers.csv", [{**row, "zustand": 3} for row in visits(20)])
     assert "text in the run and whole numbers" in " ".join(run("evaluate", folder, numbers, code=1)[1].split())
 

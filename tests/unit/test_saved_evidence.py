@@ -83,7 +83,7 @@ def test_signs(files, saved):
 
 
 def test_every_part_of_the_certificate_counts(tested, files):
-    """An edit with the digest made anew is caught when the test is made again; without, at once."""
+    """An edit with a new digest is caught when the test is repeated; without one, at once."""
     file = tested / "certificate.json"
     original = json.loads(file.read_text(encoding="utf-8"))
     assert verify_run(tested, data=str(files / "later.parquet")).accepted
@@ -105,7 +105,7 @@ def test_every_part_of_the_certificate_counts(tested, files):
         with pytest.raises(RunError, match="digest"):
             verify_run(tested)
         write(changes, digest=True)
-        with pytest.raises(RunError, match="made again"):
+        with pytest.raises(RunError, match="repeated test"):
             verify_run(tested, data=str(files / "later.parquet"))
     for missing in ("policy_sha256", "run_sha256"):
         write({missing: None}, digest=True)
@@ -331,7 +331,7 @@ def test_priors_and_policies_of_your_own(files, tmp_path):
     question = PosteriorTest(prior="hierarchical", pessimism=0.0, draws=60)
     again = certify_run_posterior(load_run(tmp_path / "RUN"), log, question)
     assert again.beliefs[0].priors == "hierarchical"
-    with pytest.raises(ParameterError, match="candidates are a setting of b-opt alone"):
+    with pytest.raises(ParameterError, match="candidates is a setting of b-opt"):
         dataclasses.replace(task, candidates=("x.csv",), method="s-opt")
     with pytest.raises(ParameterError, match="b-opt has none and tries many"):
         dataclasses.replace(task, method="b-opt", epsilon=0.1)

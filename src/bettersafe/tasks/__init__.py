@@ -1,1 +1,1 @@
-"""Tasks: what is asked for, in TOML or Python, and carrying it out."""
+"""Tasks: settings from TOML, Python or the command line, and the functions that run and test them."""

@@ -1,9 +1,9 @@
-"""From a task to a run: counts, baseline, model, improvement, and what can be promised of it.
+"""From a task to a run: counts, baseline, model, improvement and certificate.
 
-Nothing held out: the log is counted where it lies, whatever its size, and the certificate is what the counts prove.
-A share held out (always with H-OPT): the log is read into memory and split by episode; the policy is made from one part and
-tested on the other. B-OPT: the log is read into memory, and all of it is used for both; one of more than `LARGE_ROWS`, or too large for the
-memory that is free, is counted where it lies instead, and so are counts from a file used, whose rewards are known by pair.
+Without a hold-out, a log of any size is counted on disk, and the certificate has the bounds that follow from the counts.
+With a hold-out (always with H-OPT), the log is split by episode, the policy is made from one part and tested on the other.
+B-OPT reads the log into memory and uses all of it for candidates and posterior. A log of more than `LARGE_ROWS` rows, or one
+that does not fit into memory, is counted on disk instead. Counts, also those from a file, have rewards per pair.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Log, Progress
 
 
-MODELLING = "Making the model"
+MODELLING = "Estimating the model"
 
 
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
-    """From files to an improved policy and what can be promised of it.
+    """Improve a policy as the task says, with a certificate.
 
     Args:
-        task: What is wanted.
-        progress: Called at every step, while the log is read, after every round and while the posterior is asked.
-        cluster: Where B-OPT makes its draws, if not here; the numbers are the same.
+        task: Data, objectives and settings.
+        progress: Callback for every step, while the log is read, after every round and while the posterior is evaluated.
+        cluster: Ray cluster for B-OPT's draws; default: this machine. The results are the same.
     """
     if is_counts(task.data):
         check_by_counts(task)
@@ -103,12 +103,12 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     counts = without_outcomes(counts)
-    say(Event(what="Improving: the baseline's values"))
+    say(Event(what="Improving: values of the baseline"))
     result = task_improve(task, model, baseline, counts.objectives, progress)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate = None
     if result.changed.size:
-        say(Event(what="Proving what the counts prove"))
+        say(Event(what="Computing bounds from the counts"))
         theory = prove(
             model,
             result.policy,
@@ -128,7 +128,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
 
 
 def _run_held_out(task: Task, progress: Progress | None) -> Run:
-    """Make the policy from one part of the episodes and test it on the other; the log is read in blocks."""
+    """Run with a held-out test: the policy is made from one part of the episodes and tested on the other."""
     with task_episodes(task, progress=progress) as log:
         return _tested_run(task, log, progress)
 
@@ -149,7 +149,7 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
         for part in parts
     )
     model = task_model(task, counts, baseline)
-    # in dr and wdr, what was never tried is taken to be worth what the baseline is: the most neutral guess
+    # dr and wdr value a pair without data like the baseline, which is a neutral choice
     control = estimate_model(counts, unseen="baseline", baseline=baseline)
     rule = safety_rule(task, counts.objectives)
     thresholds = task_thresholds(task.threshold, counts.objectives)
@@ -169,7 +169,7 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
             control=control,
             progress=progress,
         )
-        result, status, candidates = found.improvement, found.reason, _tested(found)
+        result, status, candidates = found.improvement, found.reason, _tested_candidates(found)
         if found.tests:
             certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
     else:
@@ -188,7 +188,7 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
             )
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
-        say(Event(what="Evaluating what was held out"))
+        say(Event(what="Evaluating on held-out episodes"))
         evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
         rows = [
             *logged_rows(held_out, baseline, delta=task.delta),
@@ -217,7 +217,7 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """Make candidates from all the data, and ask the posterior which of them to trust."""
+    """Run of B-OPT on a log that fits into memory, else on its counts."""
     if not fits(task.data, len(task.objectives)):
         return _run_counted_posterior(task, progress, cluster)
     say = progress or ignore
@@ -229,16 +229,16 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
-    return _believed_run(task, outcomes, counts, model, baseline, source, progress, cluster)
+    return _posterior_run(task, outcomes, counts, model, baseline, source, progress, cluster)
 
 
 def _reading(task: Task) -> str:
-    """What is done until the counts are there, in words."""
+    """Name of the first step, for progress."""
     return "Reading counts" if is_counts(task.data) else "Reading and counting"
 
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """The same from counts, whatever the number of rows."""
+    """Run of B-OPT on counts, for logs of any size."""
     say = progress or ignore
     say(Event(what=_reading(task)))
     counts = task_counts(task, progress=progress)
@@ -249,11 +249,11 @@ def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCl
     model = task_model(task, counts, baseline)
     outcomes = counted_outcomes(counts, model, task.derived, form=task.form, draws=task.draws)
     header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
-    del counts  # the model has what is still needed of it
-    return _believed_run(task, outcomes, header, model, baseline, source, progress, cluster)
+    del counts  # frees memory; only the model is used from here on
+    return _posterior_run(task, outcomes, header, model, baseline, source, progress, cluster)
 
 
-def _believed_run(
+def _posterior_run(
     task: Task,
     outcomes: Outcomes | CountedOutcomes,
     counts: Counts,
@@ -263,7 +263,7 @@ def _believed_run(
     progress: Progress | None,
     cluster: RayCluster | None,
 ) -> Run:
-    """Ask the posterior, and put together what it says; of ``counts`` only the objectives and the log's size matter."""
+    """Run of B-OPT from outcomes; ``counts`` is used only for the objectives, the notes and the size of the log."""
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
@@ -278,7 +278,8 @@ def _believed_run(
             policies=handed_in,
             progress=progress,
         )
-        if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
+        # a candidate that passed but was not returned has no certificate
+        if found.candidates and (found.accepted or not found.deciding.passed):
             certificate = posterior_certificate(
                 found.answer,
                 found.deciding,
@@ -300,12 +301,12 @@ def _believed_run(
         source,
         certificate,
         status=found.reason,
-        candidates=_believed(found),
+        candidates=_posterior_candidates(found),
     )
 
 
-def _tested(found: HOpt) -> list[CandidateInfo]:
-    """H-OPT's candidates for run.json, in the order of their tests."""
+def _tested_candidates(found: HOpt) -> list[CandidateInfo]:
+    """H-OPT's candidates for run.json, in order of their tests."""
     return [
         CandidateInfo(
             name=f"{100 * (1.0 - test.mix):.0f} % of the proposal",
@@ -320,8 +321,8 @@ def _tested(found: HOpt) -> list[CandidateInfo]:
     ]
 
 
-def _believed(found: BOpt) -> list[CandidateInfo]:
-    """B-OPT's candidates for run.json, in the order they were made."""
+def _posterior_candidates(found: BOpt) -> list[CandidateInfo]:
+    """B-OPT's candidates for run.json, in order of creation."""
     answer = found.answer
     return [
         PosteriorCandidate(
@@ -355,7 +356,7 @@ def posterior_certificate(
     objectives: Sequence[Objective],
     progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of a candidate, with its probabilities under other priors."""
+    """Posterior certificate of a candidate, with a sensitivity analysis over other priors."""
     others = sensitivity(
         candidate.policy,
         outcomes,
@@ -370,7 +371,7 @@ def posterior_certificate(
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
-    """What doubts the estimates of the test's estimator, for the certificate."""
+    """Diagnostics of the test's estimator, for the certificate."""
     row = next(row for row in rows if row["estimator"] == estimator)
     names = (
         "episodes", "effective_sample_size", "mean_weight", "largest_weight", "largest_weight_share", "unsupported_share",
@@ -386,7 +387,7 @@ def task_improve(
     objectives: tuple[Objective, ...],
     progress: Progress | None = None,
 ) -> result.Improvement:
-    """The policy of the task's method in ``model``; not for methods that choose among candidates."""
+    """Improvement in ``model`` by the task's method; not for methods that select among candidates."""
     preference = np.array([objective.weight for objective in objectives])
     return METHODS[task.resolved_method].make(
         model, baseline, preference=preference, epsilon=task.budget, engine=task.engine, progress=progress
@@ -394,7 +395,7 @@ def task_improve(
 
 
 def _proven_budget(result: result.Improvement) -> float:
-    """ε as Proposition 3.1 may use it: the proof needs S-OPT's protection in every state as well."""
+    """ε for Proposition 3.1; infinite for methods that don't protect every state as S-OPT does, which the proof requires."""
     return result.epsilon if METHODS[result.method].proven else math.inf
 
 
@@ -410,7 +411,7 @@ def _run(
     status: str | None = None,
     candidates: Sequence[CandidateInfo] = (),
 ) -> Run:
-    """Put a run together: what was found, what is promised of it, and where it came from."""
+    """Run from an improvement, its certificate, and the metadata of task and log."""
     settings = settings_document(task)
     data = DataInfo(
         path=task.data,
