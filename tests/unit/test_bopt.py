@@ -208,7 +208,7 @@ def test_the_baseline_is_returned_where_nothing_passes():
     mine = next(c for c in result.candidates if c.name == "mine")
     assert not mine.passed
     only = replace(result, answer=replace(result.answer, candidates=(mine,)), chosen=None)
-    assert "No solution found: of 1 candidates none is safe enough; the safest, mine, loses on r0" in only.reason
+    assert "No solution found: none of 1 candidates is safe enough; the safest, mine, loses on r0" in only.reason
     assert replace(result, answer=replace(result.answer, candidates=()), chosen=None).reason == (
         "No solution found: no candidate differs from the baseline."
     )
@@ -233,7 +233,7 @@ def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
     assert not result.accepted
     assert np.array_equal(result.improvement.policy, baseline)
     assert np.all(result.improvement.distance == 0.0)
-    assert result.reason.startswith("No solution found: of 2 candidates none is safe enough; the safest, bad")
+    assert result.reason.startswith("No solution found: none of 2 candidates is safe enough; the safest, bad")
 
 
 def test_policies_that_are_handed_in():

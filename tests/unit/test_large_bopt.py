@@ -292,12 +292,12 @@ def test_linearised_from_counts_to_a_choice(monkeypatch):
     assert "G-OPT's policies are not among the candidates" in large.notes[0]
 
 
-def test_budgets_found_one_from_the_other_have_the_same_returns():
+def test_warm_started_budgets_have_the_same_returns():
     data, baseline = a_log(episodes=200)
     model = estimate_model(data)
     names = {}
     for warm in (False, True):
-        made = make_candidates(model, baseline, np.array([1.0, 0.5]), grid=NO_G_OPT, one_from_the_other=warm)
+        made = make_candidates(model, baseline, np.array([1.0, 0.5]), grid=NO_G_OPT, warm_start=warm)
         names[warm] = {name: policy_values(model.mdp, table)[0] @ model.mdp.initial for name, table in made}
     assert names[True].keys() == names[False].keys()
     for name, returns in names[True].items():
