@@ -111,7 +111,7 @@ def test_certify_options(folder, logs):
     for options, code, message in (
         (("--zeta", "recovry=1"), 1, "Did you mean 'recovery'"),
         (("--zeta", "recovery"), 2, "NAME=VALUE"),
-        (("--bound", "betting"), 1, "no useful least value"),
+        (("--bound", "betting"), 1, "no useful one"),
         (("--bound", "betting", "--estimator", "is"), 1, "--reward-range"),
         (("--bound", "hoeffding", "--estimator", "wis"), 1, "independent"),
         (("--estimator", "magic"), 1, "estimator must be one of"),

@@ -1,7 +1,7 @@
-"""What models say of the rows of a log: v̂, q̂, the value of where an episode was left, and what they never saw.
+"""Model values for the rows of a log (v̂, q̂, and v̂ after truncated episodes), and the share of a policy without support.
 
-One model judges all episodes, or, cross-fitted, each of k models those of its fold, which it was not fitted on. Only
-what goes by state or by pair is held of a model, and rows are judged block by block.
+One model is used for all episodes or, with cross-fitting, each of k models for the episodes of the fold on which it was not
+fitted. A `ValueModel` stores numbers per state or pair only, and rows are processed in blocks.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueModel:
-    """A model's opinion of a policy.
+    """Values of a policy in an estimated model.
 
     Attributes:
         v: v̂, shape [d, X].
         q: q̂ of the model's pairs, shape [d, P].
-        reward: r̂ of them, shape [d, P].
+        reward: r̂ of the model's pairs, shape [d, P].
         discount: γ, shape [d].
-        otherwise: q̂ of a pair that the model does not have, by state, shape [d, X].
-        pair: Which pair (x, a) is, shape [X, A]; -1 where the model does not have it.
+        otherwise: q̂ of pairs that the model does not have, by state, shape [d, X].
+        pair: Index of the pair (x, a), shape [X, A]; -1 if the model does not have it.
         tried: Whether the model's data has the pair, shape [P].
         value: v̂(μ), shape [d].
-        missing: The policy's probability, by state, on what the baseline never plays or the model never saw, shape [X].
+        missing: Probability of the policy, by state, on actions that the baseline never takes or that are not in the model's
+            data, shape [X].
     """
 
     v: Floats
@@ -55,11 +56,11 @@ class ValueModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What is odd in a log.
+    """Support of a policy in a log.
 
     Attributes:
-        unsupported: Whether an episode has a pair that its judge never saw, shape [n].
-        missing: Share of the policy's probability, over the logged states, on what is not supported.
+        unsupported: Whether an episode has a pair that is not in the data of its model, shape [n].
+        missing: Share of the policy's probability, over the logged states, without support.
     """
 
     unsupported: Bools
@@ -67,7 +68,7 @@ class Survey:
 
 
 def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel:
-    """The model's opinion of ``policy`` [X, A] where the data is the ``baseline``'s [X, A]."""
+    """Values of ``policy`` [X, A] in ``model``; ``baseline`` [X, A] is the policy that collected the data."""
     mdp = model.mdp
     v, q = policy_values(mdp, policy)
     pair = np.full((mdp.n_states, mdp.n_actions), -1, dtype=np.int32)
@@ -92,7 +93,7 @@ def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel
 def crossfit(
     data: Log, policy: Floats, baseline: Floats, folds: int, rng: np.random.Generator
 ) -> tuple[tuple[ValueModel, ...], Ints]:
-    """A judge for each of ``folds`` parts of the episodes, fitted on the others; and the part of every episode, shape [n]."""
+    """Value models for ``folds`` parts of the episodes, each fitted on the other parts; and the part of every episode, shape [n]."""
     n = data.n_episodes
     if not 2 <= folds <= n:
         raise ParameterError(f"folds must be at least 2 and at most the number of episodes, {n}; got {folds}.")
@@ -104,17 +105,25 @@ def crossfit(
         tally.add(block, own)
     needed = crossfit_bytes(tally.n_groups, data.n_states, data.n_actions, data.n_objectives, folds)
     check_memory(needed, f"fitting {folds} models to {tally.n_groups:,} different transitions")
-    judges = []
+    value_models = []
     for number in range(folds):
-        # what a pair never tried is worth is anybody's guess; the baseline's value is the most neutral one
+        # the value of a pair without data is unknown; the baseline's value is a neutral choice
         others = estimate_model(tally.counts(without=number), unseen="baseline", baseline=baseline)
-        judges.append(value_model_of(others, policy, baseline))
-    return tuple(judges), fold
+        value_models.append(value_model_of(others, policy, baseline))
+    return tuple(value_models), fold
 
 
-def check_support(data: Log, policy: Floats, baseline: Floats, judges: tuple[ValueModel, ...], fold: Ints) -> Survey:
-    """Look for what is odd, and raise where the log has what the baseline never plays; ``fold`` [n] says whose judge is whose."""
-    missing = [judge.missing for judge in judges] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
+def check_support(
+    data: Log, policy: Floats, baseline: Floats, value_models: tuple[ValueModel, ...], fold: Ints
+) -> Survey:
+    """Measure how much of ``policy`` the data covers; ``fold`` [n] is the index of every episode's model.
+
+    Raises:
+        PolicyError: If the log has an action to which the baseline gives probability 0.
+    """
+    missing = [value_model.missing for value_model in value_models] or [
+        np.where(baseline > 0.0, 0.0, policy).sum(axis=1)
+    ]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
     unsupported = []
     for block, own in _with_folds(data, fold):
@@ -122,10 +131,10 @@ def check_support(data: Log, policy: Floats, baseline: Floats, judges: tuple[Val
         rows = np.repeat(own, np.diff(block.episode_ptr))
         visits += np.bincount(rows * data.n_states + block.states, minlength=visits.size).reshape(visits.shape)
         unseen = np.zeros(block.n_rows, dtype=bool)
-        for number, judge in enumerate(judges):
+        for number, value_model in enumerate(value_models):
             mine = rows == number
-            pair = judge.pair[block.states[mine], block.actions[mine]]
-            unseen[mine] = (pair < 0) | ~judge.tried[pair]
+            pair = value_model.pair[block.states[mine], block.actions[mine]]
+            unseen[mine] = (pair < 0) | ~value_model.tried[pair]
         unsupported.append(np.add.reduceat(unseen, block.episode_ptr[:-1]) > 0)
     share = sum(float(count @ mass) for count, mass in zip(visits, missing, strict=True)) / data.n_rows
     return Survey(unsupported=np.concatenate(unsupported), missing=share)
@@ -142,45 +151,45 @@ def _check_possible(block: Dataset, baseline: Floats) -> None:
         )
 
 
-def opinions(block: Dataset, judges: tuple[ValueModel, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
-    """v̂(x_t) and q̂(x_t,a_t), each [N, d], and the value of where episodes were left, [n, d]; empty without judges."""
+def model_values(block: Dataset, value_models: tuple[ValueModel, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
+    """v̂(x_t) and q̂(x_t,a_t), each of shape [N, d], and v̂ after the last row, shape [n, d]; empty without models."""
     d = block.n_objectives
-    if not judges:
+    if not value_models:
         return np.empty((0, d)), np.empty((0, d)), np.empty((0, d))
     v, q, tail = np.empty((block.n_rows, d)), np.empty((block.n_rows, d)), np.empty((block.n_episodes, d))
     rows = np.repeat(fold, np.diff(block.episode_ptr))
     last = block.episode_ptr[1:] - 1
-    for number, judge in enumerate(judges):
+    for number, value_model in enumerate(value_models):
         mine = np.flatnonzero(rows == number)
         x, a = block.states[mine], block.actions[mine]
-        pair = judge.pair[x, a]
+        pair = value_model.pair[x, a]
         ends = np.flatnonzero(fold == number)
-        value = _tail(block, last[ends], judge)
+        value = _tail(block, last[ends], value_model)
         for k in range(d):
-            v[mine, k] = judge.v[k, x]
-            q[mine, k] = np.where(pair >= 0, judge.q[k, pair], judge.otherwise[k, x])
+            v[mine, k] = value_model.v[k, x]
+            q[mine, k] = np.where(pair >= 0, value_model.q[k, pair], value_model.otherwise[k, x])
             tail[ends, k] = value[k]
     return v, q, tail
 
 
-def _tail(block: Dataset, last: Ints, judge: ValueModel) -> Floats:
-    """The value of where episodes were left after the rows ``last`` [m], shape [d, m]: 0 where they terminated.
+def _tail(block: Dataset, last: Ints, value_model: ValueModel) -> Floats:
+    """v̂ after the rows ``last`` [m], shape [d, m]; 0 if the episode terminated.
 
-    Where the next state is not known, what the model expects of it: (q̂ − r̂)/γ.
+    If the next state is not known, its value is estimated by the model as (q̂ − r̂)/γ.
     """
     following, truncated = block.next_states[last], ~block.terminated[last]
-    value = judge.v[:, np.maximum(following, 0)]
+    value = value_model.v[:, np.maximum(following, 0)]
     x = block.states[last]
-    pair = judge.pair[x, block.actions[last]]
-    gained = np.where(pair >= 0, judge.q[:, pair], judge.otherwise[:, x])
-    gained -= np.where(pair >= 0, judge.reward[:, pair], 0.0)
-    gamma = judge.discount[:, None]
+    pair = value_model.pair[x, block.actions[last]]
+    gained = np.where(pair >= 0, value_model.q[:, pair], value_model.otherwise[:, x])
+    gained -= np.where(pair >= 0, value_model.reward[:, pair], 0.0)
+    gamma = value_model.discount[:, None]
     expected = np.divide(gained, gamma, out=np.zeros_like(value), where=gamma > 0.0)
     return np.where(truncated, np.where(following >= 0, value, expected), 0.0)
 
 
 def _with_folds(data: Log, fold: Ints) -> Iterator[tuple[Dataset, Ints]]:
-    """Every block, and the folds of its episodes."""
+    """Blocks of a log, with the folds of their episodes."""
     first = 0
     for block in data.blocks():
         yield block, fold[first : first + block.n_episodes]
