@@ -97,7 +97,7 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     run("verify", folder, code=3)
     # nor does the posterior take the place of a test
     message = " ".join(run("certify", folder, logs[0], "--posterior", code=1)[1].split())
-    assert "tested on held-out episodes, and did not pass" in message
+    assert "tested on held-out episodes and did not pass" in message
     run("certify", folder, logs[0], "--posterior", "--force", "--draws", "40")
     assert load_run(folder).decision is Decision.USE_POLICY
     assert "tested already" in run("certify", folder, logs[1], code=1)[1]

@@ -184,7 +184,7 @@ def test_truncation_and_termination_are_told_apart():
     assert np.all(np.abs(result.value - true) <= 5.0 * result.standard_error)
     short = evaluate_policy(data, target, baseline, estimator="pdis")
     assert np.any(np.abs(short.value - true) > 5.0 * short.standard_error)  # it misses what came after, and says so
-    assert "cut off" in short.trust
+    assert "truncated" in short.trust
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)

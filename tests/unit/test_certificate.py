@@ -48,7 +48,7 @@ def test_it_fails_closed():
     assert not certificate(finding(), unsupported=math.nan).accepted
     with pytest.raises(ParameterError, match="at least one objective"):
         certificate()
-    with pytest.raises(ParameterError, match="what it rests on"):
+    with pytest.raises(ParameterError, match="at least one assumption"):
         certificate(finding(), assumptions=())
 
 
@@ -151,7 +151,7 @@ def test_thresholds_by_hand():
         assert floor.passed is kept
         assert made.delta == 0.1
         assert {f.level for f in made.findings} == {0.025}
-    with pytest.raises(ParameterError, match="thresholds need 2"):
+    with pytest.raises(ParameterError, match="thresholds must be 2"):
         certify(policy, baseline, held_out, pdis, baseline_known=True, thresholds=[1.0])
     # episodes that were cut off earn more than was logged: pdis can't say what, dr asks its model
     _, baseline, policy, _, held_out, model = a_case(horizon=2)
@@ -190,7 +190,7 @@ def test_grades_and_assumptions():
         assert whole.grade == ("finite-sample" if known and bound == "betting" else "approximate")
         text = " ".join(made.assumptions)
         assert ("was estimated" in text) is not known
-        assert "were cut off" in text
+        assert "are truncated" in text
         assert ("declared ranges" in text) is (bound == "betting")
     assert "linearised" in " ".join(
         certify(policy, baseline, held_out, rule(estimator="wis"), baseline_known=True).assumptions

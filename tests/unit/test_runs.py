@@ -194,7 +194,7 @@ def test_a_policy_beside_another_decision_is_refused(tmp_path):
     file = folder / "run.json"
     document = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({**document, "decision": Decision.USE_POLICY.to_json()}), encoding="utf-8")
-    with pytest.raises(RunError, match="says use-policy"):
+    with pytest.raises(RunError, match="has the decision use-policy"):
         load_run(folder)
 
 

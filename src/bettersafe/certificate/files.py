@@ -70,7 +70,7 @@ def certificate_from_json(document: Any, place: str) -> Certificate:
 
     def read(kind: Any, name: str, source: Any = document, within: str = "") -> Any:
         if name not in source:
-            raise RunError(f"{place} is incomplete: the field {within}{name} is missing.")
+            raise RunError(f"{place} is not complete: the field {within}{name} is missing.")
         return from_json(kind, source[name], f"{within}{name}", place)
 
     kinds = get_type_hints(Certificate)

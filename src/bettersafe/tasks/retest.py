@@ -142,7 +142,7 @@ def certify_run(
     known = known_log(run, data, digest)
     if known is not None:
         raise RunError(
-            f"{known} is {'the' if known == str(data) else 'a'} log from which the policy was made; a test on it proves nothing. Give"
+            f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it proves nothing. Give"
             " held-out episodes."
         )
     settings = _filled(test, run.info.settings)
@@ -205,7 +205,7 @@ def _check_held_out(run: Run, log: Log, data: str) -> None:
     counts = count(log)
     if log.n_rows == run.info.data.rows and np.array_equal(visit_table(counts), run_visits(run, log)):
         raise RunError(
-            f"{data} has the same decisions as the log from which the policy was made, in another order or file; a test on it"
+            f"{data} has the same decisions as the log that the policy was made from, in another order or file; a test on it"
             " proves nothing. Give held-out episodes."
         )
     if log.n_episodes < 2:
