@@ -248,19 +248,17 @@ def sepsis_prepare(
     Example: [bold]bettersafe sepsis prepare sepsis_mimiciii.csv MIMICtable.csv --splits 10 -o DIR[/bold]
     """
     from bettersafe.cli import show
-    from bettersafe.studies.mimic import prepare_mimic, prepare_splits
+    from bettersafe.studies.sepsis.mimic import Preparation, prepare_mimic, prepare_splits
 
     if output is None:
         raise typer.BadParameter("say where to write the logs, e.g. -o DIR", param_hint="--output / -o")
     options: dict[str, Any] = {row.name: row.default for row in PREPARE} | given
-    options["n_init"] = options.pop("starts")
+    how = Preparation(quick=quick, n_init=options.pop("starts"), **options)
     with show.working("Reading") as progress:
         if splits is None:
-            document = prepare_mimic(cohort, table, output, quick=quick, force=force, progress=progress, **options)
+            document = prepare_mimic(cohort, table, output, how, force=force, progress=progress)
         else:
-            documents = prepare_splits(
-                cohort, table, output, splits=splits, quick=quick, force=force, progress=progress, **options
-            )
+            documents = prepare_splits(cohort, table, output, how, splits=splits, force=force, progress=progress)
     if as_json:
         show.print_json(document if splits is None else documents)
     elif splits is None:

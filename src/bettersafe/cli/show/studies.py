@@ -101,7 +101,7 @@ def print_prepared(document: dict[str, Any], output: Path) -> None:
 
 def print_splits(documents: Sequence[dict[str, Any]], output: Path) -> None:
     """Prepared splits of one cohort: what they share, and a line for each."""
-    from bettersafe.studies.mimic import split_name
+    from bettersafe.studies.sepsis.mimic import split_name
 
     console = new_console()
     _print_cohort(console, documents[0])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bettersafe.errors import ParameterError
-from bettersafe.studies.sepsis import OPE, OURS, RARE_BELOW
+from bettersafe.studies.sepsis.plan import CHOSEN, OPE, PUBLISHED, RARE_BELOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,6 @@ Key = tuple[str, str, str]
 """Preference, method, parameter."""
 
 CLINICIAN: Key = ("0,0", "clinician", "")
-CHOSEN = "chosen"
 TIE = 1e-6
 """Estimates nearer than this are equal: rounding errors choose no parameter."""
 
@@ -200,7 +199,7 @@ def _changed(rows: pa.Table) -> tuple[list[Record], dict[int, Record]]:
         own = clinician[record["repetition"]]
         return all(math.isclose(record[name], own[name], rel_tol=1e-9, abs_tol=1e-9) for name in values)
 
-    there = [r for r in records if r["preference"] != CLINICIAN[0] and r["method"] not in OURS]
+    there = [r for r in records if r["preference"] != CLINICIAN[0] and r["method"] in PUBLISHED]
     return [r for r in there if not same(r)], clinician
 
 

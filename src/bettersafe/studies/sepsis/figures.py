@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.studies.drawing import matplotlib_look, settled
-from bettersafe.studies.mimic import CLINICAL_CUTS
-from bettersafe.studies.panels import also
-from bettersafe.studies.sepsis import EPSILONS, LARGE_DOSE, PREFERENCES, RARE_BELOW
-from bettersafe.studies.sepsis_summary import CLINICIAN, by_key, knows_truth, summarise_sepsis, with_chosen
-from bettersafe.studies.sepsis_tables import ADVISED, policy_name, preference_name
+from bettersafe.methods import METHODS
+from bettersafe.studies.drawing import Frame, add_legend, also, framed, matplotlib_look, settled
+from bettersafe.studies.sepsis.mimic import CLINICAL_CUTS
+from bettersafe.studies.sepsis.plan import EPSILONS, LARGE_DOSE, PREFERENCES, RARE_BELOW
+from bettersafe.studies.sepsis.summary import CLINICIAN, by_key, knows_truth, summarise_sepsis, with_chosen
+from bettersafe.studies.sepsis.tables import ADVISED, policy_name, preference_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from bettersafe.studies.sepsis_summary import Key, Record
+    from bettersafe.studies.sepsis.summary import Key, Record
 
 ESTIMATES = {
     "dr": "DR (doubly robust)",
@@ -32,10 +32,10 @@ OBJECTIVES = {"survival": "survival return", "rare": "rare-treatment return"}
 MARKERS = {"clinician": "*", "linearized": "X", "adv-linearized": "v", "s-opt": "o", "h-opt": "^"}
 NAMES = {
     "clinician": "Clinician",
-    "linearized": "Linearized",
-    "adv-linearized": "Adv-Linearized",
-    "s-opt": "S-OPT, every ε",
-    "h-opt": "H-OPT, every δ",
+    "linearized": METHODS["linearized"].title,
+    "adv-linearized": METHODS["adv-linearized"].title,
+    "s-opt": f"{METHODS['s-opt'].title}, every ε",
+    "h-opt": f"{METHODS['h-opt'].title}, every δ",
 }
 LINES: dict[str, tuple[str, str, Any]] = {
     "true": ("#000000", "o", "-"),
@@ -48,8 +48,6 @@ SHOWN = tuple(preference for preference in PREFERENCES if preference != "0,0")
 """[0, 0] prefers nothing: every method but Linearized keeps the clinician there."""
 
 BINS = 5
-HEAD = 0.66
-NOTE = 0.165
 
 
 def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Figure]:
@@ -93,16 +91,18 @@ def _draw_doses(records: Mapping[Key, Record], where: str, doses_are: str) -> Fi
     from matplotlib.colors import PowerNorm
 
     figure = _new_figure(
-        "Which doses are given: the clinician, and policies made from the same data",
-        where,
-        (
-            "Share of decisions, in per cent, if the policy acted in the patient states of the training part as often as they"
-            " occur there; < 1 %: no number.",
-            f"Dose 0: none; {doses_are}; vasopressor doses from {LARGE_DOSE} on (right of the line) are large."
-            " Colour: on a square-root scale.",
-        ),
-        width=12.0,
-        height=3.1,
+        Frame(
+            title="Which doses are given: the clinician, and policies made from the same data",
+            subtitle=where,
+            notes=(
+                "Share of decisions, in per cent, if the policy acted in the patient states of the training part as often as they"
+                " occur there; < 1 %: no number.",
+                f"Dose 0: none; {doses_are}; vasopressor doses from {LARGE_DOSE} on (right of the line) are large."
+                " Colour: on a square-root scale.",
+            ),
+            width=12.0,
+            height=3.1,
+        )
     )
     panels = figure.subplots(1, len(ADVISED), sharey=True)
     doses = {policy: _doses(records[policy]) for policy in ADVISED}
@@ -143,17 +143,19 @@ def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
     ]  # fmt: skip
     handles.append(Line2D([], [], color="black", linewidth=1.0, label="estimate = truth"))
     figure = _new_figure(
-        "How far each estimate is from the truth",
-        f"every policy of the paper's methods, of every λ and seed; {where}",
-        (
-            "Across: the exact value in the simulator. Up: the estimate; points on an upper or lower edge lie beyond it. In the"
-            " shaded half the estimate is too good:",
-            "survival above its true value, rare treatments below theirs (logarithmic scale from 1 on). Colour: effective sample"
-            f" size (ESS), how many of the {rows[0]['test_episodes']} test patients carry DR and WDR.",
+        Frame(
+            title="How far each estimate is from the truth",
+            subtitle=f"every policy of the paper's methods, of every λ and seed; {where}",
+            notes=(
+                "Across: the exact value in the simulator. Up: the estimate; points on an upper or lower edge lie beyond it. In the"
+                " shaded half the estimate is too good:",
+                "survival above its true value, rare treatments below theirs (logarithmic scale from 1 on). Colour: effective sample"
+                f" size (ESS), how many of the {rows[0]['test_episodes']} test patients carry DR and WDR.",
+            ),
+            width=12.0,
+            height=7.4,
         ),
-        width=12.0,
-        height=7.4,
-        handles=handles,
+        handles,
     )
     panels = figure.subplots(2, len(ESTIMATES), sharex="row", sharey="row")
     ess = [record["ess"] for record in rows]
@@ -226,15 +228,17 @@ def _draw_epsilon(records: Mapping[Key, Record], where: str) -> Figure:
     handles.append(Patch(color="#FBE6D4", label="worse than the clinician"))
     seeds = records[CLINICIAN]["seeds"]
     figure = _new_figure(
-        "S-OPT: what is promised and what is true, as the budget ε grows",
-        where,
-        (
-            "ε: how far the policy may leave the clinician where there are few data; ∞ is Adv-Linearized.",
-            "Bars: ± 1 standard deviation over seeds." if seeds > 1 else "One seed: no bars.",
+        Frame(
+            title="S-OPT: what is promised and what is true, as the budget ε grows",
+            subtitle=where,
+            notes=(
+                "ε: how far the policy may leave the clinician where there are few data; ∞ is Adv-Linearized.",
+                "Bars: ± 1 standard deviation over seeds." if seeds > 1 else "One seed: no bars.",
+            ),
+            width=12.0,
+            height=6.2,
         ),
-        width=12.0,
-        height=6.2,
-        handles=handles,
+        handles,
     )
     panels = figure.subplots(2, len(SHOWN), sharex=True, sharey="row")
     names = [*(f"{epsilon:g}" for epsilon in EPSILONS), "∞"]
@@ -264,27 +268,10 @@ def _draw_epsilon(records: Mapping[Key, Record], where: str) -> Figure:
     return figure
 
 
-def _new_figure(
-    title: str, subtitle: str, notes: Sequence[str], *, width: float, height: float, handles: Sequence[Any] = ()
-) -> Figure:
-    """A figure with words above and below the room for its panels; sizes in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    foot = 0.14 + 0.3 * bool(handles) + NOTE * len(notes) + 0.1
-    whole = height + HEAD + foot
-    figure = Figure(figsize=(width, whole), layout="constrained")
-    FigureCanvasAgg(figure)
-    engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0.01, foot / whole, 0.98, 1.0 - (HEAD + foot) / whole), w_pad=0.06, h_pad=0.06)
-    left = 0.15 / width
-    figure.text(left, 1.0 - 0.1 / whole, title, fontsize=12, fontweight="bold", va="top")
-    figure.text(left, 1.0 - 0.37 / whole, subtitle, fontsize=9, color="#505050", va="top")
-    figure.text(left, 0.08 / whole, "\n".join(notes), fontsize=8, color="#505050", va="bottom", linespacing=1.4)
+def _new_figure(frame: Frame, handles: Sequence[Any] = ()) -> Figure:
+    """A figure with words above and below the room for its panels, and a legend in one row."""
+    foot = 0.14 + 0.3 * bool(handles) + 0.165 * len(frame.notes) + 0.1
+    figure = framed(frame, head=0.66, foot=foot)
     if handles:
-        legend = figure.legend(
-            handles=list(handles), loc="upper center", bbox_to_anchor=(0.5, (foot - 0.08) / whole), ncols=len(handles),
-            frameon=False, fontsize=9, columnspacing=2.0, borderpad=0.0, borderaxespad=0.0,
-        )  # fmt: skip
-        legend.set_in_layout(False)
+        add_legend(figure, handles, columns=len(handles), at=foot - 0.08)
     return figure

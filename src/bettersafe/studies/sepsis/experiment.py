@@ -1,29 +1,4 @@
-"""The sepsis study: who gets treated how, judged by doubly robust estimates and, where it is known, by the truth.
-
-An experiment is one split of a cohort into train / valid / test. Two objectives: survival (±100 at the end), and not giving
-treatments that are rare in the patient's state, r_1 = −10 where the training part has a pair fewer than 10 times. For every
-preference λ each method makes a policy from the training part, of which is recorded:
-
-    dr, wdr       off-policy estimates on the test part, and on the valid part (where ε is chosen)
-    ess           how many test episodes effectively carry them
-    model         what the model that it was made in says: the in-sample opinion
-    true          the exact value in the simulator (route A alone)
-
-Policies are made in a model of the training part in which pairs never seen lead to death (``unseen``), around π_b of the
-training part. How they are judged depends on the preset:
-
-    published     as the published code: by the same model and π_b; episodes with a pair never seen are dropped, each
-                  episode's estimate is clipped, H-OPT by the published rule
-    ours          nothing is dropped or clipped. Weights are against π_b of all parts together, valid and test included, so
-                  that no logged action has probability 0 (and the weights of the training part's π_b are not all 1). dr and
-                  wdr have a model of their own, of the training part, in which what was never seen is worth what π_b is
-                  worth there. H-OPT is tested in sequence
-
-Unlike the published code, policy iteration starts from π_b and not from the uniform policy, which is not in S-OPT's
-feasible set.
-
-Route A draws cohorts from the embedded ICU-Sepsis benchmark; route B reads what `sepsis prepare` made of MIMIC-III.
-"""
+"""An experiment of the sepsis study: one split of a cohort; policies from its training part, evaluated on the others."""
 
 from __future__ import annotations
 
@@ -32,28 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe._system.files import file_digest
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.errors import ParameterError, check_choice
 from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
 from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
 from bettersafe.logs.dataset import Dataset, take_episodes
 from bettersafe.mdp.values import expected_return
-from bettersafe.methods import s_opt
+from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import b_opt
-from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.h_opt import Trial, inside, try_candidates
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
-from bettersafe.studies.mimic import PREPARED, draw_parts, find_splits, load_mimic
-from bettersafe.studies.sweep import Study
+from bettersafe.studies.sepsis.mimic import draw_parts, load_mimic
+from bettersafe.studies.sepsis.plan import (
+    LARGE_DOSE,
+    MAX_ROUNDS,
+    OPE,
+    POLICIES,
+    PREFERENCES,
+    RARE_BELOW,
+    RARE_REWARD,
+    REMOVED_BELOW,
+    SHARES,
+)
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
@@ -61,122 +42,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Ints
 
 Row = dict[str, Any]
-PATIENTS = 20_954
-FEWEST = 100
-SEEDS = 10
-SHARES = (0.7, 0.1, 0.2)
-RARE_BELOW, RARE_REWARD = 10, -10.0
-REMOVED_BELOW = 100
-"""The paper's side experiment: pairs seen fewer times than this are removed from the training part."""
-
-PREFERENCES = ("1,0", "1,1", "0,0", "0,1")
-EPSILONS = (0.0, 0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0)
-DELTAS = (0.1, 0.3, 0.5, 0.7, 0.9)
-HOPT_DELTA = DELTAS[0]
-"""Of H-OPT in the main table."""
-
-OURS = ("g-opt", "b-opt")
-"""Methods that the paper does not have."""
-
-G_OPT_EPSILONS = (0.1, 1.0)
-BOPT_DELTA = 0.1
-
-SAID = ("outcome", "iv_bins")
-"""How a cohort was prepared, as far as tables and figures must say it."""
-
-OPE: tuple[str, ...] = ("dr", "wdr")
-MAX_ROUNDS = 10
-LARGE_DOSE = 3
-"""Vasopressor bins from here on are large doses: above the median of the non-zero ones."""
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "preset": ("ours", "published"),
-    "cohort": ("fresh", "fixed"),
-    "baseline": ("estimated", "known"),
-    "unseen": ("death", "end", "baseline"),
-}
-DEFAULTS: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
-
-LEFT_OUT = ("b-opt",)
-"""What the option ``without`` may leave out: most of the study's time is B-OPT's."""
-
-ABOUT: dict[str, str] = {
-    "sepsis/icu": "Table 1 and its companions on the ICU-Sepsis benchmark, with the truth",
-    "sepsis/icu-published": "The same with the published code's estimates: one cohort, dropping and clipping",
-    "sepsis/mimic": "The same on MIMIC-III, as 'sepsis prepare' wrote it; without a truth",
-}
-"""One line about each study of this family."""
-
-SETTINGS: dict[str, dict[str, str]] = {
-    "sepsis/icu": {},
-    "sepsis/icu-published": {"preset": "published", "cohort": "fixed"},
-}
-"""What the studies of route A change of the defaults."""
-
-
-def sepsis_study(
-    study_id: str, *, seeds: int | None = None, seed: int = 0, patients: int = PATIENTS, **options: Any
-) -> Study:
-    """Route A over ``seeds`` cohorts or splits (10 if left out); options are those of `DEFAULTS`, and ``without``."""
-    settings = _settings({**SETTINGS[study_id], **options})
-    n = SEEDS if seeds is None else seeds
-    if n < 1:
-        raise ParameterError(f"a study needs at least 1 seed; got {n}.")
-    if patients < FEWEST:
-        raise ParameterError(f"a cohort needs at least {FEWEST} patients for three parts; got {patients}.")
-    return Study(
-        id=study_id,
-        version=3,  # 2: parts are rounded as published, 14,667 / 2,095 / 4,192; 3: G-OPT and B-OPT
-        jobs=tuple({"repetition": i, "seed": seed, "patients": patients, **settings} for i in range(n)),
-        work="bettersafe.studies.sepsis:icu_experiment",
-    )
-
-
-def mimic_study(
-    folders: Sequence[str | os.PathLike[str]], *, seeds: int | None = None, seed: int = 0, **options: Any
-) -> Study:
-    """Route B on the splits that `sepsis prepare` left in ``folders``, an experiment for each; without a truth.
-
-    Args:
-        folders: Prepared splits, or folders that hold some; all of one cohort, prepared alike.
-        seeds: Use so many of them, the first; all if left out.
-        seed: 0: the splits were drawn when they were prepared.
-        options: Those of `DEFAULTS`, and ``without``.
-    """
-    settings = _settings(options)
-    if seed != 0:
-        raise ParameterError(f"sepsis/mimic draws nothing; its splits are drawn by `sepsis prepare --seed {seed}`.")
-    splits = find_splits(folders)
-    if seeds is not None and not 1 <= seeds <= len(splits):
-        raise ParameterError(
-            f"seeds must be from 1 to {len(splits)}, the number of prepared splits; got {seeds}. Prepare more with"
-            " `bettersafe sepsis prepare --splits N`."
-        )
-    return Study(
-        id="sepsis/mimic",
-        version=2,
-        jobs=tuple(
-            {
-                "repetition": i,
-                "seed": info["settings"]["seed"],
-                "folder": str(place.resolve()),
-                "prepared": file_digest(place / PREPARED)[:16],  # what is prepared anew is another experiment
-                **{name: info["settings"][name] for name in SAID},
-                **settings,
-            }
-            for i, (place, info) in enumerate(splits[:seeds])
-        ),
-        work="bettersafe.studies.sepsis:mimic_experiment",
-    )
-
-
-def _settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The defaults with these over them, each checked; ``without`` is there only when given."""
-    known = {**CHOICES, "without": LEFT_OUT}
-    for name, value in options.items():
-        check_choice("option", name, tuple(known))
-        check_choice(name, value, known[name])
-    return {**DEFAULTS, **options}
 
 
 def icu_experiment(settings: dict[str, Any]) -> list[Row]:
@@ -365,42 +230,52 @@ class _Case:
 
     def policies(self, preference: Floats, *, without: str | None) -> list[tuple[str, str, Floats]]:
         """(method, parameter, policy) of every method for ``preference``, but the one to leave out."""
-        found = [(name, "", self.improved(name, preference)) for name in ("linearized", "adv-linearized")]
-        found += [("s-opt", f"{epsilon:g}", self.improved("s-opt", preference, epsilon)) for epsilon in EPSILONS]
-        trial = self._trial(found[1][2])
-        for estimator in OPE:
-            for delta in DELTAS:
-                rule = SafetyRule(
-                    delta=delta,
-                    zeta=np.zeros(2),
-                    estimator=estimator,
-                    comparison="published" if self.published else "paired",
-                    strict=False,
-                )
-                policy = trial.choose(rule, "published" if self.published else "sequential", preference)
-                found.append(("h-opt", f"{estimator} {delta:g}", policy))
-        found += [("g-opt", f"{epsilon:g}", self.improved("g-opt", preference, epsilon)) for epsilon in G_OPT_EPSILONS]
-        if without != "b-opt":
-            found.append(("b-opt", f"{BOPT_DELTA:g}", self.believed(preference)))
+        bold = self.improved("adv-linearized", preference)
+        trial = self._trial(bold)
+        found = []
+        for name, parameters in POLICIES.items():
+            facts = METHODS[name]
+            for parameter in parameters if name != without else ():
+                if facts.posterior:
+                    policy = self.believed(preference, float(parameter))
+                elif facts.episodes:
+                    policy = self.tested(trial, parameter, preference)
+                else:
+                    epsilon = float(parameter) if facts.budget else np.inf
+                    policy = bold if name == "adv-linearized" else self.improved(name, preference, epsilon)
+                found.append((name, parameter, policy))
         return found
 
-    def believed(self, preference: Floats) -> Floats:
+    def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:
+        """The policy of a method that uses the training part alone."""
+        facts = METHODS[name]
+        return facts.make(
+            self.model,
+            self.baseline,
+            preference=preference,
+            epsilon=epsilon,
+            max_rounds=MAX_ROUNDS if facts.per_state else None,
+        ).policy
+
+    def believed(self, preference: Floats, delta: float) -> Floats:
         """B-OPT's policy, from the training part alone like the others."""
         if not np.any(preference):
             return self.baseline
         return b_opt(
-            self.outcomes, self.model, self.baseline, preference=preference, question=Question(delta=BOPT_DELTA)
+            self.outcomes, self.model, self.baseline, preference=preference, question=Question(delta=delta)
         ).improvement.policy
 
-    def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:
-        """The policy of a method that uses the training part alone."""
-        if name == "g-opt":
-            return g_opt(self.model, self.baseline, preference=preference, epsilon=epsilon).policy
-        common: dict[str, Any] = {"preference": preference, "max_rounds": MAX_ROUNDS}
-        if name == "s-opt":
-            return s_opt.s_opt(self.model, self.baseline, epsilon=epsilon, **common).policy
-        verb = s_opt.linearized if name == "linearized" else s_opt.adv_linearized
-        return verb(self.model, self.baseline, **common).policy
+    def tested(self, trial: Trial, parameter: str, preference: Floats) -> Floats:
+        """H-OPT's policy by an estimator and δ."""
+        estimator, _, delta = parameter.partition(" ")
+        rule = SafetyRule(
+            delta=float(delta),
+            zeta=np.zeros(2),
+            estimator=estimator,
+            comparison="published" if self.published else "paired",
+            strict=False,
+        )
+        return trial.choose(rule, "published" if self.published else "sequential", preference)
 
     def _trial(self, proposal: Floats) -> Trial:
         """H-OPT's candidates on the valid part.

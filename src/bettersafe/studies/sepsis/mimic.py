@@ -39,7 +39,7 @@ from bettersafe.logs.discretize import (
     save_discretizer,
 )
 from bettersafe.logs.source import read_dataset
-from bettersafe.studies.mimic_tables import FEATURES, Blocks, Outcome, read_blocks
+from bettersafe.studies.sepsis.mimic_tables import FEATURES, Blocks, Outcome, read_blocks
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
@@ -73,18 +73,56 @@ class Prepared:
     info: dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How a cohort is prepared.
+
+    Attributes:
+        k: Number of states.
+        iv_bins: "clinical" cuts fluid at 500, 1000 and 2000 mL (the published code), "quartile" by quarters (the paper).
+        outcome: The column that says who died.
+        seed: Draws the split by stay.
+        split: Shares of stays for training, validation and test; the first two are rounded down.
+        quick: Mini-batch k-means with a single start.
+        n_init: Starts of the full k-means.
+    """
+
+    k: int = 750
+    iv_bins: IvBins = "clinical"
+    outcome: Outcome = "died_in_hosp"
+    seed: int = 0
+    split: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    quick: bool = False
+    n_init: int = 10
+
+    def __post_init__(self) -> None:
+        check_choice("iv_bins", self.iv_bins, get_args(IvBins))
+        check_choice("outcome", self.outcome, get_args(Outcome))
+        shares = np.asarray(self.split, dtype=np.float64)
+        if shares.shape != (3,) or not np.all(shares > 0.0) or not np.isclose(shares.sum(), 1.0):
+            raise ParameterError(f"split must be three positive shares that sum to 1; got {shares.tolist()}.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as ``prepare.json`` has them."""
+        return {
+            "k": self.k,
+            "iv_bins": self.iv_bins,
+            "outcome": self.outcome,
+            "seed": self.seed,
+            "split": list(map(float, self.split)),
+            "quick": self.quick,
+            "n_init": 1 if self.quick else self.n_init,
+            "random_state": RANDOM_STATE,
+        }
+
+
 def prepare_mimic(
     cohort_csv: str | os.PathLike[str],
     table_csv: str | os.PathLike[str],
     out: str | os.PathLike[str],
+    how: Preparation | None = None,
     *,
-    k: int = 750,
-    iv_bins: IvBins = "clinical",
-    outcome: Outcome = "died_in_hosp",
-    seed: int = 0,
-    split: Sequence[float] = (0.7, 0.1, 0.2),
-    quick: bool = False,
-    n_init: int = 10,
     force: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -95,20 +133,14 @@ def prepare_mimic(
         table_csv: ``MIMICtable.csv``: their four-hour blocks, 59 columns.
         out: Folder to write: ``train.parquet``, ``valid.parquet``, ``test.parquet``, ``discretizer.parquet``,
             ``prepare.json``.
-        k: Number of states.
-        iv_bins: "clinical" cuts fluid at 500, 1000 and 2000 mL (the published code), "quartile" by quarters (the paper).
-        outcome: The column that says who died.
-        seed: Draws the split by stay.
-        split: Shares of stays for training, validation and test; the first two are rounded down.
-        quick: Mini-batch k-means with a single start.
-        n_init: Starts of the full k-means.
+        how: The settings; as published if left out.
         force: Replace an earlier result.
         progress: Called at every step.
 
     Returns:
         What is in ``prepare.json``.
     """
-    settings = _settings(k=k, iv_bins=iv_bins, outcome=outcome, seed=seed, split=split, quick=quick, n_init=n_init)
+    settings = (how or Preparation()).settings
     say = progress or ignore
     with whole_folder(out, mark=PREPARED, force=force) as folder:
         say(Event(what="Reading the stays and their blocks"))
@@ -120,12 +152,11 @@ def prepare_splits(
     cohort_csv: str | os.PathLike[str],
     table_csv: str | os.PathLike[str],
     out: str | os.PathLike[str],
+    how: Preparation | None = None,
     *,
     splits: int = 10,
-    seed: int = 0,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
 ) -> list[dict[str, Any]]:
     """`prepare_mimic` for several splits of one cohort, each with a map of its own: ``out/split-00``, ``out/split-01``, …
 
@@ -135,11 +166,10 @@ def prepare_splits(
         cohort_csv: ``sepsis_mimiciii.csv``.
         table_csv: ``MIMICtable.csv``.
         out: Folder to write the splits into.
+        how: The settings; as published if left out. The seed is that of the first split; each further one has the next.
         splits: How many; the paper has ten.
-        seed: Of the first split; each further one has the next.
         force: Make all anew, replacing what is there.
         progress: Called at every step.
-        options: As of `prepare_mimic`.
 
     Returns:
         What is in each ``prepare.json``, in the order of the splits.
@@ -149,7 +179,8 @@ def prepare_splits(
     place = Path(out)
     if (place / PREPARED).exists():
         raise RunError(f"{place} is a single prepared split; choose another name for the folder of {splits}.")
-    settings = [_settings(seed=seed + i, **options) for i in range(splits)]
+    first = how or Preparation()
+    settings = [replace(first, seed=first.seed + i).settings for i in range(splits)]
     say = progress or ignore
     inputs = _digests(cohort_csv, table_csv)
     found: dict[int, dict[str, Any]] = {}
@@ -316,34 +347,6 @@ class _Cohort:
             "stays_without_rows": self.blocks.stays_without_rows,
             "rows_of_other_stays": self.blocks.rows_of_other_stays,
         }
-
-
-def _settings(
-    *,
-    k: int = 750,
-    iv_bins: IvBins = "clinical",
-    outcome: Outcome = "died_in_hosp",
-    seed: int = 0,
-    split: Sequence[float] = (0.7, 0.1, 0.2),
-    quick: bool = False,
-    n_init: int = 10,
-) -> dict[str, Any]:
-    """The settings as ``prepare.json`` has them, checked."""
-    check_choice("iv_bins", iv_bins, get_args(IvBins))
-    check_choice("outcome", outcome, get_args(Outcome))
-    shares = np.asarray(split, dtype=np.float64)
-    if shares.shape != (3,) or not np.all(shares > 0.0) or not np.isclose(shares.sum(), 1.0):
-        raise ParameterError(f"split must be three positive shares that sum to 1; got {shares.tolist()}.")
-    return {
-        "k": k,
-        "iv_bins": iv_bins,
-        "outcome": outcome,
-        "seed": seed,
-        "split": shares.tolist(),
-        "quick": quick,
-        "n_init": 1 if quick else n_init,
-        "random_state": RANDOM_STATE,
-    }
 
 
 def _digests(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[str]) -> dict[str, dict[str, str]]:

@@ -1,14 +1,11 @@
 """What the paper's figures show, read off them: the values that ours stand beside.
 
-For each study, by method in words: (improvement, failure rate) at each of `SIZES`. Linearized and Adv-Linearized have
+For each study, by method in words: (improvement, failure rate) at each of `plan.SIZES`. Linearized and Adv-Linearized have
 neither parameters nor δ, and S-OPT and H-OPT have the same beside the Lagrangian as in Figure 1(a), so their values of
 that figure stand wherever they are drawn. H-OPT's are of the published code. The scaling figure can't be read.
 """
 
 from __future__ import annotations
-
-SIZES = (10, 50, 500, 2000)
-"""Episodes in the log, |D|."""
 
 Points = tuple[tuple[float, float], ...]
 

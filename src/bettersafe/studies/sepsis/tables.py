@@ -6,20 +6,10 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from bettersafe.studies.published_sepsis import COLUMNS, FREQUENCY, REMOVED, VALUES, VASOPRESSORS
-from bettersafe.studies.sepsis import (
-    BOPT_DELTA,
-    DELTAS,
-    EPSILONS,
-    G_OPT_EPSILONS,
-    HOPT_DELTA,
-    OPE,
-    OURS,
-    PREFERENCES,
-    REMOVED_BELOW,
-)  # fmt: skip
-from bettersafe.studies.sepsis_summary import (
-    CHOSEN,
+from bettersafe.methods import METHODS
+from bettersafe.studies.sepsis.plan import ABOUT, CHOSEN, DELTAS, EPSILONS, MAIN, OPE, PREFERENCES, REMOVED_BELOW
+from bettersafe.studies.sepsis.published import COLUMNS, FREQUENCY, REMOVED, VALUES, VASOPRESSORS
+from bettersafe.studies.sepsis.summary import (
     CLINICIAN,
     HARM,
     VISIBLE,
@@ -32,15 +22,15 @@ from bettersafe.studies.sepsis_summary import (
     with_chosen,
     worse,
 )
+from bettersafe.studies.tables import NONE, markdown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from bettersafe.studies.sepsis_summary import Key, Record
+    from bettersafe.studies.sepsis.summary import Key, Record
 
-NONE = "–"
 MARK = " ▼"
 OBJECTIVES = {"survival": "Survival return (more is better)", "rare": "Rare-treatment return (less is better)"}
 ADVISED: tuple[Key, ...] = (
@@ -52,13 +42,12 @@ ADVISED: tuple[Key, ...] = (
 """Policies whose treatments are looked at, as in the paper."""
 
 
-def sepsis_tables(rows: pa.Table, study_id: str, about: str, *, note: str = "") -> str:
+def sepsis_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
     """The tables of a sepsis study as one Markdown page.
 
     Args:
         rows: Of the study.
         study_id: Which one it is, such as ``sepsis/icu``.
-        about: One line about it.
         note: A sentence for the head of the page, such as that the sweep is unfinished.
     """
     chosen = with_chosen(rows)
@@ -67,7 +56,7 @@ def sepsis_tables(rows: pa.Table, study_id: str, about: str, *, note: str = "") 
     true = knows_truth(summary)
     page = [
         f"# {study_id}",
-        f"{about}.",
+        f"{ABOUT[study_id]}.",
         *([note] if note else []),
         _notes(records[CLINICIAN], paper_words(rows), true=true),
     ]
@@ -89,7 +78,7 @@ def sepsis_tables(rows: pa.Table, study_id: str, about: str, *, note: str = "") 
     return "\n\n".join(page) + "\n"
 
 
-def sepsis_summary_table(rows: pa.Table) -> pa.Table:
+def sepsis_summary(rows: pa.Table) -> pa.Table:
     """The summary for spreadsheets: every policy, with the chosen ε as policies of their own."""
     return summarise_sepsis(with_chosen(rows))
 
@@ -98,34 +87,27 @@ def main_keys() -> list[Key]:
     """The policies of Table 1."""
     keys = [CLINICIAN]
     for preference in PREFERENCES:
-        keys += [
-            (preference, "linearized", ""),
-            (preference, "adv-linearized", ""),
-            (preference, "s-opt", CHOSEN),
-            (preference, "h-opt", f"dr {HOPT_DELTA:g}"),
-            *((preference, "g-opt", f"{epsilon:g}") for epsilon in G_OPT_EPSILONS),
-            (preference, "b-opt", f"{BOPT_DELTA:g}"),
-        ]
+        keys += [(preference, name, parameter) for name, parameters in MAIN.items() for parameter in parameters]
     return keys
 
 
 def policy_name(policy: Key) -> str:
     """A policy's name for people, without its preference: ``s-opt`` ``0.1`` is S-OPT ε = 0.1."""
     _, method, parameter = policy
-    if method == "s-opt":
-        return "S-OPT, ε chosen" if parameter == CHOSEN else f"S-OPT ε = {parameter}"
-    if method == "h-opt":
+    if method not in METHODS:
+        return {
+            "clinician": "Clinician (π_b)",
+            "linearized, rare removed": "Linearized, rare pairs removed from the data",
+        }[method]
+    facts = METHODS[method]
+    if parameter == CHOSEN:
+        return f"{facts.title}, ε chosen"
+    if facts.episodes:
         estimator, _, delta = parameter.partition(" ")
-        return f"H-OPT ({estimator.upper()}) δ = {delta}"
-    if method in OURS:
-        return f"G-OPT ε = {parameter}" if method == "g-opt" else f"B-OPT δ = {parameter}"
-    names = {
-        "clinician": "Clinician (π_b)",
-        "linearized": "Linearized",
-        "adv-linearized": "Adv-Linearized",
-        "linearized, rare removed": "Linearized, rare pairs removed from the data",
-    }
-    return names[method]
+        return f"{facts.title} ({estimator.upper()}) δ = {delta}"
+    if facts.posterior:
+        return f"{facts.title} δ = {parameter}"
+    return f"{facts.title} ε = {parameter}" if facts.budget else facts.title
 
 
 def preference_name(policy: Key) -> str:
@@ -188,7 +170,7 @@ def _section(title: str, records: Mapping[Key, Record], keys: Sequence[Key], *, 
             line.append(with_sd(record, "ess", 0))
             line += [_of_seeds(record)] if true else []
             body.append(line)
-        page += [f"**{heading}**", _markdown(head, body, words=2)]
+        page += [f"**{heading}**", markdown(head, body, words=2)]
     return page
 
 
@@ -217,7 +199,7 @@ def _choices(rows: pa.Table) -> str:
         ]
         for preference in PREFERENCES
     ]
-    return _markdown(["λ", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)], body)
+    return markdown(["λ", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)], body)
 
 
 def _times(found: Sequence[Record], preference: str, epsilon: float) -> str:
@@ -242,7 +224,7 @@ def _vasopressors(records: Mapping[Key, Record]) -> str:
                 *((NONE, NONE) if there is None else (f"{there[1]} ({there[1] / there[0]:.1%})", str(there[2]))),
             ]
         )
-    return _markdown(head, body, words=2)
+    return markdown(head, body, words=2)
 
 
 def _frequency(records: Mapping[Key, Record]) -> str:
@@ -264,7 +246,7 @@ def _frequency(records: Mapping[Key, Record]) -> str:
                 NONE if there is None else f"{there[1]:.1%}",
             ]
         )
-    return _markdown(head, body, words=2)
+    return markdown(head, body, words=2)
 
 
 def _removed(records: Mapping[Key, Record], *, true: bool) -> str:
@@ -280,7 +262,7 @@ def _removed(records: Mapping[Key, Record], *, true: bool) -> str:
         cells.insert(1, NONE if there is None else f"{there:.2f}")
         cells += [with_sd(record, "ess", 0), *([_of_seeds(record)] if true else [])]
         body.append([preference_name(policy), policy_name(policy), *cells])
-    return _markdown(head, body, words=2)
+    return markdown(head, body, words=2)
 
 
 def _marked(record: Record, clinician: Record, column: str) -> str:
@@ -325,7 +307,7 @@ def _truth_about_estimates(rows: pa.Table) -> list[str]:
                     f"{band[f'{name}_gain_size']:.2f}",
                 ]
             )
-        page += [f"**{heading}**", _markdown(head, body, words=2)]
+        page += [f"**{heading}**", markdown(head, body, words=2)]
     fine, harmed = false_comfort(rows)
     return [
         *page,
@@ -340,8 +322,3 @@ def _signed(value: float) -> str:
 
 def _of_seeds(record: Record) -> str:
     return f"{round(record['harmed'] * record['seeds'])} of {record['seeds']}"
-
-
-def _markdown(head: Sequence[str], body: Sequence[Sequence[str]], *, words: int = 1) -> str:
-    rule = [":---"] * words + ["---:"] * (len(head) - words)
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))
