@@ -1,5 +1,6 @@
 """The posterior of the true process given a log, and the probability that a policy is no worse than the baseline in it.
 
+choices             names of neutral priors and forms, without NumPy
 outcomes            a log by pair and outcome
 priors              PriorSet, and the posterior under one of its priors
 draws               processes drawn from the posterior, and the gains of policies in them, here or on a Ray cluster

@@ -1,9 +1,10 @@
-#include "chains.hpp"
+#include "counting.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
@@ -106,7 +107,7 @@ void Wide::carry() {
 
 double Wide::part(int i) const { return std::ldexp(static_cast<double>(limb_[i]), kFloor + 32 * i); }
 
-Chains::Chains(std::vector<double> discount, std::vector<bool> cost, Columns columns, double largest, bool with_marks)
+EpisodeCounter::EpisodeCounter(std::vector<double> discount, std::vector<bool> cost, Columns columns, double largest, bool with_marks)
     : discount_(std::move(discount)),
       cost_(std::move(cost)),
       columns_(columns),
@@ -130,7 +131,7 @@ Chains::Chains(std::vector<double> discount, std::vector<bool> cost, Columns col
 }
 
 // The middle of what 87 bits can hold goes to where the terms of the first rows lie; or, where they spread wider, their top.
-void Chains::choose_units(const Rows& rows) {
+void EpisodeCounter::choose_units(const Rows& rows) {
     for (int stream = 0; stream < 2 * d_; ++stream) {
         int low = 1 << 12, high = -(1 << 12);
         for (std::int64_t i = 0; i < rows.n; ++i) {
@@ -148,7 +149,14 @@ void Chains::choose_units(const Rows& rows) {
     }
 }
 
-bool Chains::add(const Rows& rows) {
+bool EpisodeCounter::add(const Rows& rows) {
+    if (refused_) return false;
+    refused_ = true;  // also if memory runs out on the way
+    refused_ = !add_rows(rows);
+    return !refused_;
+}
+
+bool EpisodeCounter::add_rows(const Rows& rows) {
     if (rows.n == 0) return true;
     if (n_rows == 0) choose_units(rows);
     n_rows += rows.n;
@@ -158,15 +166,19 @@ bool Chains::add(const Rows& rows) {
     return states_.size() < kMostLabels && actions_.size() < kMostLabels && pairs_.size() < kMostLabels;
 }
 
-bool Chains::close() {
-    if (!open_ || !end_chain(0)) return false;
+bool EpisodeCounter::close() {
+    if (refused_ || !open_) return false;
+    refused_ = true;
+    if (!end_chain(0)) return false;
     settle(0);
     for (int k = 0; k < d_; ++k) end_return(k);
+    refused_ = false;
+    closed_ = true;
     return true;
 }
 
 // One thing after the other for many rows, rather than all for one row: short loops, in which the processor can look ahead.
-bool Chains::add_block(const Rows& rows, std::int64_t from, std::int64_t n) {
+bool EpisodeCounter::add_block(const Rows& rows, std::int64_t from, std::int64_t n) {
     if (!take_columns(rows, from, n) || !follow_chains(rows, from, n)) return false;
     add_returns(n);
     settle(n - 1);
@@ -177,7 +189,7 @@ bool Chains::add_block(const Rows& rows, std::int64_t from, std::int64_t n) {
 }
 
 // What a row is by itself: its pair, its probability and its rewards.
-bool Chains::take_columns(const Rows& rows, std::int64_t from, std::int64_t n) {
+bool EpisodeCounter::take_columns(const Rows& rows, std::int64_t from, std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         const std::uint64_t x = states_.at(rows.state[from + i - 1]), a = actions_.at(rows.action[from + i - 1]);
         pair_[i] = static_cast<std::int64_t>(pairs_.at(x << 32 | a, pairs_.size()));
@@ -210,7 +222,7 @@ bool Chains::take_columns(const Rows& rows, std::int64_t from, std::int64_t n) {
 }
 
 // Each row must follow from the one before: the outcomes, and the ends of chains.
-bool Chains::follow_chains(const Rows& rows, std::int64_t from, std::int64_t n) {
+bool EpisodeCounter::follow_chains(const Rows& rows, std::int64_t from, std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         const std::int64_t row = from + i - 1, episode = rows.episode[row], step = columns_.step ? rows.step[row] : 0;
         if (open_ && episode == episode_) {
@@ -241,7 +253,7 @@ bool Chains::follow_chains(const Rows& rows, std::int64_t from, std::int64_t n) 
 }
 
 // The row at `last` was the last of its chain.
-bool Chains::end_chain(std::int64_t last) {
+bool EpisodeCounter::end_chain(std::int64_t last) {
     const bool ended = columns_.terminated ? terminated_ : !truncated_;
     const std::int64_t length = t_ + 1;
     outcome_[last] = ended ? kEnd : has_next_ ? static_cast<std::int64_t>(states_.at(next_)) : kUnknown;
@@ -258,13 +270,13 @@ bool Chains::end_chain(std::int64_t last) {
     return !(saw_one_ && saw_below_one_);  // which of them is the usual start is known at the end only
 }
 
-double Chains::weight(std::size_t k, std::int64_t t) const {
+double EpisodeCounter::weight(std::size_t k, std::int64_t t) const {
     const double power = std::pow(discount_[k], static_cast<double>(t));
     return power < kLeastWeight ? 0.0 : power;
 }
 
 // Digits of γ^t r; where a row is the first of its chain, the one before ends its own.
-void Chains::add_returns(std::int64_t n) {
+void EpisodeCounter::add_returns(std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         for (; powers_ <= time_[i] && powers_ < kPowers; ++powers_)
             for (int k = 0; k < d_; ++k) power_[static_cast<std::size_t>(k) * kPowers + powers_] = weight(k, powers_);
@@ -293,7 +305,7 @@ void Chains::add_returns(std::int64_t n) {
     }
 }
 
-void Chains::end_return(int k) {
+void EpisodeCounter::end_return(int k) {
     Return& sum = return_[k];
     double total = 0.0;  // from the lowest digit, as SQL adds them
     for (int place = sum.low; place <= sum.high; ++place) {
@@ -311,12 +323,12 @@ void Chains::end_return(int k) {
     }
 }
 
-std::uint64_t Chains::group(std::int64_t i) const {
+std::uint64_t EpisodeCounter::group(std::int64_t i) const {
     return static_cast<std::uint64_t>(pair_[i]) << 32 | static_cast<std::uint64_t>(outcome_[i] - kUnknown);
 }
 
 // Count the rows at 0 .. last, of which the outcomes are known by now.
-void Chains::settle(std::int64_t last) {
+void EpisodeCounter::settle(std::int64_t last) {
     const std::int64_t first = outcome_[0] == kNoRow ? 1 : 0;
     for (std::int64_t i = first; i <= last; ++i) {
         groups_.prefetch(group(std::min(i + kAhead, last)));
@@ -331,7 +343,7 @@ void Chains::settle(std::int64_t last) {
         const double* reward = &reward_[k * (kBlock + 1)];
         const int units[2] = {unit_[2 * k], unit_[2 * k + 1]};
         for (std::int64_t i = first; i <= last; ++i) {
-            prefetch(&sum_[(static_cast<std::size_t>(pair_[std::min(i + kAhead, last)]) * d_ + k) * 2]);
+            prefetch_to_write(&sum_[(static_cast<std::size_t>(pair_[std::min(i + kAhead, last)]) * d_ + k) * 2]);
             if (outcome_[i] == kUnknown) continue;
             const double r = reward[i];
             const std::size_t at = (static_cast<std::size_t>(pair_[i]) * d_ + k) * 2;
@@ -355,7 +367,7 @@ void Chains::settle(std::int64_t last) {
 }
 
 // A term with bits outside of those of a Narrow, unless they are zeros.
-void Chains::add_far(std::size_t at, int stream, double value) {
+void EpisodeCounter::add_far(std::size_t at, int stream, double value) {
     Split term = split(value);
     cut(term, stream % 2 ? kSquareFloor : kFloor);
     const int shift = term.e + unit_[stream];
@@ -372,14 +384,14 @@ void Chains::add_far(std::size_t at, int stream, double value) {
     wide_[wide_of_[at] - 1].add(term.negative, term.m, term.e);
 }
 
-double Chains::bytes() const {
+double EpisodeCounter::bytes() const {
     return states_.bytes(kBatch) + actions_.bytes(kBatch) + pairs_.bytes(kBatch) + groups_.bytes(kBatch) +
            static_cast<double>(initial_.capacity() * sizeof(std::int64_t) + sum_.capacity() * sizeof(Narrow) +
                                prob_.capacity() * sizeof(double) + wide_of_.capacity() * sizeof(std::uint32_t) +
                                wide_.capacity() * sizeof(Wide) + (open_ends.capacity() + late_starts.capacity()) * sizeof(Mark));
 }
 
-void Chains::write(const Result& out) {
+void EpisodeCounter::write(const Result& out) {
     const std::int64_t n = pairs_.size();
     states_.each([&](std::int64_t label, std::uint64_t x) { out.state[x] = label; });
     actions_.each([&](std::int64_t label, std::uint64_t a) { out.action[a] = label; });
@@ -401,7 +413,7 @@ void Chains::write(const Result& out) {
     std::copy(return_range_.begin(), return_range_.end(), out.return_range);
 }
 
-void Chains::count_outcomes(std::int64_t* successors, std::int64_t* ended) const {
+void EpisodeCounter::count_outcomes(std::int64_t* successors, std::int64_t* ended) const {
     std::fill(successors, successors + pairs_.size(), 0);
     std::fill(ended, ended + pairs_.size(), 0);
     groups_.each([&](std::uint64_t key, std::uint64_t count) {
@@ -411,17 +423,22 @@ void Chains::count_outcomes(std::int64_t* successors, std::int64_t* ended) const
     });
 }
 
-void Chains::write_outcomes(const std::int64_t* place, const std::int64_t* rank, const std::int64_t* ptr, std::int64_t* state,
-                            std::int64_t* count) {
-    std::int64_t n = 0;
-    for (std::int64_t p = 0; p < pairs_.size(); ++p) n += place[p] >= 0;
+void EpisodeCounter::write_outcomes(const std::int64_t* place, const std::int64_t* rank, std::int64_t n, const std::int64_t* ptr,
+                                    std::int64_t* state, std::int64_t* count) {
     std::vector<std::int64_t> end(ptr, ptr + n);
+    bool fits = true;
     groups_.each([&](std::uint64_t key, std::uint64_t times) {
         const std::int64_t at = place[key >> 32], outcome = static_cast<std::int64_t>(key & 0xffffffffu) + kUnknown;
         if (at < 0 || outcome < 0) return;
+        if (end[at] == ptr[at + 1]) {
+            fits = false;
+            return;
+        }
         state[end[at]] = rank[outcome];
         count[end[at]++] = static_cast<std::int64_t>(times);
     });
+    for (std::int64_t at = 0; at < n; ++at) fits = fits && end[at] == ptr[at + 1];
+    if (!fits) throw std::invalid_argument("ptr and place must give every pair as many places as it has successors, each pair its own.");
     groups_ = Table();
     std::vector<std::pair<std::int64_t, std::int64_t>> own;
     for (std::int64_t at = 0; at < n; ++at) {
@@ -432,13 +449,13 @@ void Chains::write_outcomes(const std::int64_t* place, const std::int64_t* rank,
     }
 }
 
-void Chains::write_sums(int stream, std::int64_t n, const std::int64_t* order, double* part) {
+void EpisodeCounter::write_sums(int stream, std::int64_t n, const std::int64_t* order, double* part) {
     const std::int64_t parts = n_parts();
     double unit[kPieces];
     for (int j = 0; j < kPieces; ++j) unit[j] = std::ldexp(1.0, 32 * j - unit_[stream]);
     for (std::int64_t i = 0; i < n; ++i, part += parts) {
         const std::size_t at = static_cast<std::size_t>(order[i]) * 2 * d_ + stream;
-        prefetch(&sum_[static_cast<std::size_t>(order[std::min(i + kAhead, n - 1)]) * 2 * d_ + stream]);
+        prefetch_to_write(&sum_[static_cast<std::size_t>(order[std::min(i + kAhead, n - 1)]) * 2 * d_ + stream]);
         const Narrow& sum = sum_[at];
         part[0] = static_cast<double>(sum.low & 0xffffffffu) * unit[0];
         part[1] = static_cast<double>(sum.low >> 32) * unit[1];

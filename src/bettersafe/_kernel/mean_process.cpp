@@ -1,52 +1,27 @@
-#include "linearised.hpp"
+#include "mean_process.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
-#include <thread>
+#include <type_traits>
 #include <vector>
 
-#include "pages.hpp"
+#include "bicgstab.hpp"
+#include "memory.hpp"
+#include "parallel.hpp"
+#include "prior.hpp"
 
 namespace bettersafe {
 namespace {
 
-constexpr std::int64_t kBlock = 2048;   // states per block
-constexpr std::int64_t kChunks = 8;     // sums that a transposed product is made of
-constexpr std::int64_t kTerms = 65536;  // numbers per block of log_rising
-constexpr double kTiny = 1e-9;          // α that is 0 but for rounding
+constexpr std::int64_t kChunks = 8;            // sums that a transposed product is made of
+constexpr std::int64_t kTerms = 65536;         // numbers per block of log_rising
+constexpr double kTiny = 1e-9;                 // stands for an α that is 0 but for rounding
 constexpr std::int64_t kFloatStates = 60'000;  // from here on directions are floats
-constexpr std::int64_t kFloatProducts = 48;    // by then floats have done it, or rounded directions make it last longer
-
 constexpr std::int64_t kAhead = 16;            // entries whose values are asked for before they are needed
 
-void prefetch(const void* place) {
-#if defined(__GNUC__)
-    __builtin_prefetch(place);
-#else
-    (void)place;
-#endif
-}
-
 using Doubles = std::vector<double, LargePages<double>>;
-
-// Runs job(block, worker) on all blocks.
-void parallel(std::int64_t n_blocks, int threads, const std::function<void(std::int64_t, int)>& job) {
-    const int n = static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n_blocks)));
-    std::atomic<std::int64_t> next{0};
-    const auto serve = [&](int worker) {
-        for (std::int64_t b = next++; b < n_blocks; b = next++) job(b, worker);
-    };
-    std::vector<std::thread> team;
-    for (int i = 1; i < n; ++i) team.emplace_back(serve, i);
-    serve(0);
-    for (auto& thread : team) thread.join();
-}
-
-std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
 // log Γ(x) for x > 0: up to 10 by its recurrence, then Stirling's series, to about 1e-14.
 double log_gamma(double x) {
@@ -82,11 +57,6 @@ struct LogProduct {
     }
 };
 
-double scale_of(double concentration, double others, bool hierarchical) {
-    if (!hierarchical || others <= 0.0) return concentration;
-    return (1.0 / (1.0 / (concentration + 1.0) + concentration / ((concentration + 1.0) * (others + 1.0))) - 1.0) / others;
-}
-
 constexpr std::uint64_t kAllMarked = 0x0303030303030303;  // eight entries that count, each the first of its outcome
 
 // Calls both(e) or, where not all of the next eight entries are marked alike, single(e) for the entries of a row: most rows are
@@ -107,261 +77,219 @@ void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, std::in
     for (; e < end; ++e) single(e);
 }
 
-// y = P x for M right-hand sides, interleaved [X, M].
-template <int M, typename Index, typename Number>
-void product(const MeanMatrix<Index>& a, const Number* x, double* y, int threads) {
-    const auto& s = a.steps;
-    const std::int64_t all = s.indptr[s.ptr[s.n_states]];
-    parallel(blocks_of(s.n_states, kBlock), threads, [&](std::int64_t block, int) {
-        const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
-        for (std::int64_t state = block * kBlock; state < end; ++state) {
-            double total[M] = {}, other[M] = {};  // two sums at a time: one would wait for itself
-            const double even = a.even[state];
-            for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
-                const double weight = a.weight[p];
-                entries(
-                    s.flag, s.indptr[p], s.indptr[p + 1], all,
-                    [&](std::int64_t e) {
-                        const Number* one = x + static_cast<std::int64_t>(s.indices[e]) * M;
-                        const Number* two = x + static_cast<std::int64_t>(s.indices[e + 1]) * M;
-                        const double of_one = weight * s.data[e] + even, of_two = weight * s.data[e + 1] + even;
-                        for (int k = 0; k < M; ++k) total[k] += of_one * static_cast<double>(one[k]);
-                        for (int k = 0; k < M; ++k) other[k] += of_two * static_cast<double>(two[k]);
-                    },
-                    [&](std::int64_t e) {
-                        const Number* from = x + static_cast<std::int64_t>(s.indices[e]) * M;
-                        const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
-                        const double share = part + ((s.flag[e] & kFirst) ? even : 0.0);
-                        for (int k = 0; k < M; ++k) total[k] += share * static_cast<double>(from[k]);
-                    },
-                    [&](std::int64_t e) { prefetch(x + static_cast<std::int64_t>(s.indices[e]) * M); });
-            }
-            for (int k = 0; k < M; ++k) {
-                total[k] += other[k];
-                if (a.worst[state] >= 0) total[k] += a.extra[state] * static_cast<double>(x[a.worst[state] * M + k]);
-                y[state * M + k] = total[k];
-            }
-        }
-    });
-}
+// P as it is. A product is made beforehand: its sums need the registers.
+template <int K, typename Index>
+class MeanRows {
+public:
+    MeanRows(const MeanMatrix<Index>& matrix, Team& team)
+        : a_(matrix), team_(team), product_(static_cast<std::size_t>(matrix.outcomes.n_states * K)) {}
 
-// y = Pᵀ x, in a fixed number of sums over ranges of states.
-template <typename Index>
-void product_transposed(const MeanMatrix<Index>& a, const double* x, double* y, Doubles& room, int threads) {
-    const auto& s = a.steps;
-    const std::int64_t n = s.n_states, size = blocks_of(n, kChunks), all = s.indptr[s.ptr[n]];
-    room.resize(static_cast<std::size_t>(n * kChunks));
-    parallel(kChunks, threads, [&](std::int64_t chunk, int) {
-        double* out = room.data() + chunk * n;
-        std::fill(out, out + n, 0.0);
-        const std::int64_t end = std::min(n, (chunk + 1) * size);
-        for (std::int64_t state = chunk * size; state < end; ++state) {
-            if (x[state] == 0.0) continue;
-            const double even = a.even[state] * x[state];
-            for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
-                const double weight = a.weight[p] * x[state];
-                entries(
-                    s.flag, s.indptr[p], s.indptr[p + 1], all,
-                    [&](std::int64_t e) {
-                        out[s.indices[e]] += weight * s.data[e] + even;
-                        out[s.indices[e + 1]] += weight * s.data[e + 1] + even;
-                    },
-                    [&](std::int64_t e) {
-                        const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
-                        out[s.indices[e]] += part + ((s.flag[e] & kFirst) ? even : 0.0);
-                    },
-                    [&](std::int64_t e) { prefetch(out + s.indices[e]); });
+    template <typename V>
+    void prepare(const V* in) {
+        const auto& s = a_.outcomes;
+        const std::int64_t all = s.indptr[s.ptr[s.n_states]];
+        team_.run(blocks_of(s.n_states), [&](std::int64_t block, int) {
+            const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
+            for (std::int64_t x = block * kBlock; x < end; ++x) {
+                double total[K] = {}, other[K] = {};  // two sums at a time: one would wait for itself
+                const double even = a_.even[x];
+                for (std::int64_t p = s.ptr[x]; p < s.ptr[x + 1]; ++p) {
+                    const double weight = a_.weight[p];
+                    entries(
+                        s.flag, s.indptr[p], s.indptr[p + 1], all,
+                        [&](std::int64_t e) {
+                            const V* one = in + static_cast<std::int64_t>(s.indices[e]) * K;
+                            const V* two = in + static_cast<std::int64_t>(s.indices[e + 1]) * K;
+                            const double of_one = weight * s.data[e] + even, of_two = weight * s.data[e + 1] + even;
+                            for (int k = 0; k < K; ++k) total[k] += of_one * static_cast<double>(one[k]);
+                            for (int k = 0; k < K; ++k) other[k] += of_two * static_cast<double>(two[k]);
+                        },
+                        [&](std::int64_t e) {
+                            const V* from = in + static_cast<std::int64_t>(s.indices[e]) * K;
+                            const double part = (s.flag[e] & kCounted) ? weight * s.data[e] : 0.0;
+                            const double share = part + ((s.flag[e] & kFirst) ? even : 0.0);
+                            for (int k = 0; k < K; ++k) total[k] += share * static_cast<double>(from[k]);
+                        },
+                        [&](std::int64_t e) { prefetch(in + static_cast<std::int64_t>(s.indices[e]) * K); });
+                }
+                for (int k = 0; k < K; ++k) {
+                    total[k] += other[k];
+                    if (a_.worst[x] >= 0) total[k] += a_.extra[x] * static_cast<double>(in[a_.worst[x] * K + k]);
+                    product_[static_cast<std::size_t>(x * K + k)] = total[k];
+                }
             }
-            if (a.worst[state] >= 0) out[a.worst[state]] += a.extra[state] * x[state];
-        }
-    });
-    parallel(blocks_of(n, kBlock), threads, [&](std::int64_t block, int) {
-        const std::int64_t end = std::min(n, (block + 1) * kBlock);
-        for (std::int64_t state = block * kBlock; state < end; ++state) {
-            double total = 0.0;
-            for (std::int64_t chunk = 0; chunk < kChunks; ++chunk) total += room[static_cast<std::size_t>(chunk * n + state)];
-            y[state] = total;
-        }
-    });
-}
+        });
+    }
+    template <int, typename V>
+    void expected(std::int64_t x, const V*, double* e) const {
+        std::copy_n(product_.data() + x * K, K, e);
+    }
 
-// 1 / (1 − γ P_xx): what the iteration is preconditioned with.
+private:
+    const MeanMatrix<Index>& a_;
+    Team& team_;
+    std::vector<double> product_;  // [X, K]
+};
+
+// Pᵀ, of one vector at a time. A product is made beforehand, from a fixed number of sums over ranges of states.
 template <typename Index>
-std::vector<double> inverse_diagonal(const MeanMatrix<Index>& a, int threads) {
-    const auto& s = a.steps;
+class MeanColumns {
+public:
+    MeanColumns(const MeanMatrix<Index>& matrix, Team& team)
+        : a_(matrix), team_(team), product_(static_cast<std::size_t>(matrix.outcomes.n_states)), sums_(product_.size() * kChunks) {}
+
+    void prepare(const double* in) {
+        const auto& s = a_.outcomes;
+        const std::int64_t n = s.n_states, size = blocks_of(n, kChunks), all = s.indptr[s.ptr[n]];
+        team_.run(kChunks, [&](std::int64_t chunk, int) {
+            double* out = sums_.data() + chunk * n;
+            std::fill(out, out + n, 0.0);
+            const std::int64_t end = std::min(n, (chunk + 1) * size);
+            for (std::int64_t x = chunk * size; x < end; ++x) {
+                if (in[x] == 0.0) continue;
+                const double even = a_.even[x] * in[x];
+                for (std::int64_t p = s.ptr[x]; p < s.ptr[x + 1]; ++p) {
+                    const double weight = a_.weight[p] * in[x];
+                    entries(
+                        s.flag, s.indptr[p], s.indptr[p + 1], all,
+                        [&](std::int64_t i) {
+                            out[s.indices[i]] += weight * s.data[i] + even;
+                            out[s.indices[i + 1]] += weight * s.data[i + 1] + even;
+                        },
+                        [&](std::int64_t i) {
+                            const double part = (s.flag[i] & kCounted) ? weight * s.data[i] : 0.0;
+                            out[s.indices[i]] += part + ((s.flag[i] & kFirst) ? even : 0.0);
+                        },
+                        [&](std::int64_t i) { prefetch(out + s.indices[i]); });
+                }
+                if (a_.worst[x] >= 0) out[a_.worst[x]] += a_.extra[x] * in[x];
+            }
+        });
+        team_.run(blocks_of(n), [&](std::int64_t block, int) {
+            const std::int64_t end = std::min(n, (block + 1) * kBlock);
+            for (std::int64_t x = block * kBlock; x < end; ++x) {
+                double total = 0.0;
+                for (std::int64_t chunk = 0; chunk < kChunks; ++chunk) total += sums_[static_cast<std::size_t>(chunk * n + x)];
+                product_[static_cast<std::size_t>(x)] = total;
+            }
+        });
+    }
+    template <int>
+    void expected(std::int64_t x, const double*, double* e) const {
+        e[0] = product_[static_cast<std::size_t>(x)];
+    }
+
+private:
+    const MeanMatrix<Index>& a_;
+    Team& team_;
+    std::vector<double> product_;
+    Doubles sums_;  // [chunks, X]
+};
+
+// 1 / (1 − γ P(x, x)) of every state
+template <typename Index>
+std::vector<double> inverse_diagonal(const MeanMatrix<Index>& a, Team& team) {
+    const auto& s = a.outcomes;
     std::vector<double> found(static_cast<std::size_t>(s.n_states));
-    parallel(blocks_of(s.n_states, kBlock), threads, [&](std::int64_t block, int) {
+    team.run(blocks_of(s.n_states), [&](std::int64_t block, int) {
         const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
-        for (std::int64_t state = block * kBlock; state < end; ++state) {
-            double own = a.worst[state] == state ? a.extra[state] : 0.0;
-            for (std::int64_t p = s.ptr[state]; p < s.ptr[state + 1]; ++p) {
+        for (std::int64_t x = block * kBlock; x < end; ++x) {
+            double own = a.worst[x] == x ? a.extra[x] : 0.0;
+            for (std::int64_t p = s.ptr[x]; p < s.ptr[x + 1]; ++p) {
                 const Index* last = s.indices + s.indptr[p + 1];
-                const Index* at = std::lower_bound(s.indices + s.indptr[p], last, static_cast<Index>(state));
-                if (at == last || *at != static_cast<Index>(state)) continue;
+                const Index* at = std::lower_bound(s.indices + s.indptr[p], last, static_cast<Index>(x));
+                if (at == last || *at != static_cast<Index>(x)) continue;
                 const std::int64_t e = at - s.indices;
                 if (s.flag[e] & kCounted) own += a.weight[p] * s.data[e];
-                if (s.flag[e] & kFirst) own += a.even[state];
+                if (s.flag[e] & kFirst) own += a.even[x];
             }
-            found[static_cast<std::size_t>(state)] = 1.0 / std::max(1.0 - a.discount * own, 1e-3);
+            found[static_cast<std::size_t>(x)] = 1.0 / std::max(1.0 - a.discount * own, 1e-3);
         }
     });
     return found;
 }
 
-// What a pass over the states adds up, of M right-hand sides.
-template <int M>
-struct Sums {
-    double a[M] = {}, b[M] = {};
-    double left[M] = {}, value[M] = {};  // largest sizes, NaN once there is one
-};
+// All right-hand sides go on until the largest ‖r‖∞ / (‖b‖∞ + 2‖v‖∞) is at most tol. A search that breaks down begins again from
+// the true residual; one that can't begin is followed by a plain step, which always can.
+template <int K>
+class AllTogether {
+public:
+    static constexpr bool kEndsHalfway = false, kWatchesValues = true;
 
-double larger(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
+    AllTogether(double tol, std::int64_t max_products) : tol_(tol), max_products_(max_products) {}
 
-// BiCGSTAB on M interleaved right-hand sides [X, M] at once; value holds the guess. Directions are Numbers: what is read at random
-// is half as long in floats, and no digit is lost, for value and residual both move by the rounded direction. Returns the largest
-// backward error.
-template <int M, typename Number, typename Times>
-double bicgstab(std::int64_t n, const double* rhs, double* value, const std::vector<double>& precondition, double discount,
-                double tol, std::int64_t max_products, int threads, const Times& times) {
-    const std::size_t size = static_cast<std::size_t>(n * M);
-    std::vector<double> r(size), shadow(size), p(size), v(size), t(size);
-    std::vector<Number, LargePages<Number>> hat(size);
-    const std::int64_t n_blocks = blocks_of(n, kBlock);
-    std::vector<Sums<M>> parts(static_cast<std::size_t>(n_blocks));
-    const auto pass = [&](const auto& job) {  // job(i, k, sums) of all entries; sums of blocks are added in their order
-        parallel(n_blocks, threads, [&](std::int64_t block, int) {
-            Sums<M> sums;
-            const std::int64_t end = std::min(n, (block + 1) * kBlock) * M;
-            for (std::int64_t i = block * kBlock * M; i < end; i += M)
-                for (int k = 0; k < M; ++k) job(static_cast<std::size_t>(i + k), k, sums);
-            parts[static_cast<std::size_t>(block)] = sums;
-        });
-        Sums<M> all;
-        for (const auto& part : parts)
-            for (int k = 0; k < M; ++k) {
-                all.a[k] += part.a[k];
-                all.b[k] += part.b[k];
-                all.left[k] = larger(all.left[k], part.left[k]);
-                all.value[k] = larger(all.value[k], part.value[k]);
-            }
-        return all;
-    };
-    const Sums<M> given = pass([&](std::size_t i, int k, Sums<M>& s) {
-        s.left[k] = larger(s.left[k], std::abs(rhs[i]));
-        s.value[k] = larger(s.value[k], std::abs(value[i]));
-    });
-    const auto error = [&](const Sums<M>& s) {
+    double error() const { return error_; }
+
+    bool done(const Sums<K>& found, std::int64_t products) {
+        std::copy(found.rhs, found.rhs + K, rhs_);
+        error_ = largest(found);
+        return error_ <= tol_ || products >= max_products_;
+    }
+    void begin(const Sums<K>&, Coefficients<K>& c) {
+        std::fill(c.active, c.active + K, true);
+        begun_ = stuck_ = false;
+    }
+    bool set_alpha(const Sums<K>& one, Coefficients<K>& c) {
+        bool broken = false;
+        for (int k = 0; k < K; ++k) {
+            c.alpha[k] = c.rho[k] == 0.0 ? 0.0 : c.rho[k] / one.a[k];
+            broken = broken || !std::isfinite(c.alpha[k]);
+        }
+        stuck_ = broken && !begun_;
+        begun_ = true;
+        return !broken;
+    }
+    void set_omega(const Sums<K>& two, Coefficients<K>& c) const {
+        for (int k = 0; k < K; ++k) c.omega[k] = two.b[k] == 0.0 ? 0.0 : two.a[k] / two.b[k];
+    }
+    bool set_beta(const Sums<K>& full, Coefficients<K>& c) const {
+        if (largest(full) <= 0.5 * tol_) return false;
+        bool broken = false;
+        for (int k = 0; k < K; ++k) {
+            if (c.omega[k] == 0.0) c.omega[k] = 1.0;  // a right-hand side that is solved to the last bit
+            c.beta[k] = full.a[k] == 0.0 ? 0.0 : (full.a[k] / c.rho[k]) * (c.alpha[k] / c.omega[k]);
+            broken = broken || !std::isfinite(c.beta[k]);
+            c.rho[k] = full.a[k];
+        }
+        return !broken;
+    }
+    bool plain_step() const { return stuck_; }
+
+private:
+    double tol_;
+    std::int64_t max_products_;
+    double error_ = 1.0, rhs_[K] = {};
+    bool begun_ = false, stuck_ = false;
+
+    double largest(const Sums<K>& sums) const {
         double worst = 0.0;
-        for (int k = 0; k < M; ++k) {
-            const double scale = given.left[k] + 2.0 * s.value[k];
-            worst = std::max(worst, std::isfinite(s.left[k]) ? (scale > 0.0 ? s.left[k] / scale : 0.0) : 1.0);
+        for (int k = 0; k < K; ++k) {
+            const double whole = rhs_[k] + 2.0 * sums.v[k];
+            worst = std::max(worst, std::isfinite(sums.most[k]) ? (whole > 0.0 ? sums.most[k] / whole : 0.0) : 1.0);
         }
         return worst;
-    };
-    double unit[M];  // powers of two that bring residuals to about 1, so that floats have room
-    const auto measure = [&](const Sums<M>& s) {
-        for (int k = 0; k < M; ++k)
-            unit[k] = s.left[k] > 0.0 && std::isfinite(s.left[k])
-                          ? std::ldexp(1.0, std::clamp(-std::ilogb(s.left[k]), -1000, 1000))
-                          : 1.0;
-    };
-    bool nothing = std::all_of(given.value, given.value + M, [](double most) { return most == 0.0; });
-    std::int64_t products = 0;
-    double found = 1.0;
-    while (true) {  // begun again, from the true residual, whenever it breaks down or thinks that it is done
-        if (nothing) {
-            std::fill(t.begin(), t.end(), 0.0);
-            nothing = false;
-        } else {
-            times(static_cast<const double*>(value), t.data());
-            ++products;
-        }
-        const Sums<M> start = pass([&](std::size_t i, int k, Sums<M>& s) {
-            shadow[i] = p[i] = r[i] = rhs[i] - (value[i] - discount * t[i]);
-            s.a[k] += r[i] * r[i];
-            s.left[k] = larger(s.left[k], std::abs(r[i]));
-            s.value[k] = larger(s.value[k], std::abs(value[i]));
-        });
-        found = error(start);
-        if (found <= tol || products >= max_products) return found;
-        measure(start);
-        double rho[M], alpha[M], beta[M], omega[M];
-        std::copy(start.a, start.a + M, rho);
-        pass([&](std::size_t i, int k, Sums<M>&) { hat[i] = static_cast<Number>(precondition[i / M] * p[i] * unit[k]); });
-        const std::int64_t first = products;
-        while (products < max_products) {
-            times(static_cast<const Number*>(hat.data()), v.data());
-            const Sums<M> one = pass([&](std::size_t i, int k, Sums<M>& s) {
-                v[i] = (static_cast<double>(hat[i]) - discount * v[i]) / unit[k];
-                s.a[k] += shadow[i] * v[i];
-            });
-            bool broken = false;
-            for (int k = 0; k < M; ++k) {
-                alpha[k] = rho[k] == 0.0 ? 0.0 : rho[k] / one.a[k];
-                broken = broken || !std::isfinite(alpha[k]);
-            }
-            if (broken) break;
-            pass([&](std::size_t i, int k, Sums<M>&) {
-                value[i] += alpha[k] * (static_cast<double>(hat[i]) / unit[k]);
-                r[i] -= alpha[k] * v[i];
-                hat[i] = static_cast<Number>(precondition[i / M] * r[i] * unit[k]);
-            });
-            times(static_cast<const Number*>(hat.data()), t.data());
-            products += 2;
-            const Sums<M> two = pass([&](std::size_t i, int k, Sums<M>& s) {
-                t[i] = (static_cast<double>(hat[i]) - discount * t[i]) / unit[k];
-                s.a[k] += t[i] * r[i];
-                s.b[k] += t[i] * t[i];
-            });
-            for (int k = 0; k < M; ++k) omega[k] = two.b[k] == 0.0 ? 0.0 : two.a[k] / two.b[k];
-            const Sums<M> full = pass([&](std::size_t i, int k, Sums<M>& s) {
-                value[i] += omega[k] * (static_cast<double>(hat[i]) / unit[k]);
-                r[i] -= omega[k] * t[i];
-                s.a[k] += shadow[i] * r[i];
-                s.left[k] = larger(s.left[k], std::abs(r[i]));
-                s.value[k] = larger(s.value[k], std::abs(value[i]));
-            });
-            if (error(full) <= 0.5 * tol) break;
-            for (int k = 0; k < M; ++k) {
-                if (omega[k] == 0.0) omega[k] = 1.0;  // a right-hand side that is solved to the last bit
-                beta[k] = full.a[k] == 0.0 ? 0.0 : (full.a[k] / rho[k]) * (alpha[k] / omega[k]);
-                broken = broken || !std::isfinite(beta[k]);
-                rho[k] = full.a[k];
-            }
-            if (broken) break;
-            measure(full);
-            pass([&](std::size_t i, int k, Sums<M>&) {
-                p[i] = r[i] + beta[k] * (p[i] - omega[k] * v[i]);
-                hat[i] = static_cast<Number>(precondition[i / M] * p[i] * unit[k]);
-            });
-        }
-        if (products == first) {  // it broke down at once: one plain step, which never does
-            for (std::size_t i = 0; i < size; ++i) value[i] += r[i];
-        }
     }
+};
+
+// The largest backward error of K right-hand sides.
+template <int K, typename Direction, typename Matrix>
+double solve_in_step(Matrix& matrix, double discount, const std::vector<double>& scale, Team& team, const double* rhs, double* value,
+                     double tol, std::int64_t max_products) {
+    AllTogether<K> rule(tol, max_products);
+    Bicgstab<K, Direction, Matrix>(matrix, discount, scale, kBlock, team).solve(rhs, value, max_products, rule);
+    return rule.error();
 }
 
-template <int M, typename Index>
-double solve_group(const MeanMatrix<Index>& a, const std::vector<double>& diagonal, const double* rhs, double* value, double tol,
-                   std::int64_t max_products, int threads) {
-    const std::int64_t n = a.steps.n_states;
-    std::vector<double> right(static_cast<std::size_t>(n * M));
-    Doubles found(right.size());
-    for (std::int64_t i = 0; i < n; ++i)
-        for (int k = 0; k < M; ++k) {
-            right[static_cast<std::size_t>(i * M + k)] = rhs[k * n + i];
-            found[static_cast<std::size_t>(i * M + k)] = value[k * n + i];
-        }
-    const auto times = [&](const auto* x, double* y) { product<M>(a, x, y, threads); };
-    double error = 1.0;
-    if (n > kFloatStates)
-        error = bicgstab<M, float>(n, right.data(), found.data(), diagonal, a.discount, tol,
-                                   std::min(max_products, kFloatProducts), threads, times);
-    if (!(error <= tol))
-        error = bicgstab<M, double>(n, right.data(), found.data(), diagonal, a.discount, tol, max_products, threads, times);
-    for (std::int64_t i = 0; i < n; ++i)
-        for (int k = 0; k < M; ++k) value[k * n + i] = found[static_cast<std::size_t>(i * M + k)];
-    return error;
+template <int K, typename Index>
+double solve_group(const MeanMatrix<Index>& a, const std::vector<double>& scale, Team& team, const double* rhs, double* value,
+                   double tol, std::int64_t max_products) {
+    MeanRows<K, Index> rows(a, team);
+    if (a.outcomes.n_states > kFloatStates) {
+        const std::int64_t most = std::min(max_products, kFloatProducts);
+        const double error = solve_in_step<K, float>(rows, a.discount, scale, team, rhs, value, tol, most);
+        if (error <= tol) return error;
+    }
+    return solve_in_step<K, double>(rows, a.discount, scale, team, rhs, value, tol, max_products);
 }
 
 // What the covariance of one pair's rows needs, of n numbers D: sums over outcomes by shares, and over its own counts.
@@ -383,13 +311,13 @@ public:
         onward_.assign(static_cast<std::size_t>(n), 0.0);
         double going_squared = 0.0;
         for (std::int64_t b = 0; b < g_.n_end; ++b) {
-            const auto [scale, own] = scales(g_.end_concentration[b], m.end_others);
+            const auto [scale, own] = strengths_of(g_.end_concentration[b], m.end_others);
             const double going = scale * m.going + own * m.on + m.extra_on;
             const double total = scale * m.share_end + own * m.ended + m.extra_end + going;
             going_squared += g_.end_weight[b] * going * (going + 1.0) / (total * (total + 1.0));
         }
         for (std::int64_t b = 0; b < g_.n_on; ++b) {
-            const auto [scale, own] = scales(g_.on_concentration[b], m.others);
+            const auto [scale, own] = strengths_of(g_.on_concentration[b], m.others);
             double total = scale * m.share_on + own * m.on + m.extra_on;
             if (!(total > 0.0)) total = 1.0;
             const double second = g_.on_weight[b] * going_squared / (total * (total + 1.0));
@@ -405,7 +333,7 @@ public:
                 }
         }
         for (std::int64_t b = 0; b < g_.n_end; ++b) {
-            const auto [scale, own] = scales(g_.end_concentration[b], m.end_others);
+            const auto [scale, own] = strengths_of(g_.end_concentration[b], m.end_others);
             const double going = scale * m.going + own * m.on + m.extra_on;
             const double end = scale * m.share_end + own * m.ended + m.extra_end;
             const double total = end + going, second = g_.end_weight[b] / (total * (total + 1.0));
@@ -420,9 +348,8 @@ private:
     const Gains<Index>& g_;
     std::vector<double> first_, onward_;
 
-    std::pair<double, double> scales(double concentration, double others) const {
-        const double scale = scale_of(concentration, others, g_.hierarchical);
-        return {scale, g_.hierarchical && others > 0.0 ? 1.0 - scale : 1.0};
+    Strengths strengths_of(double concentration, double others) const {
+        return g_.hierarchical ? strengths(concentration, others) : Strengths{concentration, 1.0};
     }
 };
 
@@ -460,7 +387,7 @@ void add_moments(int size, std::int64_t rows, const double* weight, const double
 // With a = ν^π (γ v^π(next) − v^π) − b, b = ν^b (γ v^b(next) − v^b) of an outcome, D = π a + (π − π_b) b of a pair.
 template <int N, typename Index>
 void add_states(const Gains<Index>& g, std::int64_t first, std::int64_t last, double* out) {
-    const auto& s = g.steps;
+    const auto& s = g.outcomes;
     const int n = N ? N : static_cast<int>(g.n), both = 2 * n;
     Covariance<Index> covariance(g);
     std::vector<double> share1(both), share2(lower(both)), worst(both), end(both), wide(lower(both));
@@ -571,9 +498,10 @@ void add_states(const Gains<Index>& g, std::int64_t first, std::int64_t last, do
 }  // namespace
 
 template <typename Index>
-void mark_steps(const Steps<Index>& s, const std::uint8_t* acted, std::uint8_t* flag, double* distinct, double* on, int threads) {
-    std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(std::max(threads, 1)));
-    parallel(blocks_of(s.n_states, kBlock), threads, [&](std::int64_t block, int worker) {
+void mark_outcomes(const CountedOutcomes<Index>& s, const std::uint8_t* acted, std::uint8_t* flag, double* distinct, double* on, int threads) {
+    Team team(threads, blocks_of(s.n_states));
+    std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(team.size()));
+    team.run(blocks_of(s.n_states), [&](std::int64_t block, int worker) {
         auto& last = seen[static_cast<std::size_t>(worker)];  // the last state from which it was seen
         if (last.empty()) last.assign(static_cast<std::size_t>(s.n_states), -1);
         const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
@@ -601,7 +529,7 @@ void mark_steps(const Steps<Index>& s, const std::uint8_t* acted, std::uint8_t* 
 double log_rising(std::int64_t size, const double* alpha, const double* count, int threads) {
     const std::int64_t n_blocks = blocks_of(size, kTerms);
     std::vector<double> sums(static_cast<std::size_t>(n_blocks));
-    parallel(n_blocks, threads, [&](std::int64_t block, int) {
+    Team(threads, n_blocks).run(n_blocks, [&](std::int64_t block, int) {
         LogProduct terms;
         const std::int64_t end = std::min(size, (block + 1) * kTerms);
         for (std::int64_t i = block * kTerms; i < end; ++i) terms.rising(alpha[i], count[i]);
@@ -614,12 +542,13 @@ double log_rising(std::int64_t size, const double* alpha, const double* count, i
 }
 
 template <typename Index>
-void where_to_likelihood(const Steps<Index>& s, const double* even, const double* others, std::int64_t n_grid, const double* grid,
+void successor_likelihood(const CountedOutcomes<Index>& s, const double* even, const double* others, std::int64_t n_grid, const double* grid,
                          double* out, int threads) {
-    const std::int64_t n_blocks = blocks_of(s.n_states, kBlock);
+    const std::int64_t n_blocks = blocks_of(s.n_states);
+    Team team(threads, n_blocks);
     std::vector<double> sums(static_cast<std::size_t>(n_blocks * n_grid));
-    std::vector<std::vector<double>> rooms(static_cast<std::size_t>(std::max(threads, 1)));
-    parallel(n_blocks, threads, [&](std::int64_t block, int worker) {
+    std::vector<std::vector<double>> rooms(static_cast<std::size_t>(team.size()));
+    team.run(n_blocks, [&](std::int64_t block, int worker) {
         auto& seen = rooms[static_cast<std::size_t>(worker)];
         if (seen.empty()) seen.assign(static_cast<std::size_t>(s.n_states), 0.0);
         std::vector<LogProduct> terms(static_cast<std::size_t>(n_grid));
@@ -630,7 +559,7 @@ void where_to_likelihood(const Steps<Index>& s, const double* even, const double
                 for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e)
                     if (s.flag[e] & kCounted) seen[static_cast<std::size_t>(s.indices[e])] += std::nearbyint(s.data[e] * s.visits[p]);
             for (std::int64_t p = s.ptr[x]; p < s.ptr[x + 1]; ++p) {
-                for (std::int64_t c = 0; c < n_grid; ++c) scale[static_cast<std::size_t>(c)] = scale_of(grid[c], others[p], true);
+                for (std::int64_t c = 0; c < n_grid; ++c) scale[static_cast<std::size_t>(c)] = strengths(grid[c], others[p]).prior;
                 for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e) {
                     if (!(s.flag[e] & kCounted)) continue;
                     const double count = std::nearbyint(s.data[e] * s.visits[p]);
@@ -652,8 +581,9 @@ void where_to_likelihood(const Steps<Index>& s, const double* even, const double
 }
 
 template <typename Index>
-void worst_outcomes(const Steps<Index>& s, const std::uint8_t* ended, const double* value, std::int64_t* worst, int threads) {
-    parallel(blocks_of(s.n_states, kBlock), threads, [&](std::int64_t block, int) {
+void worst_outcomes(const CountedOutcomes<Index>& s, const std::uint8_t* ended, const double* value, std::int64_t* worst, int threads) {
+    const std::int64_t n_blocks = blocks_of(s.n_states);
+    Team(threads, n_blocks).run(n_blocks, [&](std::int64_t block, int) {
         const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
         for (std::int64_t x = block * kBlock; x < end; ++x) {
             std::int64_t place = ended[x] ? -1 : -2;
@@ -675,39 +605,36 @@ void worst_outcomes(const Steps<Index>& s, const std::uint8_t* ended, const doub
 template <typename Index>
 double solve_mean(const MeanMatrix<Index>& a, bool transposed, std::int64_t n_rhs, const double* rhs, double* value, double tol,
                   std::int64_t max_products, int threads) {
-    const std::int64_t n = a.steps.n_states;
-    const std::vector<double> diagonal = inverse_diagonal(a, threads);
+    const std::int64_t n = a.outcomes.n_states;
+    Team team(threads, std::max(blocks_of(n), transposed ? kChunks : 1));
+    const std::vector<double> scale = inverse_diagonal(a, team);
     double error = 0.0;
-    Doubles room;
-    for (std::int64_t k = 0; k < n_rhs;) {
-        const std::int64_t left = n_rhs - k;
-        if (transposed) {
-            const auto times = [&](const double* x, double* y) { product_transposed(a, x, y, room, threads); };
-            error = std::max(error, bicgstab<1, double>(n, rhs + k * n, value + k * n, diagonal, a.discount, tol, max_products,
-                                                        threads, times));
-            k += 1;
-        } else if (left >= 4) {
-            error = std::max(error, solve_group<4>(a, diagonal, rhs + k * n, value + k * n, tol, max_products, threads));
-            k += 4;
-        } else if (left >= 2) {
-            error = std::max(error, solve_group<2>(a, diagonal, rhs + k * n, value + k * n, tol, max_products, threads));
-            k += 2;
-        } else {
-            error = std::max(error, solve_group<1>(a, diagonal, rhs + k * n, value + k * n, tol, max_products, threads));
-            k += 1;
-        }
+    std::int64_t k = 0;
+    if (transposed) {
+        MeanColumns<Index> columns(a, team);
+        for (; k < n_rhs; ++k)
+            error = std::max(error, solve_in_step<1, double>(columns, a.discount, scale, team, rhs + k * n, value + k * n, tol, max_products));
+        return error;
     }
+    const auto next = [&](auto width) {
+        constexpr int K = decltype(width)::value;
+        error = std::max(error, solve_group<K>(a, scale, team, rhs + k * n, value + k * n, tol, max_products));
+        k += K;
+    };
+    while (k + 4 <= n_rhs) next(std::integral_constant<int, 4>());
+    while (k + 2 <= n_rhs) next(std::integral_constant<int, 2>());
+    while (k < n_rhs) next(std::integral_constant<int, 1>());
     return error;
 }
 
 template <typename Index>
 void gains_covariance(const Gains<Index>& g, double* out, int threads) {
-    const std::int64_t n_blocks = blocks_of(g.steps.n_states, kBlock);
+    const std::int64_t n_blocks = blocks_of(g.outcomes.n_states);
     const std::size_t size = lower(g.n);
     std::vector<double> sums(static_cast<std::size_t>(n_blocks) * size, 0.0);
-    parallel(n_blocks, threads, [&](std::int64_t block, int) {
+    Team(threads, n_blocks).run(n_blocks, [&](std::int64_t block, int) {
         double* to = sums.data() + static_cast<std::size_t>(block) * size;
-        const std::int64_t first = block * kBlock, last = std::min(g.steps.n_states, (block + 1) * kBlock);
+        const std::int64_t first = block * kBlock, last = std::min(g.outcomes.n_states, (block + 1) * kBlock);
         switch (g.n) {
             case 1: add_states<1>(g, first, last, to); break;
             case 2: add_states<2>(g, first, last, to); break;
@@ -723,10 +650,10 @@ void gains_covariance(const Gains<Index>& g, double* out, int threads) {
 }
 
 #define BETTERSAFE_FOR(Index)                                                                                                   \
-    template void mark_steps(const Steps<Index>&, const std::uint8_t*, std::uint8_t*, double*, double*, int);                   \
-    template void where_to_likelihood(const Steps<Index>&, const double*, const double*, std::int64_t, const double*, double*,  \
+    template void mark_outcomes(const CountedOutcomes<Index>&, const std::uint8_t*, std::uint8_t*, double*, double*, int);                   \
+    template void successor_likelihood(const CountedOutcomes<Index>&, const double*, const double*, std::int64_t, const double*, double*,  \
                                       int);                                                                                     \
-    template void worst_outcomes(const Steps<Index>&, const std::uint8_t*, const double*, std::int64_t*, int);                  \
+    template void worst_outcomes(const CountedOutcomes<Index>&, const std::uint8_t*, const double*, std::int64_t*, int);                  \
     template double solve_mean(const MeanMatrix<Index>&, bool, std::int64_t, const double*, double*, double, std::int64_t, int); \
     template void gains_covariance(const Gains<Index>&, double*, int);
 BETTERSAFE_FOR(std::int32_t)

@@ -12,16 +12,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace bettersafe {
+#include "memory.hpp"
 
-// Have memory that will be needed soon fetched; most of the time of counting would be waiting for it.
-inline void prefetch(const void* place) {
-#if defined(__GNUC__)
-    __builtin_prefetch(place, 1);
-#else
-    (void)place;
-#endif
-}
+namespace bettersafe {
 
 // 64-bit keys -> numbers, by open addressing.
 class Table {
@@ -34,7 +27,7 @@ public:
         if (slots_[i].value == kEmpty) return insert(i, key, fresh);
         return slots_[i].value;
     }
-    void prefetch(std::uint64_t key) const { bettersafe::prefetch(&slots_[place(key)]); }
+    void prefetch(std::uint64_t key) const { prefetch_to_write(&slots_[place(key)]); }
     std::int64_t size() const { return size_; }
     // What it takes with some more keys: where these make it grow, the old slots stand beside twice as many for a while.
     double bytes(std::int64_t more) const {
@@ -135,13 +128,18 @@ struct Columns {
     bool step, next, terminated, truncated, prob;
 };
 
-class Chains {
+class EpisodeCounter {
 public:
     // cost: 0 − r is the reward. largest: of |r|. with_marks: chains that may have other parts elsewhere are kept (`Mark`).
-    Chains(std::vector<double> discount, std::vector<bool> cost, Columns columns, double largest, bool with_marks);
+    EpisodeCounter(std::vector<double> discount, std::vector<bool> cost, Columns columns, double largest, bool with_marks);
 
+    // False if a row does not follow the rules; then for ever.
     bool add(const Rows& rows);
+    // The last row has been added. The results can be written if it is True.
     bool close();
+    bool closed() const { return closed_; }
+    const Columns& columns() const { return columns_; }
+    std::int64_t n_objectives() const { return d_; }
 
     struct Mark {
         std::int64_t episode, step;
@@ -170,8 +168,8 @@ public:
     // Different known successors of every pair, [P], and how often it was the end, [P].
     void count_outcomes(std::int64_t* successors, std::int64_t* ended) const;
     // Successors and how often, those of pair p from ptr[place[p]] on, x' as rank[x'] and rising; nothing where place is −1.
-    // What was counted by group is gone then: the memory is given back.
-    void write_outcomes(const std::int64_t* place, const std::int64_t* rank, const std::int64_t* ptr, std::int64_t* state,
+    // What was counted by group is gone then: the memory is given back. Throws if ptr does not have the room of every successor.
+    void write_outcomes(const std::int64_t* place, const std::int64_t* rank, std::int64_t n, const std::int64_t* ptr, std::int64_t* state,
                         std::int64_t* count);
     // Σ r_0, Σ r_0², Σ r_1, ... of n pairs in some order, as doubles [n, n_parts] that add up to them.
     void write_sums(int stream, std::int64_t n, const std::int64_t* order, double* part);
@@ -188,6 +186,7 @@ private:
     };
 
     void choose_units(const Rows& rows);
+    bool add_rows(const Rows& rows);
     bool add_block(const Rows& rows, std::int64_t from, std::int64_t n);
     bool take_columns(const Rows& rows, std::int64_t from, std::int64_t n);
     bool follow_chains(const Rows& rows, std::int64_t from, std::int64_t n);
@@ -222,7 +221,7 @@ private:
     std::vector<double> reward_range_, return_range_;  // [2, d]
 
     // A block of rows at 1 .. n. At 0 is the row before, if any, of which the outcome is not known yet.
-    bool open_ = false;
+    bool open_ = false, refused_ = false, closed_ = false;
     std::vector<std::int64_t> pair_, outcome_, time_;  // [kBlock + 1]; time since the start of the chain
     std::vector<double> reward_, prob_of_row_;         // [d, kBlock + 1], [kBlock + 1]
     // The chain that is open, and its last row.

@@ -1,13 +1,31 @@
-// Memory for what is read at random, on large pages where the system has them: small ones would cost more than the reading.
+// Memory that is read at random: on large pages if the system has them (small ones would cost more than the reading), and asked for
+// before it is needed.
 #pragma once
 #include <cstddef>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
 namespace bettersafe {
+
+inline void prefetch(const void* place) {
+#if defined(__GNUC__)
+    __builtin_prefetch(place);
+#else
+    (void)place;
+#endif
+}
+
+inline void prefetch_to_write(const void* place) {
+#if defined(__GNUC__)
+    __builtin_prefetch(place, 1);
+#else
+    (void)place;
+#endif
+}
 
 template <typename T>
 struct LargePages {
@@ -17,6 +35,7 @@ struct LargePages {
     LargePages(const LargePages<U>&) {}
     T* allocate(std::size_t size) {
         constexpr std::size_t page = std::size_t{1} << 21;
+        if (size > (std::numeric_limits<std::size_t>::max() - page) / sizeof(T)) throw std::bad_alloc();
         std::size_t bytes = size * sizeof(T);
         void* memory = nullptr;
 #if defined(__linux__)

@@ -9,14 +9,14 @@
 namespace bettersafe {
 
 template <typename Index>
-struct Steps {
+struct CountedOutcomes {
     std::int64_t n_states;
     const std::int64_t* ptr;     // [X+1], pairs of a state
     const Index* indptr;         // [P+1]
     const Index* indices;        // [nnz], where to
     const double* data;          // [nnz], shares of the pair's visits
     const double* visits;        // [P], all of them
-    const std::uint8_t* flag;    // [nnz], see mark_steps
+    const std::uint8_t* flag;    // [nnz], see mark_outcomes
 };
 
 constexpr std::uint8_t kCounted = 1;  // leads to a state that was acted in
@@ -24,7 +24,7 @@ constexpr std::uint8_t kFirst = 2;    // and is the first of its outcome in its 
 
 // Fills flag [nnz], the number of outcomes of states, distinct [X], and counted visits of pairs that went on, on [P].
 template <typename Index>
-void mark_steps(const Steps<Index>& steps, const std::uint8_t* acted, std::uint8_t* flag, double* distinct, double* on,
+void mark_outcomes(const CountedOutcomes<Index>& outcomes, const std::uint8_t* acted, std::uint8_t* flag, double* distinct, double* on,
                 int threads);
 
 // Σ log Γ(α + n)/Γ(α), n whole numbers; α that are 0 but for rounding are taken for tiny.
@@ -33,17 +33,17 @@ double log_rising(std::int64_t size, const double* alpha, const double* count, i
 // The same of every entry with α = scale_c(pair) (what the others of the state saw of the outcome, and even), for every
 // concentration c: out [n_grid]. others is what scales are of, [P].
 template <typename Index>
-void where_to_likelihood(const Steps<Index>& steps, const double* even, const double* others, std::int64_t n_grid,
+void successor_likelihood(const CountedOutcomes<Index>& outcomes, const double* even, const double* others, std::int64_t n_grid,
                          const double* grid, double* out, int threads);
 
 // The outcome of every state that is worst by value [X]: a state, −1 for the end (worth 0, where ended), −2 where there is none.
 template <typename Index>
-void worst_outcomes(const Steps<Index>& steps, const std::uint8_t* ended, const double* value, std::int64_t* worst, int threads);
+void worst_outcomes(const CountedOutcomes<Index>& outcomes, const std::uint8_t* ended, const double* value, std::int64_t* worst, int threads);
 
 // P_π at the posterior mean: row x is Σ_pairs weight · row, even for each of its outcomes, and extra for the worst one.
 template <typename Index>
 struct MeanMatrix {
-    Steps<Index> steps;
+    CountedOutcomes<Index> outcomes;
     const double* weight;        // [P]
     const double* even;          // [X]
     const double* extra;         // [X]
@@ -60,7 +60,7 @@ double solve_mean(const MeanMatrix<Index>& matrix, bool transposed, std::int64_t
 // Everything that the covariance of gains needs; n objectives, each with its own discount.
 template <typename Index>
 struct Gains {
-    Steps<Index> steps;
+    CountedOutcomes<Index> outcomes;
     std::int64_t n;
     const double* discount;      // [n]
     const double* value;         // [X, n, 2]: of the policy and of the baseline

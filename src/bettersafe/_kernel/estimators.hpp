@@ -31,8 +31,16 @@ struct Trajectories {
 
 class Estimates {
 public:
+    enum class Stage { kWeigh, kAverage, kFinish };  // what was done last
+
     // The model's v, q and tail come with every block, or with none.
     Estimates(std::vector<double> discount, bool has_model);
+
+    Stage stage() const { return stage_; }
+    bool has_model() const { return has_model_; }
+    std::int64_t n_objectives() const { return d_; }
+    std::int64_t n_trajectories() const { return n_; }  // that were weighed
+    std::int64_t longest() const { return longest_; }   // rows of the longest of them
 
     // First time: the weights; log_weight[i] = log ρ_{0:H-1} of the block's. Of a block, only ptr and log_ratio are read.
     void weigh(const Trajectories& block, double* log_weight);
@@ -48,7 +56,7 @@ private:
     const std::vector<double> discount_;
     const std::int64_t d_;
     const bool has_model_;
-    int stage_ = 0;
+    Stage stage_ = Stage::kWeigh;
     std::int64_t n_ = 0, longest_ = 0;
     std::vector<double> top_, sum_, ended_at_, total_;  // by time
     double all_ = 0.0;                                  // log of the sum of all final weights

@@ -1,4 +1,4 @@
-#include "ope.hpp"
+#include "estimators.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -62,11 +62,11 @@ void Estimates::close_weights() {
     residual_mean_.assign(longest_ * d_, 0.0);
     value_mean_.assign((longest_ + 1) * d_, 0.0);
     wis_value_.assign(d_, 0.0);
-    stage_ = 1;
+    stage_ = Stage::kAverage;
 }
 
 void Estimates::average(const Trajectories& in, double* terms) {
-    if (stage_ < 1) close_weights();
+    if (stage_ == Stage::kWeigh) close_weights();
     const std::int64_t d = d_, all_terms = n_ * d, at = in.first * d;
     double* is = terms + at;
     double* pdis = is + all_terms;
@@ -144,12 +144,12 @@ void Estimates::close_means() {
     for (std::int64_t k = 0; k < d; ++k) {
         wdr_value_[k] += std::pow(discount_[k], static_cast<double>(longest_)) * value_mean_[longest_ * d + k];
     }
-    stage_ = 2;
+    stage_ = Stage::kFinish;
 }
 
 // The influence of every trajectory on the weighted means.
 void Estimates::finish(const Trajectories& in, double* terms) {
-    if (stage_ < 2) close_means();
+    if (stage_ == Stage::kAverage) close_means();
     const std::int64_t d = d_, all_terms = n_ * d;
     double* wis = terms + 2 * all_terms + in.first * d;
     double* cwpdis = wis + all_terms;
