@@ -292,7 +292,9 @@ class _Case:
         )
 
     def _evaluate(self, data: Dataset, policy: Floats) -> dict[str, Evaluation]:
-        return evaluate_many(data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.control, clip=self.clip)
+        return evaluate_many(
+            data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.control, clip=self.clip
+        )
 
     def row(self, preference: str, method: str, parameter: str, policy: Floats) -> Row:
         """All that is recorded of one policy; rare treatments as the cost that they are."""
