@@ -17,7 +17,8 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe._system.records import to_json
-from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
+from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
+from bettersafe.certificate.make_posterior import certify_posterior
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
