@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 import bettersafe
 from bettersafe.cli.main import app
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TRUE_TO_THE_LETTER = {
     "README.md",

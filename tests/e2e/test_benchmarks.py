@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+from places import ROOT
+
+FOLDER = ROOT / "benchmarks"
 
 
 @pytest.fixture

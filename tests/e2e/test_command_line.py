@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from test_commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 from typer.testing import CliRunner
 
 import synthetic_mimic
@@ -18,6 +17,7 @@ from bettersafe.cli.main import app
 from bettersafe.evaluation import BOUNDS, TESTABLE
 from bettersafe.methods import METHODS
 from bettersafe.tasks.toml import read_task
+from commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 
 
 def commands(command=None, path=()):

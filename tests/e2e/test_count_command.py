@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_commands import run, visits, write_log
+
+from commands import run, visits, write_log
 
 COLUMNS = ("--episode", "stay", "--step", "block", "--state", "zustand", "--action", "what was done")
 OBJECTIVES = ("--objective", "recovery", "--objective", "pain=0", "--lower-is-better", "pain")

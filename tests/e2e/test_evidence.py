@@ -8,9 +8,9 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from test_commands import COLUMNS, GOALS, run, visits, write_log
 
 from bettersafe.runs.run import load_run, read_evaluation
+from commands import COLUMNS, GOALS, run, visits, write_log
 
 RANGES = ("--reward-range", "recovery=0..1", "--reward-range", "pain=0..4")
 

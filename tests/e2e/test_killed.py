@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv
-from test_commands import BETTERSAFE, run
 
 from bettersafe._system.files import LOCK, SCRATCH
 from bettersafe.logs.counts_file import add_files, save_counts
 from bettersafe.logs.dataset import Objective
+from commands import BETTERSAFE, run
 
 GOAL = ("--objective", "gain")
 
