@@ -146,6 +146,7 @@ def study_run(
     from bettersafe.cli import show
     from bettersafe.studies.catalogue import make_study
     from bettersafe.studies.sweep import run_sweep
+    from bettersafe.text.numbers import counted
 
     study = make_study(study_id, seed=seed, **given)
     folder = output or Path("study-" + study_id.replace("/", "-"))
@@ -166,7 +167,7 @@ def study_run(
         were = "was" if result.skipped == 1 else "were"
         had = f" ({result.skipped} {were} there already)" if result.skipped else ""
         typer.echo(
-            f"{show.count_of(result.done, 'experiment')} in {result.seconds:.1f} s{had}. Rows are in {result.rows}; figures and tables with:"
+            f"{counted(result.done, 'experiment')} in {result.seconds:.1f} s{had}. Rows are in {result.rows}; figures and tables with:"
             f" bettersafe study figures {folder}"
         )
 

@@ -158,7 +158,7 @@ def safety_test(
     folds: int | None = None,
     rng: np.random.Generator | None = None,
     baseline_terms: Floats | None = None,
-    usual: Floats | None = None,
+    training_baseline: Floats | None = None,
 ) -> SafetyTest:
     """Test ``policy`` [X, A] against ``baseline`` [X, A] on ``safety``, which neither was made from.
 
@@ -173,7 +173,7 @@ def safety_test(
         rng: Draws the folds.
         baseline_terms: The baseline's own terms on ``safety`` (`evaluate_policy`), shape [n, d], where many policies are
             tested on the same data.
-        usual: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
+        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
             the policy does not do more often than either is not raised.
     """
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
@@ -193,7 +193,7 @@ def safety_test(
         test = terms_test(terms, rule)
         if rule.strict:
             alike = np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))
-            known = baseline if usual is None else np.maximum(baseline, usual)
+            known = baseline if training_baseline is None else np.maximum(baseline, training_baseline)
             test = replace(
                 test,
                 bound=np.where(alike, -np.inf, test.bound),

@@ -1,9 +1,10 @@
 """The report: one self-contained HTML page about a run, for people who never saw the tool.
 
-    words.py     numbers and labels as text
     charts.py    numbers to SVG
-    verdict.py, outcomes.py, differences.py, limits.py   a run to sentences, rows and numbers, no markup
+    objectives.py, trade_off.py, differences.py, limits.py   a run to sentences, rows and numbers, no markup
     page.html.j2, style.css, script.js   how they stand on the page
+
+The headline and all words that other screens have too are those of `bettersafe.text`.
 
 The page opens from disk, asks for nothing over the network (its Content-Security-Policy forbids it) and has all of its content
 without JavaScript. Templates escape everything; labels come from users' files.
@@ -20,17 +21,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bettersafe._system.files import file_digest, whole_file
-from bettersafe.report import charts, differences, limits, outcomes, verdict
-from bettersafe.report.words import listed, percent, risk, shorten
-from bettersafe.runs.run import REPORT, deciding, load_run
+from bettersafe.report import charts, differences, limits, objectives, trade_off
+from bettersafe.runs.changes import deciding
+from bettersafe.runs.run import FILES, REPORT, Decision, load_run
+from bettersafe.text.headlines import tell
+from bettersafe.text.names import listed, proposed, shorten
+from bettersafe.text.numbers import percent, risk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bettersafe.runs.run import Run
 
-FILES = ("run.json", "policy.parquet", "certificate.json", "evaluation.parquet")
-"""Files of a run whose digests the report names."""
+SIGNS = {
+    Decision.USE_POLICY: ("accepted", "✓"),
+    Decision.NOT_TESTED: ("open", "?"),
+    Decision.KEEP_BASELINE: ("keep", "="),
+}
+"""How a decision looks: the class of the style sheet, and a sign."""
 
 
 def write_report(path: str | Path, *, output: str | Path | None = None) -> Path:
@@ -77,18 +85,20 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
 
 def _sections(run: Run) -> dict[str, Any]:
     """Everything on the page that comes from the run."""
-    found = outcomes.dots(run)
+    found = trade_off.dots(run)
     titles = [shorten(o.title) for o in run.objectives]
-    grid = differences.action_grid(run.action_labels, run.info.get("settings", {}).get("action_shape"))
+    grid = differences.action_grid(run.action_labels, run.info.settings.get("action_shape"))
     use = differences.action_use(run)
     coverage = limits.coverage_bars(run)
     bars = differences.action_bars(run)
-    views = outcomes.objectives(run)
-    shown = deciding(run, outcomes.MOST_CARDS)
-    states = differences.grid_states(run) if grid and run.changed else []
+    views = objectives.objectives(run)
+    shown = deciding(run, objectives.MOST_CARDS)
+    states = differences.grid_states(run) if grid and run.has_proposal else []
     return {
-        "verdict": verdict.verdict(run),
-        "facts": verdict.facts(run),
+        "told": tell(run),
+        "sign": SIGNS[run.decision],
+        "proposed": proposed(run),
+        "facts": differences.facts(run),
         "titles": titles,
         "objectives": [
             {
@@ -100,34 +110,34 @@ def _sections(run: Run) -> dict[str, Any]:
             for view in (views[k] for k in shown)
         ],
         "all_objectives": views if len(shown) < len(views) else [],
-        "tested_since": outcomes.chosen_before(run) is not None and sum(dot.kind == "passed" for dot in found) == 1,
-        "tall": len(views) > outcomes.MOST_COLUMNS,
-        "floors": outcomes.floors(run),
-        "beliefs": outcomes.beliefs(run),
-        "pickers": [(k, titles[k]) for k in sorted({k for pair in outcomes.drawn_pairs(run) for k in pair})],
-        "trade_offs": [_trade_off(run, found, i, j) for i, j in outcomes.drawn_pairs(run)],
-        "dot_rows": outcomes.dot_rows(run, found),
+        "tested_since": objectives.chosen_before(run) is not None and sum(dot.kind == "passed" for dot in found) == 1,
+        "tall": len(views) > objectives.MOST_COLUMNS,
+        "floors": objectives.floors(run),
+        "beliefs": objectives.beliefs(run),
+        "pickers": [(k, titles[k]) for k in sorted({k for pair in trade_off.drawn_pairs(run) for k in pair})],
+        "trade_offs": [_trade_off(run, found, i, j) for i, j in trade_off.drawn_pairs(run)],
+        "dot_rows": trade_off.dot_rows(run, found),
         "dot_kinds": {dot.kind for dot in found},
-        "bars_words": outcomes.bars_words(run),
-        "most_drawn": outcomes.MOST_DRAWN,
-        "changed": run.changed,
+        "bars_words": trade_off.bars_words(run),
+        "most_drawn": trade_off.MOST_DRAWN,
+        "changed": run.has_proposal,
         "changes": differences.changes(run),
-        "states_changed": run.info["states_changed"],
-        "n_states": run.info["n_states"],
+        "states_changed": run.info.states_changed,
+        "n_states": run.info.n_states,
         "most_states": differences.MOST_STATES,
         "grid": grid,
-        "grid_tables": differences.grid_tables(grid, *use) if grid else [],
+        "grid_tables": differences.grid_tables(grid, *use, name=proposed(run)) if grid else [],
         "grid_states": states,
         "grid_json": _json(states),
         "action_bars": bars,
         "actions_left_out": max(run.action_labels.size - len(bars), 0),
         "action_chart": charts.bars_chart(
-            bars, describe="How often each action is taken, baseline and policy; the table has the numbers."
+            bars, describe=f"How often each action is taken, baseline and {proposed(run)}; the table has the numbers."
         ),
         "coverage_bars": coverage,
         "coverage_chart": charts.bars_chart(
             coverage,
-            describe="Share of decisions by how often they were tried in the data, baseline and policy; the table has the numbers.",
+            describe=f"Share of decisions by how often they were tried in the data, baseline and {proposed(run)}; the table has the numbers.",
         ),
         "percent": percent,
         "limits": limits.limits(run, coverage),
@@ -136,23 +146,22 @@ def _sections(run: Run) -> dict[str, Any]:
         "interval_level": risk(run.evaluation[0]["level"]) if run.evaluation else "",
         "assumptions": limits.assumptions(run),
         "theory_assumptions": _theory_assumptions(run),
-        "missing": limits.missing(run),
         "settings": limits.settings(run),
         "notes": limits.notes(run),
     }
 
 
-def _trade_off(run: Run, found: list[outcomes.Dot], i: int, j: int) -> dict[str, Any]:
+def _trade_off(run: Run, found: list[trade_off.Dot], i: int, j: int) -> dict[str, Any]:
     names = (shorten(run.objectives[i].title, 60), shorten(run.objectives[j].title, 60))
     costs = (run.objectives[i].lower_is_better, run.objectives[j].lower_is_better)
-    points = outcomes.trade_off_points(found, i, j)
+    points = trade_off.trade_off_points(found, i, j)
     shown = listed([point.label for point in points]) if 0 < len(points) <= 4 else f"{len(points)} policies"
     describe = f"Change in {names[0]} (right is better) against change in {names[1]} (up is better), with the baseline in the origin: {shown}."
-    chart = charts.trade_off_chart(points, names=names, costs=costs, describe=describe)
+    chart = charts.trade_off_chart(points, names=names, costs=costs, describe=describe, caption=proposed(run))
     return {"i": i, "j": j, "names": names, "chart": chart}
 
 
-def _describe_gain(view: outcomes.ObjectiveView) -> str:
+def _describe_gain(view: objectives.ObjectiveView) -> str:
     return f"Change in {view.title} against the baseline: " + "; ".join(
         f"{mark.label.lower()} {line.change}, certain: {line.certain}"
         for mark, line in zip(view.marks, view.lines, strict=False)
@@ -169,7 +178,7 @@ def _theory_assumptions(run: Run) -> list[str]:
 
 def _data_digests(run: Run) -> dict[str, str]:
     """sha256 of the logs, as far as they were saved."""
-    found = {"log that the policy was made from": run.info.get("data", {}).get("sha256")}
+    found = {"log that the policy was made from": run.info.data.sha256}
     if run.certificate is not None:
         found["log that it was tested on"] = run.certificate.data.get("tested_on", {}).get("sha256")
     return {what: shorten(digest, 64) for what, digest in found.items() if digest}
