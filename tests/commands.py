@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from patience import TIMEOUT
+
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 
 
-def run(*arguments, code=0, cwd=None):
-    """Run a command, check its exit code; returns (stdout, stderr)."""
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
+def run(*arguments, code=0, cwd=None, **more):
+    """Run a command with ``more`` in its environment, check its exit code; returns (stdout, stderr)."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1", **more}
     done = subprocess.run(
         [BETTERSAFE, *map(str, arguments)],
         capture_output=True,
@@ -23,7 +25,7 @@ def run(*arguments, code=0, cwd=None):
         cwd=cwd,
         env=environment,
         check=False,
-        timeout=120,
+        timeout=TIMEOUT,
     )
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
