@@ -96,7 +96,9 @@ class HOpt:
             )
         nearest = self.tests[0]
         if nearest.refusal:
-            return f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.refusal}."
+            return (
+                f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.refusal}."
+            )
         short = nearest.bound + nearest.zeta
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (
