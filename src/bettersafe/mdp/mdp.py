@@ -64,13 +64,8 @@ class MDP:
             raise ParameterError(
                 f"reward has {n_pairs} pairs, but pair_state has shape {pair_state.shape} and pair_action {pair_action.shape}."
             )
-        if n_pairs and (
-            pair_state.min() < 0
-            or pair_state.max() >= n_states
-            or pair_action.min() < 0
-            or pair_action.max() >= n_actions
-        ):
-            raise ParameterError(f"pairs must lie in {n_states} states × {n_actions} actions.")
+        check_indices("pair_state", pair_state, n_states)
+        check_indices("pair_action", pair_action, n_actions)
         if np.any(np.diff(pair_state * n_actions + pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
         transition = _checked_csr(self.transition)
