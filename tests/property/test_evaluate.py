@@ -12,7 +12,7 @@ import pytest
 from bettersafe import _kernel
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.evaluation import ESTIMATORS, estimators
+from bettersafe.evaluation.facts import ESTIMATORS, estimators
 from bettersafe.evaluation.estimators import trajectory_terms
 from bettersafe.evaluation.evaluate import evaluate_many, evaluate_policy, evaluation_rows
 from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes

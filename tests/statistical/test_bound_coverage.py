@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe.evaluation import BOUNDS, FINITE_SAMPLE, bounds
+from bettersafe.evaluation.facts import BOUNDS, FINITE_SAMPLE, bounds
 from bettersafe.evaluation.bounds import lower_bound
 
 DELTA = 0.1

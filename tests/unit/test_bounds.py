@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bettersafe.errors import ParameterError
-from bettersafe.evaluation import BOUNDS, FINITE_SAMPLE
+from bettersafe.evaluation.facts import BOUNDS, FINITE_SAMPLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 
 

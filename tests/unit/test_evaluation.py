@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bettersafe.evaluation import BOUNDS, ESTIMATORS, FINITE_SAMPLE, TESTABLE
+from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS, FINITE_SAMPLE, TESTABLE
 
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence.md"
 

@@ -11,7 +11,7 @@ import pytest
 
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes
-from bettersafe.methods import METHODS
+from bettersafe.methods.facts import METHODS
 from bettersafe.model import estimate_model
 
 

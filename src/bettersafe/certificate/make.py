@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Evidence, Finding, Floor, Proof, Theory
 from bettersafe.errors import ParameterError, check_vector
-from bettersafe.evaluation import BOUNDS, ESTIMATORS
+from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test

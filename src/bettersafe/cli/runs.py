@@ -26,8 +26,8 @@ from bettersafe.cli.options import (
     task_from,
 )
 from bettersafe.errors import BettersafeError, ParameterError
-from bettersafe.evaluation import APPROXIMATE
-from bettersafe.methods import METHODS
+from bettersafe.evaluation.facts import APPROXIMATE
+from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import BY_NAME, COLUMNS, OBJECTIVE, TEST, Setting
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from bettersafe.certificate.files import certificate_json
 from bettersafe.logs.dataset import user_sign
-from bettersafe.methods import facts_of
+from bettersafe.methods.facts import facts_of
 from bettersafe.runs.run import deciding, largest_changes
 
 if TYPE_CHECKING:

@@ -72,12 +72,12 @@ class Gridworld:
 
 
 def pit_gridworld(
-    rng: np.random.Generator, *, size: int = 10, n_pit_kinds: int = 1, pit_prob: float = 0.3, discount: float = 0.99
+    rng: Rng, *, size: int = 10, n_pit_kinds: int = 1, pit_prob: float = 0.3, discount: float = 0.99
 ) -> Gridworld:
     """A random gridworld.
 
     Args:
-        rng: Randomness.
+        rng: Seed or generator.
         size: Cells on a side.
         n_pit_kinds: K.
         pit_prob: Probability that a cell (the start too) is a pit, for each kind on its own.
@@ -163,7 +163,7 @@ def known_rewards(gridworld: Gridworld) -> Floats:
 
 
 def feasible_gridworld(
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     size: int = 10,
     n_pit_kinds: int = 1,
@@ -174,7 +174,7 @@ def feasible_gridworld(
     """Draw gridworlds until some policy reaches J_k ≥ ``threshold`` for every pit signal k.
 
     Args:
-        rng: Randomness.
+        rng: Seed or generator.
         size: As in ``pit_gridworld``.
         n_pit_kinds: As in ``pit_gridworld``.
         pit_prob: As in ``pit_gridworld``.

@@ -150,7 +150,7 @@ def rollout(
     env: gymnasium.Env[Any, Any],
     policy: npt.ArrayLike,
     n_episodes: int,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     objectives: Sequence[Objective],
     horizon: int | None = None,
@@ -165,7 +165,7 @@ def rollout(
         policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``. It may have fewer rows than the environment has
             observations, if those left out (the last ones) are only ever seen at an end.
         n_episodes: How many episodes; at least 1.
-        rng: Draws the actions, and the seed of the environment.
+        rng: Seed or generator that draws the actions, and the seed of the environment.
         objectives: What the d rewards are.
         horizon: Steps after which an episode is truncated, if the environment has not stopped it before. An
             environment that never stops needs one.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def garnet(
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     n_states: int = 30,
     n_actions: int = 4,
@@ -27,7 +27,7 @@ def garnet(
     """A random world.
 
     Args:
-        rng: Randomness.
+        rng: Seed or generator.
         n_states: |X|.
         n_actions: |A|.
         branching: Successors of every pair, with Dirichlet(1) probabilities.
@@ -60,7 +60,7 @@ def garnet(
     )
 
 
-def mixed_policy(rng: np.random.Generator, best: Floats, quality: float) -> Floats:
+def mixed_policy(rng: Rng, best: Floats, quality: float) -> Floats:
     """ρ π* + (1−ρ) times a random policy: a baseline of a given quality, shape [X, A]."""
     noise = rng.dirichlet(np.ones(best.shape[1]), size=best.shape[0])
     return np.asarray(quality * best + (1.0 - quality) * noise)

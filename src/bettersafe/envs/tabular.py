@@ -154,7 +154,7 @@ def sample_episodes(
     world: World,
     policy: npt.ArrayLike,
     n_episodes: int,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     horizon: int | None = None,
 ) -> Dataset:
@@ -166,7 +166,7 @@ def sample_episodes(
         world: The environment.
         policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``.
         n_episodes: How many episodes; at least 1.
-        rng: Source of randomness.
+        rng: Seed or generator.
         horizon: Steps after which an episode that has not ended is cut off (truncated, not terminated); None
             lets every episode run until it ends, and is refused where one could run forever.
 

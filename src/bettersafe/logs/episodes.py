@@ -79,7 +79,7 @@ def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
     )
 
 
-def split_log(data: Log, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Log, ...]:
+def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...]:
     """Parts of the log, by episode, drawn at random: those of `split`; in memory if the log is one block, else on disk."""
     parts = random_parts(data.n_episodes, fractions, rng)
     n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)

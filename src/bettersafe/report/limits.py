@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.evaluation import ESTIMATORS
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.describe import FEW
-from bettersafe.methods import facts_of
+from bettersafe.methods.facts import facts_of
 from bettersafe.report.outcomes import named, with_interval
 from bettersafe.report.words import clean, counted, number, percent, shorten
 

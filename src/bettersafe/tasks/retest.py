@@ -21,7 +21,7 @@ from bettersafe._system.files import file_digest, versions
 from bettersafe.certificate.files import certificate_json
 from bettersafe.certificate.make import certify
 from bettersafe.errors import DataError, ParameterError, RunError, check_choice
-from bettersafe.evaluation import BOUNDS, ESTIMATORS
+from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest, expand
 from bettersafe.logs.counts import count, declare_actions
