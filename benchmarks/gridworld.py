@@ -12,7 +12,9 @@ from s_opt import cvxpy_policy_iteration
 from bettersafe import estimate_model, expected_return, split
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.studies.gridworld import PAPER_METHODS, QUALITIES, SIZES, Case, experiment, gridworld_study
+from bettersafe.studies.case import Case
+from bettersafe.studies.gridworld.experiment import experiment
+from bettersafe.studies.gridworld.plan import PAPER_METHODS, QUALITIES, SIZES, gridworld_study
 
 STUDY, CMDPS = "gridworld/fixed", 100
 METHODS = (*PAPER_METHODS, "lagrangian 0.1")

@@ -197,6 +197,24 @@ def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt
     return vector
 
 
+def check_pointer(name: str, pointer: npt.NDArray[np.int64], size: int) -> None:
+    """Raise unless ``pointer`` rises from 0 to ``size``."""
+    import numpy as np
+
+    rises = pointer.ndim == 1 and pointer.size > 0 and not np.any(pointer[1:] < pointer[:-1])
+    if not rises or pointer[0] != 0 or pointer[-1] != size:
+        raise ParameterError(f"{name} must rise from 0 to {size}.")
+
+
+def check_indices(name: str, indices: npt.NDArray[np.int64], size: int, *, least: int = 0) -> None:
+    """Raise unless all ``indices`` are at least ``least`` and below ``size``."""
+    if not indices.size:
+        return
+    low, high = int(indices.min()), int(indices.max())
+    if low < least or high >= size:
+        raise ParameterError(f"{name} must be from {least} to {size - 1}; got {low if low < least else high}.")
+
+
 def listed(names: Iterable[str], *, last: str = "and") -> str:
     """Names in a sentence: ``a, b and c``."""
     *first, end = names

@@ -10,8 +10,9 @@ import pytest
 
 from bettersafe.certificate.certificate import Certificate, Finding
 from bettersafe.logs.dataset import Objective
-from bettersafe.report import report_html
+from bettersafe.report.page import report_html
 from bettersafe.runs.run import Run
+from toy_runs import toy_candidate, toy_info
 
 NASTY = "</script><b>bold</b>"
 
@@ -89,29 +90,37 @@ def make_run(*, accepted=True, grid=True, more=0):
         }
         for estimator in ("logged", "is", "dr") for o in objectives
     )  # fmt: skip
-    candidates = [
-        {"name": f"{i}0 %", "evidence": "safety-test", "gain": [g * i / 4 for g in gains], "least": [0.0] * len(gains), "passed": i < 4, "chosen": False}
+    candidates = tuple(
+        toy_candidate(
+            name=f"{i}0 %",
+            gain=tuple(g * i / 4 for g in gains),
+            least=(0.0,) * len(gains),
+            passed=i < 4,
+            believed=False,
+        )
         for i in range(1, 6)
-    ]  # fmt: skip
+    )
     return Run(
-        policy=policy,
+        proposal=policy,
         baseline=baseline,
         counts=rng.poisson(15.0 * baseline * len(actions)),
         state_labels=states,
         action_labels=np.array(actions),
         objectives=objectives,
         baseline_return=np.array([1.0, -2.0, -30.0] + [3.0] * more),
-        policy_return=np.array([1.5, -1.8, -27.0] + [3.5] * more),
-        info={
-            "status": "The policy changes 60 of 60 states.", "method": "h-opt", "preference": [1.0, 0.0, 0.5] + [0.0] * more, "epsilon": "inf",
-            "delta": 0.1, "error_kind": "q", "unseen": "end", "engine": "native", "rounds": 2, "gap": 0.0, "n_states": 60,
-            "states_changed": 60, "states_kept": [], "mean_moved": 0.1, "largest_moved": 0.2,
-            "baseline_source": "estimated from the data", "settings": {}, "data": {"path": "log.csv", "sha256": "0" * 64},
-            "candidates": candidates,
-        },
+        proposal_return=np.array([1.5, -1.8, -27.0] + [3.5] * more),
+        info=toy_info(
+            n_states=60,
+            n_actions=len(actions),
+            objectives=objectives,
+            method="h-opt",
+            epsilon=np.inf,
+            candidates=candidates,
+            status="The policy changes 60 of 60 states.",
+        ),
         certificate=certificate,
         evaluation=rows,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +210,7 @@ def test_pickers(visit):
     before = cell.inner_text()
     page.locator("#grid-state").select_option(index=1)
     run = make_run()
-    weight = np.abs(run.policy - run.baseline).sum(axis=1) * run.counts.sum(axis=1)
+    weight = np.abs(run.proposal - run.baseline).sum(axis=1) * run.counts.sum(axis=1)
     x = int(np.argmax(weight))
     assert cell.inner_text() == f"{100 * round(run.baseline[x, 0], 4):.1f}"
     assert str(run.state_labels[x])[:20] in page.locator("#grid-about").inner_text()
@@ -248,7 +257,7 @@ def test_everything_is_reached_by_keyboard(visit):
         if what:
             assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", what
         reached.append(what)
-    assert reached[0] == "Skip to the verdict"
+    assert reached[0] == "Skip to the decision"
     for needed in (
         "theme",
         "print",

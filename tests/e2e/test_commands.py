@@ -110,7 +110,7 @@ def test_improve_show_and_read_again(log, tmp_path):
     assert "treat “now”" in shown
 
     saved = load_run(folder)
-    assert saved.changed
+    assert saved.has_proposal
     assert np.all(saved.policy_return >= saved.baseline_return - 1e-9)
     stored = json.loads((folder / "run.json").read_text(encoding="utf-8"))["objectives"][1]
     assert stored["baseline_return"] == pytest.approx(-saved.baseline_return[1])  # pain, in the user's sign
@@ -133,7 +133,7 @@ def test_report(log, tmp_path):
     assert str(folder / "report.html") in text
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "in größter Not" in page
-    assert "has not been tested" in page
+    assert "Not tested: the policy looks better" in page
     document = json.loads(run("report", folder, "-o", tmp_path / "page.html", "--json")[0])
     assert document["report"] == str(tmp_path / "page.html")
     assert document["bytes"] == (tmp_path / "page.html").stat().st_size

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from test_commands import COLUMNS, GOALS, run, visits, write_log
 
-from bettersafe.runs.run import load_run, read_evaluation
+from bettersafe.runs.evaluation_file import read_evaluation
+from bettersafe.runs.run import Decision, load_run
 
 RANGES = ("--reward-range", "recovery=0..1", "--reward-range", "pain=0..4")
 
@@ -90,12 +91,15 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     assert "Keep the baseline" in text
     assert "recovery" in text
     assert not load_run(folder).certificate.accepted
-    assert "Keep the baseline" in run("show", folder)[0]
+    assert "Keep the baseline" in run("show", folder, code=3)[0]
+    assert load_run(folder).decision is Decision.KEEP_BASELINE
+    run("report", folder, code=3)
     run("verify", folder, code=3)
     # nor does the posterior take the place of a test
     message = " ".join(run("certify", folder, logs[0], "--posterior", code=1)[1].split())
     assert "tested on held-out episodes, and did not pass" in message
     run("certify", folder, logs[0], "--posterior", "--force", "--draws", "40")
+    assert load_run(folder).decision is Decision.USE_POLICY
     assert "tested already" in run("certify", folder, logs[1], code=1)[1]
 
 
@@ -139,7 +143,7 @@ def test_one_byte_changed_anywhere_is_found(folder, logs):
 def test_every_byte_of_the_policy_counts(folder):
     """A flip at any of many places, footer included."""
     from bettersafe.errors import RunError
-    from bettersafe.tasks.retest import verify_run
+    from bettersafe.tasks.verify import verify_run
 
     file = folder / "policy.parquet"
     original = file.read_bytes()
@@ -191,7 +195,7 @@ def test_h_opt_and_hold_out(logs, tmp_path):
     few = write_log(tmp_path / "few.csv", visits(12, seed=5))
     text, _ = run("improve", few, "-o", tmp_path / "n", *COLUMNS, *GOALS, "--method", "h-opt", code=3)
     assert "No solution found" in text
-    assert not load_run(tmp_path / "n").changed
+    assert not load_run(tmp_path / "n").has_proposal
     assert not load_run(tmp_path / "n").certificate.accepted
 
     options = ("--hold-out", 0.4, "--epsilon", 0.5, *RANGES, "--zeta", "recovery=0.5", "--zeta", "pain=2")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.studies import gridworld
-from bettersafe.studies.gridworld import experiment, gridworld_study
+from bettersafe.studies.gridworld import experiment as module
+from bettersafe.studies.gridworld.experiment import experiment
+from bettersafe.studies.gridworld.plan import gridworld_study
 
 METHODS = [
     "linearized", "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr",
@@ -21,7 +22,7 @@ DELTA = 0.1
 
 @pytest.mark.parametrize("cmdps", [5, pytest.param(40, marks=pytest.mark.long)])
 def test_orderings_and_trends(cmdps, monkeypatch):
-    monkeypatch.setattr(gridworld, "SIZES", (10, 500))
+    monkeypatch.setattr(module, "SIZES", (10, 500))
     rows = []
     for job in gridworld_study("gridworld/fixed", cmdps=cmdps, seed=20_260).jobs:
         rows += experiment({**job, "methods": METHODS})

@@ -17,9 +17,9 @@ from bettersafe.certificate.files import certificate_json
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import DataError, MemoryLimitError, PolicyError
-from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks, trajectory_terms
 from bettersafe.evaluation.evaluate import evaluate_many
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader import blocks
 from bettersafe.logs.counts import Tally, count
 from bettersafe.logs.dataset import Objective, split, take_episodes, write_dataset
@@ -28,7 +28,8 @@ from bettersafe.logs.source import open_episodes, read_dataset
 from bettersafe.model import estimate_model
 from bettersafe.runs.policy_file import write_policy
 from bettersafe.runs.run import load_run, save_run
-from bettersafe.tasks.retest import certify_run, evaluate_saved, evidence_for_policy, evidence_for_run
+from bettersafe.tasks.evidence import evaluate_saved, evidence_for_policy, evidence_for_run
+from bettersafe.tasks.retest import HeldOutTest, certify_run
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.task import Rare, Task
 
@@ -150,7 +151,7 @@ def test_commands_give_the_same_numbers_in_blocks(files, world, tmp_path, monkey
             rows = evaluate_saved(evidence)
         with evidence_for_policy(policy, task) as evidence:
             others = evaluate_saved(evidence)
-        certificate, tested = certify_run(run, str(files / "log.parquet"), threshold={"gain": -100.0})
+        certificate, tested = certify_run(run, str(files / "log.parquet"), HeldOutTest(threshold={"gain": -100.0}))
         return repr((rows, others, certificate_json(certificate), tested))
 
     whole = found()
@@ -192,9 +193,9 @@ def test_held_out_episodes_are_tested_in_blocks(files, monkeypatch, asked):
 
     def found():
         run = run_task(task)
-        return run.policy.tobytes(), certificate_json(run.certificate), repr(run.evaluation)
+        return run.proposal.tobytes(), certificate_json(run.certificate), repr(run.evaluation)
 
-    monkeypatch.setattr("bettersafe.tasks.retest.read_dataset", None)
+    monkeypatch.setattr("bettersafe.tasks.retest_posterior.read_dataset", None)
     monkeypatch.setattr("bettersafe.tasks.inputs.read_dataset", None)  # nothing reads it whole
     whole = found()
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 90)
@@ -205,10 +206,10 @@ def test_finite_bounds_are_found_in_blocks(files, monkeypatch):
     run = load_run(files / "RUN")
     ranged = tuple(dataclasses.replace(o, reward_range=(-10.0, 10.0)) for o in run.objectives)
     run = dataclasses.replace(run, objectives=ranged)
-    asked = {"estimator": "pdis", "bound": "bernstein", "seed": 5}
+    asked = HeldOutTest(estimator="pdis", bound="bernstein", seed=5)
 
     def found():
-        certificate, tested = certify_run(run, str(files / "log.parquet"), **asked)
+        certificate, tested = certify_run(run, str(files / "log.parquet"), asked)
         assert certificate.data["tested_on"]["episodes"] == 240  # of 300, a fifth of which chose where to cut
         return repr((certificate_json(certificate), tested))
 

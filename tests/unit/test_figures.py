@@ -11,9 +11,10 @@ import pytest
 
 import toys
 from bettersafe.errors import ParameterError, RunError
-from bettersafe.studies import figures
-from bettersafe.studies.figures import draw_study, write_figures
-from bettersafe.studies.gridworld import PLANS, gridworld_study
+from bettersafe.studies.catalogue import CATALOGUE
+from bettersafe.studies.figures import write_figures
+from bettersafe.studies.gridworld.figures import draw_gridworld
+from bettersafe.studies.gridworld.plan import PLANS, gridworld_study
 from bettersafe.studies.styles import STYLES
 from bettersafe.studies.sweep import Study, run_sweep
 from pictures import assert_nothing_overlaps, texts
@@ -46,7 +47,7 @@ def small_rows(study_id, cmdps=3):
 
 @pytest.mark.parametrize("study_id", PLANS)
 def test_every_study_is_drawn(study_id):
-    drawn = draw_study(small_rows(study_id), study_id, note="a word in the subtitle")
+    drawn = draw_gridworld(small_rows(study_id), study_id, note="a word in the subtitle")
     assert drawn.keys() == NAMES[study_id]
     for name, figure in drawn.items():
         said = " ".join(texts(figure))
@@ -59,7 +60,7 @@ def test_every_study_is_drawn(study_id):
 
 def test_lines_are_the_means_in_the_methods_colours():
     rows = small_rows("gridworld/lagrangian")
-    figure = draw_study(rows, "gridworld/lagrangian")["lagrangian"]
+    figure = draw_gridworld(rows, "gridworld/lagrangian")["lagrangian"]
     _, _, gain, rate = figure.axes
     colour = STYLES["s-opt 0.1"].colour
     for axes, name in ((gain, "improvement"), (rate, "failure")):
@@ -79,7 +80,7 @@ def test_lines_are_the_means_in_the_methods_colours():
 def test_a_study_at_another_delta_says_so():
     rows = small_rows("gridworld/bopt")
     rows = rows.set_column(rows.column_names.index("delta"), "delta", pa.array([0.01] * rows.num_rows))
-    figure = draw_study(rows, "gridworld/bopt")["mean"]
+    figure = draw_gridworld(rows, "gridworld/bopt")["mean"]
     assert "B-OPT and G-OPT beside the others, δ = 0.01" in " ".join(texts(figure))
     gain, rate = figure.axes
     assert [label.get_text() for label in gain.get_xticklabels()] == ["10", "50", "200", "500", "2,000"]
@@ -93,7 +94,7 @@ def test_losses_that_would_flatten_the_others_are_cut_and_said():
     rows = rows.set_column(
         rows.column_names.index("improvement"), "improvement", pc.if_else(deep, -500.0, rows["improvement"])
     )
-    said = texts(draw_study(rows, "gridworld/delta-0.9")["grid"])
+    said = texts(draw_gridworld(rows, "gridworld/delta-0.9")["grid"])
     assert said.count("↓ Linearized, down to −500.0") == 2  # of four cells
 
 
@@ -101,7 +102,7 @@ def test_one_cmdp_has_no_bars_and_matplotlib_is_left_as_it_was():
     import matplotlib
 
     before = matplotlib.rcParams.copy()
-    said = texts(draw_study(small_rows("gridworld/scaling", 1), "gridworld/scaling")["scaling"])
+    said = texts(draw_gridworld(small_rows("gridworld/scaling", 1), "gridworld/scaling")["scaling"])
     assert any("No bars" in text for text in said)
     after = matplotlib.rcParams.copy()
     assert all(after[name] == before[name] for name in before if name != "backend")  # to ask for it sets it
@@ -130,7 +131,8 @@ def test_an_unfinished_sweep_is_drawn_and_says_so(tmp_path, monkeypatch):
     last = study.keys[-1]  # of the third CMDP
     (tmp_path / "parts" / f"{last}.parquet").unlink()
     seen = {}
-    monkeypatch.setattr(figures, "draw_study", lambda rows, _, note: seen.update(rows=rows, note=note) or {})
+    seeing = replace(CATALOGUE[study.id], draw=lambda rows, note: seen.update(rows=rows, note=note) or {})
+    monkeypatch.setitem(CATALOGUE, study.id, seeing)
     page, _ = write_figures(tmp_path)
     assert seen["note"] == "unfinished sweep: 2 of 3 CMDPs"
     assert set(seen["rows"]["cmdp"].to_pylist()) == {0, 1}
@@ -144,7 +146,7 @@ def test_what_can_not_be_drawn_is_said(tmp_path):
     with pytest.raises(ParameterError, match="no figures are known for the study 'toy'"):
         write_figures(tmp_path)
     with pytest.raises(ParameterError, match="gridworld/fixed"):
-        draw_study(pa.table({}), "fixed")
+        draw_gridworld(pa.table({}), "fixed")
 
 
 def test_places_that_can_not_be_written_are_named(tmp_path):
@@ -166,4 +168,4 @@ def test_without_matplotlib_tables_are_written_and_the_remedy_is_named(tmp_path,
         written = write_figures(tmp_path, tmp_path / "tables")
     assert {path.name: path.read_bytes() for path in written} == {n: whole[n] for n in ("table.md", "summary.csv")}
     with pytest.raises(RunError, match=r"pip install 'bettersafe\[plots\]'"):
-        draw_study(small_rows("gridworld/fixed"), "gridworld/fixed")
+        draw_gridworld(small_rows("gridworld/fixed"), "gridworld/fixed")

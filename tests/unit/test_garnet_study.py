@@ -8,7 +8,9 @@ import pytest
 from bettersafe.errors import ParameterError
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
-from bettersafe.studies.garnet import FAMILIES, METHODS, SIZES, experiment, garnet_study, garnet_tables
+from bettersafe.studies.garnet.experiment import experiment
+from bettersafe.studies.garnet.plan import FAMILIES, METHODS, SIZES, garnet_study
+from bettersafe.studies.garnet.tables import garnet_tables
 from bettersafe.studies.sweep import read_rows, run_sweep
 
 

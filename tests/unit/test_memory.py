@@ -227,18 +227,18 @@ def test_what_needs_too_much_is_refused_with_the_number(tmp_path: Path, monkeypa
         count_files(log, objectives=[GAIN, PAIN])
     monkeypatch.setenv(VARIABLE, "none")
     assert available_bytes() == math.inf
-    assert run_task(task).info["n_pairs"] == 2
+    assert run_task(task).info.n_pairs == 2
 
 
 def test_b_opt_counts_a_log_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved_log(tmp_path / "log.parquet", 300, 5, 10, 2)
     task = Task(data=str(path), objectives=(Objective(name="r0"), Objective(name="r1", weight=0.0)))
     whole = run_task(task)
-    assert inputs.PAIR_REWARDS not in whole.info["notes"]
+    assert inputs.PAIR_REWARDS not in whole.info.notes
     monkeypatch.setattr(inputs, "available_bytes", lambda: 50e6)  # a log read whole takes 100 MB and more
     counted = run_task(task)
-    assert inputs.PAIR_REWARDS in counted.info["notes"]
-    assert counted.info["method"] == whole.info["method"] == "b-opt"
+    assert inputs.PAIR_REWARDS in counted.info.notes
+    assert counted.info.method == whole.info.method == "b-opt"
 
 
 def test_text_is_refused_when_its_rows_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

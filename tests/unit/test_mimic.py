@@ -15,8 +15,16 @@ import synthetic_mimic
 from bettersafe.envs.icu_sepsis import icu_sepsis
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.logs.discretize import assign_states
-from bettersafe.studies.mimic import action_labels, draw_parts, find_splits, load_mimic, prepare_mimic, prepare_splits
-from bettersafe.studies.mimic_tables import FEATURES, TABLE_COLUMNS
+from bettersafe.studies.sepsis.mimic import (
+    Preparation,
+    action_labels,
+    draw_parts,
+    find_splits,
+    load_mimic,
+    prepare_mimic,
+    prepare_splits,
+)
+from bettersafe.studies.sepsis.mimic_tables import FEATURES, TABLE_COLUMNS
 
 SMALL = {"k": 6, "quick": True}
 # The published list of 52, and which of them are left out.
@@ -43,10 +51,10 @@ def tables(stays=40, seed=0):
     return {k: v.copy() for k, v in listed.items()}, {k: v.copy() for k, v in blocks.items()}
 
 
-def prepare(folder, listed, blocks, **settings):
+def prepare(folder, listed, blocks, *, force=False, **settings):
     folder.mkdir(parents=True, exist_ok=True)
     files = synthetic_mimic.write(folder, listed, blocks)
-    return prepare_mimic(*files, folder / "out", **(SMALL | settings))
+    return prepare_mimic(*files, folder / "out", Preparation(**(SMALL | settings)), force=force)
 
 
 def logs(folder):
@@ -384,11 +392,11 @@ def test_files_in_the_wrong_order_are_told_apart(tmp_path):
         ((table, table), "^MIMICtable.csv has the columns of the four-hour blocks, not those of the stays. Name"),
     ):
         with pytest.raises(DataError, match=match) as caught:
-            prepare_mimic(*files, tmp_path / "out", **SMALL)
+            prepare_mimic(*files, tmp_path / "out", Preparation(**SMALL))
         assert len(str(caught.value)) < 250
     swapped = synthetic_mimic.write(tmp_path, blocks, listed)  # names as they should be, contents not
     with pytest.raises(DataError, match=r"^these look swapped: sepsis_mimiciii.csv has the columns of the four-hour"):
-        prepare_mimic(*swapped, tmp_path / "out", **SMALL)
+        prepare_mimic(*swapped, tmp_path / "out", Preparation(**SMALL))
 
 
 def test_rows_that_contradict_each_other_are_refused(tmp_path):
@@ -448,7 +456,7 @@ def test_what_was_prepared_is_checked_on_loading(tmp_path):
 def pair(tmp_path):
     """The two files, and two splits of them."""
     files = synthetic_mimic.write(tmp_path, *tables(40))
-    documents = prepare_splits(*files, tmp_path / "two", splits=2, seed=3, **SMALL)
+    documents = prepare_splits(*files, tmp_path / "two", Preparation(seed=3, **SMALL), splits=2)
     return files, tmp_path / "two", documents
 
 
@@ -461,7 +469,7 @@ def test_splits_are_what_single_preparations_with_their_seeds_give(tmp_path, pai
     assert [document["settings"]["seed"] for document in documents] == [3, 4]
     assert sorted(path.name for path in two.iterdir()) == ["split-00", "split-01"]
     assert stays_of(two / "split-00") != stays_of(two / "split-01")
-    prepare_mimic(*files, tmp_path / "alone", seed=4, **SMALL)
+    prepare_mimic(*files, tmp_path / "alone", Preparation(seed=4, **SMALL))
     for name in ("train", "valid", "test", "discretizer"):
         assert (tmp_path / f"alone/{name}.parquet").read_bytes() == (two / f"split-01/{name}.parquet").read_bytes()
     for place, info in find_splits([two]):
@@ -470,21 +478,21 @@ def test_splits_are_what_single_preparations_with_their_seeds_give(tmp_path, pai
 
 def test_splits_that_are_there_are_kept_and_others_not_overwritten(pair):
     files, two, documents = pair
-    more = prepare_splits(*files, two, splits=3, seed=3, **SMALL)
+    more = prepare_splits(*files, two, Preparation(seed=3, **SMALL), splits=3)
     assert more[:2] == documents
     assert more[2]["settings"]["seed"] == 5
     before = (two / "split-00/prepare.json").stat().st_mtime_ns
     with pytest.raises(RunError, match=r"split-00 was prepared otherwise: k was 6, is 5\. Give the same .* --force"):
-        prepare_splits(*files, two, splits=3, seed=3, **(SMALL | {"k": 5}))
+        prepare_splits(*files, two, Preparation(seed=3, **(SMALL | {"k": 5})), splits=3)
     with pytest.raises(RunError, match=r"otherwise: seed was 3, is 4; the table file has other contents\."):
-        prepare_splits(files[0], files[0], two, splits=1, seed=4, **SMALL)
+        prepare_splits(files[0], files[0], two, Preparation(seed=4, **SMALL), splits=1)
     assert (two / "split-00/prepare.json").stat().st_mtime_ns == before
-    forced = prepare_splits(*files, two, splits=1, seed=3, force=True, **(SMALL | {"k": 5}))
+    forced = prepare_splits(*files, two, Preparation(seed=3, **(SMALL | {"k": 5})), splits=1, force=True)
     assert forced[0]["settings"]["k"] == 5
     with pytest.raises(RunError, match="split-00 is a single prepared split"):
-        prepare_splits(*files, two / "split-00", **SMALL)
+        prepare_splits(*files, two / "split-00", Preparation(**SMALL))
     with pytest.raises(ParameterError, match="splits must be 1 or more"):
-        prepare_splits(*files, two, splits=0, **SMALL)
+        prepare_splits(*files, two, Preparation(**SMALL), splits=0)
 
 
 def test_folders_of_splits_are_opened_in_order(tmp_path, pair):

@@ -14,9 +14,12 @@ from bettersafe.errors import BettersafeError, ParameterError, PolicyError, RunE
 from bettersafe.logs.dataset import Columns, Objective, write_dataset
 from bettersafe.runs.policy_file import write_policy
 from bettersafe.runs.run import _document_digest, load_run, save_certificate, save_run
-from bettersafe.tasks.retest import certify_run, certify_run_posterior, evaluate_saved, evidence_for_run, verify_run
+from bettersafe.tasks.evidence import evaluate_saved, evidence_for_run
+from bettersafe.tasks.retest import HeldOutTest, certify_run
+from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.task import Rare, Task
+from bettersafe.tasks.verify import verify_run
 
 OBJECTIVES = (
     Objective(name="gain", discount=0.8, reward_range=(0.0, 1.0)),
@@ -51,14 +54,18 @@ def tested(saved, files, tmp_path):
     import shutil
 
     folder = shutil.copytree(saved, tmp_path / "RUN")
-    save_certificate(folder, *certify_run(load_run(folder), str(files / "later.parquet"), zeta={"harm": 0.1}))
+    save_certificate(
+        folder, *certify_run(load_run(folder), str(files / "later.parquet"), HeldOutTest(zeta={"harm": 0.1}))
+    )
     return folder
 
 
 def test_signs(files, saved):
     """A cost is a cost in every number that people see, and a gain is a gain in the certificate."""
     run = load_run(saved)
-    certificate, rows = certify_run(run, str(files / "later.parquet"), threshold={"harm": 5.0, "gain": 0.0})
+    certificate, rows = certify_run(
+        run, str(files / "later.parquet"), HeldOutTest(threshold={"harm": 5.0, "gain": 0.0})
+    )
     by_name = {(row["estimator"], row["objective"]): row for row in rows}
     logged, dr = by_name["logged", "harm"], by_name["dr", "harm"]
     assert 0.0 < dr["value"] < 5.0
@@ -68,7 +75,9 @@ def test_signs(files, saved):
     floor = next(f for f in certificate.floors if f.objective == "harm")
     assert floor.threshold == -5.0  # at most 5
     assert floor.passed
-    strict, _ = certify_run(run, str(files / "later.parquet"), threshold={"harm": 0.01}, zeta={"harm": 0.1})
+    strict, _ = certify_run(
+        run, str(files / "later.parquet"), HeldOutTest(threshold={"harm": 0.01}, zeta={"harm": 0.1})
+    )
     assert strict.verdict.startswith("No solution found")
     assert strict.floors[0].shortfall > 0.0
 
@@ -132,7 +141,7 @@ def test_types_of_run_json_are_checked(saved, tmp_path):
         {"preference": 3}, {"notes": "x"}, {"rounds": "many"}, {"gap": None}, {"states_kept": 1}, {"mean_moved": "x"},
         {"actions": 5}, {"objectives": [{**rows[0], "name": 7}, rows[1]]},
         {"objectives": [{**rows[0], "unit": 7}, rows[1]]}, {"objectives": [{**rows[0], "reward_range": 7}, rows[1]]},
-        {"objectives": [{**rows[0], "policy_return": "x"}, rows[1]]}, {"objectives": "x"},
+        {"objectives": [{**rows[0], "proposal_return": "x"}, rows[1]]}, {"objectives": "x"},
     ):  # fmt: skip
         file.write_text(json.dumps({**original, **changes}), encoding="utf-8")
         with pytest.raises(BettersafeError):
@@ -171,7 +180,9 @@ def test_logged_probabilities_must_agree(saved, files, tmp_path):
 
 
 def test_finite_sample_with_a_known_baseline_and_its_tuning_part(saved, files):
-    certificate, _ = certify_run(load_run(saved), str(files / "later.parquet"), bound="betting", estimator="pdis")
+    certificate, _ = certify_run(
+        load_run(saved), str(files / "later.parquet"), HeldOutTest(bound="betting", estimator="pdis")
+    )
     assert certificate.grade == "finite-sample"
     assert certificate.data["tested_on"]["episodes"] == 2400  # a fifth went into choosing the cap
 
@@ -184,49 +195,75 @@ def test_columns_are_kept_for_verifying(tested, files, tmp_path):
         table.rename_columns([{"state": "cluster"}.get(c, c) for c in table.column_names]), tmp_path / "c.parquet"
     )
     run = load_run(tested)
-    save_certificate(tested, *certify_run(run, str(tmp_path / "c.parquet"), columns=Columns(state="cluster")))
+    save_certificate(
+        tested, *certify_run(run, str(tmp_path / "c.parquet"), columns=Columns(state="cluster"), force=True)
+    )
     again = verify_run(tested, data=str(tmp_path / "c.parquet"))
     assert any("tested 1 time before" in text for text in again.assumptions)
 
 
 def test_the_posterior_may_be_asked_about_the_log_that_made_the_policy(saved, files):
     run = load_run(saved)
-    certificate = certify_run_posterior(run, str(files / "log.parquet"), draws=60)
+    certificate = certify_run_posterior(run, str(files / "log.parquet"), PosteriorTest(draws=60))
     assert certificate.grade == "posterior"
     assert len(certificate.beliefs) == 5
     assert certificate.accepted
-    worse = dataclasses.replace(run, policy=np.roll(run.policy, 1, axis=1))
-    assert not certify_run_posterior(worse, str(files / "log.parquet"), draws=60).accepted
+    worse = dataclasses.replace(run, proposal=np.roll(run.proposal, 1, axis=1))
+    assert not certify_run_posterior(worse, str(files / "log.parquet"), PosteriorTest(draws=60)).accepted
+
+
+def test_a_run_is_tested_once(tested, files):
+    """In Python as on the command line: no second test, and no posterior in the place of one, unless forced."""
+    log, later = str(files / "log.parquet"), str(files / "later.parquet")
+    run = load_run(tested)
+    with pytest.raises(ParameterError, match=r"tested already.*force=True"):
+        certify_run(run, later)
+    with pytest.raises(ParameterError, match=r"tested on held-out episodes, and passed.*force=True"):
+        certify_run_posterior(run, log, PosteriorTest(draws=40))
+    asked = certify_run_posterior(run, log, PosteriorTest(draws=40), force=True)
+    assert asked.settings["tested_before"] == 1
+    with pytest.raises(ParameterError, match="tested already"):  # the test stays on record
+        certify_run(save_certificate(tested, asked), later)
+    again, _ = certify_run(load_run(tested), later, force=True)
+    assert again.settings["tested_before"] == 1
+    # what is held out within `improve` is such a test; what H-OPT chooses by, and what the counts prove, is none
+    held = run_task(Task(data=log, objectives=OBJECTIVES, epsilon=0.5, hold_out=0.3))
+    with pytest.raises(ParameterError, match="tested already"):
+        certify_run(held, later)
+    chosen = run_task(Task(data=log, objectives=OBJECTIVES, method="h-opt", zeta={"harm": 0.2, "gain": 0.2}))
+    assert chosen.has_proposal
+    certify_run(chosen, later)
 
 
 def test_what_was_asked_before_stays_on_record(saved, files, tmp_path):
     log, later = str(files / "log.parquet"), str(files / "later.parquet")
     run = load_run(saved)
-    worse = dataclasses.replace(run, policy=np.roll(run.policy, 1, axis=1), certificate=None)
+    worse = dataclasses.replace(run, proposal=np.roll(run.proposal, 1, axis=1), certificate=None)
     tested, _ = certify_run(worse, later)
     assert not tested.accepted
-    asked = certify_run_posterior(dataclasses.replace(worse, certificate=tested), log, draws=60, pessimism=0.0)
+    question = PosteriorTest(draws=60, pessimism=0.0)
+    asked = certify_run_posterior(dataclasses.replace(worse, certificate=tested), log, question, force=True)
     assert [each["evidence"] for each in asked.settings["earlier"]] == ["held-out"]
     assert asked.settings["tested_before"] == 1
     assert any("tested 1 time before, and did not pass" in text for text in asked.assumptions)
     assert any(text.startswith("No pessimistic prior was asked") for text in asked.assumptions)
-    again, _ = certify_run(dataclasses.replace(worse, certificate=asked), later)
+    again, _ = certify_run(dataclasses.replace(worse, certificate=asked), later, force=True)
     assert [each["evidence"] for each in again.settings["earlier"]] == ["held-out", "posterior"]
     assert again.settings["earlier"][1]["pessimism"] == 0.0
     assert any("tested 1 time before" in text for text in again.assumptions)
 
 
-def test_candidates_are_saved_with_all_that_was_asked_of_them(files):
+def test_candidates_are_saved_with_all_that_was_asked_of_them(files, tmp_path):
     run = run_task(Task(data=str(files / "log.parquet"), objectives=OBJECTIVES, draws=60))
-    rows = run.info["candidates"]
-    taken = next(row for row in rows if row["chosen"])
+    taken = next(row for row in run.info.candidates if row.chosen)
     belief = run.certificate.beliefs[0]
-    assert taken["p_safe"] == belief.p_safe
-    assert tuple(taken["p_pessimistic"]) == belief.p_pessimistic
-    assert tuple(taken["p_objective"]) == belief.p_objective
-    assert taken["error"] == belief.error > 0.0  # none of 60 failed, which is not never
-    assert taken["draws"] == 60
-    assert all({"p_safe", "p_objective", "p_pessimistic", "error", "draws"} <= row.keys() for row in rows)
+    assert taken.p_safe == belief.p_safe
+    assert taken.p_pessimistic == belief.p_pessimistic
+    assert taken.p_objective == belief.p_objective
+    assert taken.error == belief.error > 0.0  # none of 60 failed, which is not never
+    assert taken.draws == 60
+    save_run(run, tmp_path / "RUN")
+    assert repr(load_run(tmp_path / "RUN").info) == repr(run.info)  # where NaN is NaN
 
 
 def test_derived_objectives_and_thresholds(files):
@@ -247,7 +284,7 @@ def test_derived_objectives_and_thresholds(files):
         run_task(dataclasses.replace(task, zeta={"gian": 1.0}))
     auto = run_task(dataclasses.replace(task, method="auto", epsilon=None, draws=40))
     assert auto.certificate.evidence == "posterior"
-    assert auto.info["method"] == "b-opt"
+    assert auto.info.method == "b-opt"
 
 
 def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path):
@@ -256,7 +293,7 @@ def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path)
     task = Task(data=log, objectives=OBJECTIVES, derived=(rare,), zeta={"harm": 0.01}, draws=60, seed=3)
     save_run(run_task(task), tmp_path / "RUN")
     assert verify_run(tmp_path / "RUN", data=log).accepted
-    assert "epsilon" not in load_run(tmp_path / "RUN").info["settings"]
+    assert "epsilon" not in load_run(tmp_path / "RUN").info.settings
     with pytest.raises(RunError, match="its digest differs"):
         verify_run(tmp_path / "RUN", data=str(files / "later.parquet"))
     file = tmp_path / "RUN" / "certificate.json"
@@ -268,7 +305,7 @@ def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path)
         verify_run(tmp_path / "RUN", data=log)
     few = str(files / "few.parquet")
     save_run(run_task(dataclasses.replace(task, data=few, zeta={})), tmp_path / "FEW")
-    assert not load_run(tmp_path / "FEW").changed
+    assert not load_run(tmp_path / "FEW").has_proposal
     with pytest.raises(RunError, match="was not trusted"):
         verify_run(tmp_path / "FEW", data=few)
 
@@ -281,17 +318,18 @@ def test_priors_and_policies_of_your_own(files, tmp_path):
     task = Task(data=log, objectives=OBJECTIVES, prior="support", pessimism=2.0, draws=60)
     run = run_task(dataclasses.replace(task, candidates=(str(tmp_path / "ours.csv"),)))
     # as Adv-Linearized made it, so it is the same candidate, under the name that it was made with first
-    assert [row["name"] for row in run.info["candidates"]] == [row["name"] for row in run_task(task).info["candidates"]]
+    assert [row.name for row in run.info.candidates] == [row.name for row in run_task(task).info.candidates]
     mixed = 0.9 * made.policy + 0.1 * made.baseline
     write_policy(tmp_path / "mixed.csv", mixed, made.state_labels, made.action_labels)
     run = run_task(dataclasses.replace(task, candidates=(str(tmp_path / "mixed.csv"),)))
-    assert run.info["candidates"][-1]["name"] == str(tmp_path / "mixed.csv")
+    assert run.info.candidates[-1].name == str(tmp_path / "mixed.csv")
     assert run.certificate.beliefs[0].priors.startswith("support; support, pessimistic for gain")
     assert len(run.certificate.beliefs) == 3  # no concentration to halve or double
     assert "counts for one visit" in " ".join(run.certificate.assumptions)
     save_run(run, tmp_path / "RUN")
     assert verify_run(tmp_path / "RUN", data=log).settings["pessimism"] == 2.0
-    again = certify_run_posterior(load_run(tmp_path / "RUN"), log, prior="hierarchical", pessimism=0.0, draws=60)
+    question = PosteriorTest(prior="hierarchical", pessimism=0.0, draws=60)
+    again = certify_run_posterior(load_run(tmp_path / "RUN"), log, question)
     assert again.beliefs[0].priors == "hierarchical"
     with pytest.raises(ParameterError, match="candidates are a setting of b-opt alone"):
         dataclasses.replace(task, candidates=("x.csv",), method="s-opt")

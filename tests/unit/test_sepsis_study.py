@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +12,16 @@ import pytest
 
 import synthetic_mimic
 from bettersafe.errors import ParameterError
-from bettersafe.studies import drawing, figures, sepsis
-from bettersafe.studies.catalogue import make_study
+from bettersafe.studies import drawing
+from bettersafe.studies.catalogue import CATALOGUE, make_study
 from bettersafe.studies.figures import write_figures
-from bettersafe.studies.mimic import prepare_splits
-from bettersafe.studies.published_sepsis import VALUES
-from bettersafe.studies.sepsis import DELTAS, EPSILONS, PREFERENCES, icu_experiment, mimic_study, sepsis_study
-from bettersafe.studies.sepsis_figures import draw_sepsis
-from bettersafe.studies.sepsis_summary import (
+from bettersafe.studies.sepsis import experiment
+from bettersafe.studies.sepsis.experiment import icu_experiment
+from bettersafe.studies.sepsis.figures import draw_sepsis
+from bettersafe.studies.sepsis.mimic import Preparation, prepare_splits
+from bettersafe.studies.sepsis.plan import ABOUT, DELTAS, EPSILONS, PREFERENCES, mimic_study, sepsis_study
+from bettersafe.studies.sepsis.published import VALUES
+from bettersafe.studies.sepsis.summary import (
     CLINICIAN,
     by_key,
     errors_by_ess,
@@ -28,7 +31,7 @@ from bettersafe.studies.sepsis_summary import (
     summarise_sepsis,
     with_chosen,
 )
-from bettersafe.studies.sepsis_tables import sepsis_tables
+from bettersafe.studies.sepsis.tables import sepsis_tables
 from bettersafe.studies.sweep import read_rows, run_sweep
 from pictures import assert_nothing_overlaps, texts
 
@@ -187,8 +190,8 @@ def test_the_papers_values_are_whole():
 
 
 def test_tables_mark_what_is_worse_and_have_the_paper_beside_ours():
-    page = sepsis_tables(study_rows(), "sepsis/icu", "About it", note="This is a note.")
-    assert page.startswith("# sepsis/icu\n\nAbout it.\n\nThis is a note.\n\n2 seeds; ±")
+    page = sepsis_tables(study_rows(), "sepsis/icu", note="This is a note.")
+    assert page.startswith(f"# sepsis/icu\n\n{ABOUT['sepsis/icu']}.\n\nThis is a note.\n\n2 seeds; ±")
     line = cells(page, "Table 1", ["[1, 0]", "Linearized"])
     assert line[2:] == [
         "90.00 ± 0.00", "97.68 ± 0.22", "90.00 ± 0.00", "97.58 ± 0.20", "90.00 ± 0.00", "40.00 ± 0.00 ▼", "3 ± 0", "2 of 2",
@@ -221,7 +224,7 @@ def test_without_a_truth_none_is_shown():
     unknown = {"true_survival": math.nan, "true_rare": math.nan}
     table = pa.Table.from_pylist([record | unknown for record in study_rows(seeds=1).to_pylist()])
     assert not knows_truth(summarise_sepsis(table))
-    page = sepsis_tables(table, "sepsis/mimic", "About it")
+    page = sepsis_tables(table, "sepsis/mimic")
     assert "exact" not in page.lower()
     assert "nan" not in page
     assert "1 seed" in page
@@ -246,8 +249,8 @@ def test_without_a_truth_none_is_shown():
 )
 def test_words_are_those_of_the_cohort(prepared, paper, doses):
     table = pa.Table.from_pylist([prepared | record for record in study_rows(seeds=1).to_pylist()])
-    assert paper in sepsis_tables(table, "sepsis/any", "About it")
-    drawn = draw_sepsis(table, "sepsis/any")
+    assert paper in sepsis_tables(table, "sepsis/mimic")
+    drawn = draw_sepsis(table, "sepsis/mimic")
     assert doses in " ".join(texts(drawn["doses"]))
     assert_nothing_overlaps(drawn["doses"])
     assert "every policy of the paper's methods" in " ".join(texts(drawn["truth"]))
@@ -260,7 +263,7 @@ def test_b_opt_may_be_left_out():
     with pytest.raises(ParameterError, match="without must be one of b-opt"):
         make_study("sepsis/icu", without="bopt")
     rows = [record for record in study_rows().to_pylist() if record["method"] != "b-opt"]
-    page = sepsis_tables(pa.Table.from_pylist(rows), "sepsis/icu", "About it")
+    page = sepsis_tables(pa.Table.from_pylist(rows), "sepsis/icu")
     assert "B-OPT" not in page
     assert "G-OPT ε = 1" in page
 
@@ -333,7 +336,7 @@ def test_route_a_in_small(tmp_path):
 def test_route_a_splits_a_cohort_of_the_papers_size_as_published(monkeypatch, study_id):
     found = {}
     monkeypatch.setattr(
-        sepsis, "compare", lambda train, valid, test, **_: found.update(parts=(train, valid, test)) or []
+        experiment, "compare", lambda train, valid, test, **_: found.update(parts=(train, valid, test)) or []
     )
     icu_experiment(sepsis_study(study_id, seeds=1).jobs[0])
     assert [part.n_episodes for part in found["parts"]] == [14_667, 2_095, 4_192]
@@ -343,7 +346,9 @@ def test_route_a_splits_a_cohort_of_the_papers_size_as_published(monkeypatch, st
 
 def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(figures, "draw_sepsis", lambda rows, study_id, note: said.append((study_id, note)) or {})
+    entry = CATALOGUE["sepsis/icu-published"]
+    seeing = replace(entry, draw=lambda rows, note: said.append(note) or {})
+    monkeypatch.setitem(CATALOGUE, "sepsis/icu-published", seeing)
     run_sweep(sepsis_study("sepsis/icu-published", seeds=1, patients=300, without="b-opt"), tmp_path, workers=1)
     study = sepsis_study("sepsis/icu-published", seeds=2, patients=300, without="b-opt")
     description = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))
@@ -353,7 +358,7 @@ def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatc
     page = (tmp_path / "elsewhere" / "table.md").read_text(encoding="utf-8")
     assert page.startswith("# sepsis/icu-published")
     assert "This is an unfinished sweep: 1 of 2 seeds." in page
-    assert said == [("sepsis/icu-published", "unfinished sweep: 1 of 2 seeds")]
+    assert said == ["unfinished sweep: 1 of 2 seeds"]
     rows = read_rows(tmp_path, partial=True).to_pylist()
     assert {record["method"] for record in rows} >= {"h-opt", "g-opt"}
     assert "b-opt" not in {record["method"] for record in rows}
@@ -364,7 +369,7 @@ def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatc
 
 def test_route_b_in_small(tmp_path):
     stays, blocks = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(300, seed=3))
-    prepare_splits(stays, blocks, tmp_path / "prepared", splits=2, seed=5, k=12, quick=True)
+    prepare_splits(stays, blocks, tmp_path / "prepared", Preparation(seed=5, k=12, quick=True), splits=2)
     study = mimic_study([tmp_path / "prepared"])
     assert [(job["repetition"], job["seed"]) for job in study.jobs] == [(0, 5), (1, 6)]
     run_sweep(study, tmp_path / "study", workers=1)
@@ -386,7 +391,7 @@ def test_route_b_in_small(tmp_path):
     assert mimic_study([tmp_path / "prepared"], seeds=1).jobs == study.jobs[:1]
     with pytest.raises(ParameterError, match="seeds must be from 1 to 2, the number of prepared splits; got 3"):
         mimic_study([tmp_path / "prepared"], seeds=3)
-    prepare_splits(stays, blocks, tmp_path / "prepared", splits=1, seed=5, k=11, quick=True, force=True)
+    prepare_splits(stays, blocks, tmp_path / "prepared", Preparation(seed=5, k=11, quick=True), splits=1, force=True)
     anew = mimic_study([tmp_path / "prepared" / "split-00"])
     assert anew.keys[0] not in study.keys  # what was prepared anew is not taken for what was done
 

@@ -12,12 +12,12 @@ from scipy import special, stats
 
 import toys
 from bettersafe.errors import ParameterError, RunError
-from bettersafe.studies.gridworld import PLANS, QUALITIES, gridworld_study
-from bettersafe.studies.published import PUBLISHED
-from bettersafe.studies.published import SIZES as PUBLISHED_SIZES
+from bettersafe.studies.gridworld.plan import PLANS, QUALITIES, SIZES, gridworld_study
+from bettersafe.studies.gridworld.published import PUBLISHED
+from bettersafe.studies.gridworld.summary import changes, tuned
+from bettersafe.studies.gridworld.tables import gridworld_summary, gridworld_tables
 from bettersafe.studies.styles import STYLES, plain_name
-from bettersafe.studies.summary import changes, finished_cmdps, summarise, tuned, with_intervals
-from bettersafe.studies.tables import study_tables, summary_table
+from bettersafe.studies.summary import finished, summarise, with_intervals
 
 
 def row(cmdp, improvement, failure=False, **more):
@@ -242,12 +242,12 @@ def test_changes_are_paired():
 def test_unfinished_cmdps_are_left_out():
     jobs = [{"job": name, "settings": {"cmdp": cmdp}} for name, cmdp in (("a", 0), ("b", 0), ("c", 1), ("d", 1))]
     rows = table(row(0, 1, job="a"), row(0, 1, job="b"), row(1, 1, job="c"))
-    found, total = finished_cmdps(rows, jobs)
-    assert (found["job"].to_pylist(), total) == (["a", "b"], 2)
-    with pytest.raises(RunError, match="no CMDP of this sweep is finished yet"):
-        finished_cmdps(rows.slice(0, 1), jobs)
+    found, done, total = finished(rows, jobs, by="cmdp")
+    assert (found["job"].to_pylist(), done, total) == (["a", "b"], 1, 2)
+    with pytest.raises(RunError, match="no repetition of this sweep is finished yet"):
+        finished(rows.slice(0, 1), jobs, by="cmdp")
     everything = table(*rows.to_pylist(), row(1, 1, job="d"))
-    assert finished_cmdps(everything, jobs) == (everything, 2)
+    assert finished(everything, jobs, by="cmdp") == (everything, 2, 2)
 
 
 # ---- tables
@@ -267,7 +267,7 @@ def test_unfinished_cmdps_are_left_out():
     ],
 )
 def test_tables_have_the_published_values_beside_ours(study_id, line):
-    page = study_tables(study_rows(study_id), study_id)
+    page = gridworld_tables(study_rows(study_id), study_id)
     name, *values = line
     lines = [text.strip("| ").split(" | ") for text in page.splitlines() if text.startswith(f"| {name} |")]
     improvement, median, failure = (text for text in lines if not text[1].startswith("("))
@@ -278,20 +278,20 @@ def test_tables_have_the_published_values_beside_ours(study_id, line):
 
 
 def test_ours_are_the_summary():
-    rows = table(*(row(cmdp, gain, episodes=size) for size in PUBLISHED_SIZES for cmdp, gain in ((0, 10), (1, 14))))
-    page = study_tables(rows, "gridworld/fixed", note="Not all of it.")
+    rows = table(*(row(cmdp, gain, episodes=size) for size in SIZES for cmdp, gain in ((0, 10), (1, 14))))
+    page = gridworld_tables(rows, "gridworld/fixed", note="Not all of it.")
     assert "| S-OPT ε = 0.1 | 12.0 ± 2.0 | 16 | 12.0 ± 2.0 | 44 | 12.0 ± 2.0 | 117 | 12.0 ± 2.0 | 159 |" in page
     assert "Not all of it." in page
 
 
 def test_tables_without_published_values():
-    page = study_tables(study_rows("gridworld/scaling"), "gridworld/scaling")
+    page = gridworld_tables(study_rows("gridworld/scaling"), "gridworld/scaling")
     assert [line for line in page.splitlines() if line.startswith("## ")] == [f"## d = {d}" for d in (2, 5, 17, 65)]
     assert "| published |" not in page
-    page = study_tables(study_rows("gridworld/conventions"), "gridworld/conventions")
+    page = gridworld_tables(study_rows("gridworld/conventions"), "gridworld/conventions")
     assert "### π* completed uniformly" in page
     with pytest.raises(ParameterError, match="gridworld/fixed"):
-        study_tables(table(row(0, 1)), "gridworld/fxed")
+        gridworld_tables(table(row(0, 1)), "gridworld/fxed")
 
 
 def test_b_opt_stands_against_the_others_with_intervals():
@@ -302,7 +302,7 @@ def test_b_opt_stands_against_the_others_with_intervals():
         for quality in (0.1, 0.9)
         for method, parameter in (("b-opt", ""), ("g-opt", "0.1"))
     ]
-    page = study_tables(table(*rows), "gridworld/bopt").partition("## B-OPT against the others")[2]
+    page = gridworld_tables(table(*rows), "gridworld/bopt").partition("## B-OPT against the others")[2]
     assert "δ = 0.1." in page
     parts = page.split("### ")[1:]
     assert [part.splitlines()[0] for part in parts] == ["all ρ", "ρ = 0.1", "ρ = 0.9"]
@@ -320,7 +320,7 @@ def test_improvement_with_many_objectives_is_a_share_of_that_with_few():
         row(0, 10), row(1, 14), row(0, 5, kinds=16), row(1, 7, kinds=16), row(0, -1, kinds=64), row(1, -1, kinds=64),
         *(row(c, gain, kinds=kinds, method="b-opt", parameter="") for kinds in (1, 16) for c, gain in ((0, -1), (1, 5))),
     )  # fmt: skip
-    page = study_tables(rows, "gridworld/bopt-scaling").partition("## Improvement relative to d = 2")[2]
+    page = gridworld_tables(rows, "gridworld/bopt-scaling").partition("## Improvement relative to d = 2")[2]
     assert "above −2, those with more all of them above −10" in page  # another reason for a change
     assert page.count("| method | d = 2 | d = 17 | d = 65 |") == 2  # |D| = 10 and all
     # 6/12 with error √(1² + (2/2)²)/12, and −1/12 with √(0² + (2/12)²)/12; B-OPT's 2 ± 3 is no measure for anything
@@ -332,7 +332,7 @@ def test_improvement_with_many_objectives_is_a_share_of_that_with_few():
 def test_improvement_is_also_a_share_of_what_could_be_gained_there():
     gains = {("b-opt", 1): 18, ("b-opt", 64): 9, ("optimum", 1): 20, ("optimum", 64): 12, ("adv-linearized", 1): 5}
     rows = table(*(row(c, g, kinds=k, method=m, parameter="") for (m, k), g in gains.items() for c in (0, 1)))
-    page = study_tables(rows, "gridworld/bopt-scaling").partition("## Improvement relative to d = 2")[2]
+    page = gridworld_tables(rows, "gridworld/bopt-scaling").partition("## Improvement relative to d = 2")[2]
     assert page.count("| Best possible | 20.0 ± 0.0 | 0.60 ± 0.00 |") == 2  # |D| = 10 and all
     assert page.count("| B-OPT | 90.0 | 75.0 |") == 2
     assert page.count("| Adv-Linearized | 25.0 | – |") == 2
@@ -340,12 +340,12 @@ def test_improvement_is_also_a_share_of_what_could_be_gained_there():
 
 def test_a_change_of_nothing_is_said_shortly():
     rows = table(*(row(c, 10 * c, variant=v) for c in (0, 1) for v in ("as in the reproduction", "up to 100 rounds")))
-    assert "| S-OPT ε = 0.1 | 0 / 0 | – | – | – |" in study_tables(rows, "gridworld/conventions")
+    assert "| S-OPT ε = 0.1 | 0 / 0 | – | – | – |" in gridworld_tables(rows, "gridworld/conventions")
 
 
 def test_summary_for_spreadsheets_has_all_and_each():
     rows = study_rows("gridworld/tuned", 3)
-    found = summary_table(rows, "gridworld/tuned").to_pylist()
+    found = gridworld_summary(rows, "gridworld/tuned").to_pylist()
     assert {r["quality"] for r in found} == {"all", *(f"{quality:g}" for quality in QUALITIES)}
     parameters = {r["parameter"] for r in found if r["method"] == "s-opt"}
     assert {"tuned", "0.0001", "5"} <= parameters
@@ -364,7 +364,7 @@ def test_published_values_are_of_methods_that_the_studies_have():
         there = {*PLANS[study_id].methods, "s-opt tuned", "h-opt published tuned"}
         assert methods.keys() <= there
         for points in methods.values():
-            assert len(points) == len(PUBLISHED_SIZES)
+            assert len(points) == len(SIZES)
             assert all(0.0 <= failure <= 1.0 < improvement for improvement, failure in points)
 
 

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import feather, parquet
 from rich.console import Console
 
-from bettersafe.cli import show
+from bettersafe.cli.show import progress as show
 from bettersafe.logs._reader.files import open_files, rows_in, scan
 from bettersafe.logs.counts_file import save_counts
 from bettersafe.logs.dataset import Objective

@@ -1,4 +1,4 @@
-"""Signatures of the C++ kernel; `programs.hpp`, `linear.hpp`, `linearised.hpp`, `draws.hpp`, `ope.hpp` and `chains.hpp` say what each does."""
+"""Signatures of the C++ kernel; `programs.hpp`, `values.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp` say what each does."""
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +105,7 @@ def drawn_gains(
     out: npt.NDArray[np.float64],
 ) -> None: ...
 def draw_gammas(shape: npt.NDArray[np.float64], seed: int, out: npt.NDArray[np.float64]) -> None: ...
-def mark_steps(
+def mark_outcomes(
     ptr: npt.NDArray[np.int64],
     indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
     indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
@@ -119,7 +119,7 @@ def mark_steps(
     /,
 ) -> None: ...
 def log_rising(alpha: npt.NDArray[np.float64], count: npt.NDArray[np.float64], threads: int, /) -> float: ...
-def where_to_likelihood(
+def successor_likelihood(
     ptr: npt.NDArray[np.int64],
     indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
     indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],

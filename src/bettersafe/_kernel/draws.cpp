@@ -1,18 +1,21 @@
 #include "draws.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
+#include <memory>
 #include <numeric>
-#include <thread>
+#include <stdexcept>
 #include <vector>
 
-#include "linear.hpp"
+#include "parallel.hpp"
+#include "prior.hpp"
+#include "values.hpp"
 
 namespace bettersafe {
 namespace {
 
 constexpr std::int64_t kMaxProducts = 2000;
+constexpr double kMaxRounds = 1e7;    // a discount of 0.999998 at a tolerance of 1e-9
 constexpr double kUnderflow = 745.0;  // exp(−745) is the least double
 constexpr double kNegligible = 80.0;  // exp(−80) = 2e-35, where the total is of order 1
 
@@ -184,11 +187,6 @@ private:
         for (double& p : initial_) p *= scale;
     }
 
-    // w of the header, and what is left of a pair's own counts
-    static double weight_of(double c, double others) {
-        return others > 0.0 ? (1.0 / (1.0 / (c + 1.0) + c / ((c + 1.0) * (others + 1.0))) - 1.0) / others : c;
-    }
-
     void mix(std::uint64_t key, double c_on, double c_end) {
         std::fill(mixed_.begin(), mixed_.end(), 0.0);
         std::fill(reward_.begin(), reward_.end(), 0.0);
@@ -224,8 +222,8 @@ private:
     void draw_row(Random random, std::int64_t pair, std::int64_t x, std::int64_t begin, std::int64_t width, double c_on,
                   double c_end) {
         const std::int64_t* next = in_.outcome_next + begin;
-        const double w_on = weight_of(c_on, in_.others[pair]), w_end = weight_of(c_end, in_.end_others[pair]);
-        const double own_on = in_.others[pair] > 0.0 ? 1.0 - w_on : 1.0, own_end = in_.end_others[pair] > 0.0 ? 1.0 - w_end : 1.0;
+        const auto [w_on, own_on] = strengths(c_on, in_.others[pair]);
+        const auto [w_end, own_end] = strengths(c_end, in_.end_others[pair]);
         double going = w_end * in_.going[x];
         for (std::int64_t i = 0; i < width; ++i) {
             shape_[i] = (next[i] < 0 ? w_end : w_on) * in_.share[begin + i] + in_.extra[begin + i];
@@ -268,16 +266,20 @@ private:
         const PolicyMatrix<std::int64_t> matrix{in_.n_states, layout_.one_each.data(), layout_.ones.data(), ptr.data(),
                                                 index.data(), data_.data(),            in_.discount};
         if (solve_values(matrix, n_rhs, rhs, v, in_.tol, kMaxProducts, 1).residual <= in_.tol) return;
-        const auto rounds = static_cast<std::int64_t>(std::log(in_.tol) / std::log(std::max(in_.discount, 0.5))) + 1;
+        const double rounds = std::floor(std::log(in_.tol) / std::log(std::max(in_.discount, 0.5))) + 1.0;
         std::vector<double> next(in_.n_states);
         for (std::int64_t j = 0; j < n_rhs; ++j) {
             double* own = v + j * in_.n_states;
             std::fill(own, own + in_.n_states, 0.0);
-            for (std::int64_t round = 0; round < rounds; ++round) {
+            bool moves = true;
+            for (double round = 0.0; moves && round < rounds; round += 1.0) {
+                if (round >= kMaxRounds) throw std::runtime_error("the values of a drawn process were not found: the discount is too close to 1.");
+                moves = false;
                 for (std::int64_t x = 0; x < in_.n_states; ++x) {
                     double sum = 0.0;
                     for (std::int64_t i = ptr[x]; i < ptr[x + 1]; ++i) sum += data_[i] * own[index[i]];
                     next[x] = rhs[j * in_.n_states + x] + in_.discount * sum;
+                    moves = moves || next[x] != own[x];
                 }
                 std::copy(next.begin(), next.end(), own);
             }
@@ -324,17 +326,13 @@ private:
 
 void drawn_gains(const DrawnProcesses& in, std::int64_t first, std::int64_t n_draws, int threads, double* out) {
     const Layout layout(in);
-    std::atomic<std::int64_t> next{0};
-    auto work = [&] {
-        Worker worker(in, layout);
-        for (std::int64_t m = next++; m < n_draws; m = next++) {
-            worker.run(first + m, out + m * (in.n_policies - 1) * in.n_objectives);
-        }
-    };
-    std::vector<std::thread> pool;
-    for (std::int64_t i = 1; i < std::min<std::int64_t>(threads, n_draws); ++i) pool.emplace_back(work);
-    work();
-    for (auto& thread : pool) thread.join();
+    Team team(threads, n_draws);
+    std::vector<std::unique_ptr<Worker>> workers(static_cast<std::size_t>(team.size()));
+    team.run(n_draws, [&](std::int64_t m, int worker) {
+        auto& own = workers[static_cast<std::size_t>(worker)];
+        if (!own) own = std::make_unique<Worker>(in, layout);
+        own->run(first + m, out + m * (in.n_policies - 1) * in.n_objectives);
+    });
 }
 
 void draw_gammas(std::int64_t n, const double* shape, std::uint64_t seed, double* out) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <thread>
+#include <numeric>
 #include <vector>
+
+#include "parallel.hpp"
 
 namespace bettersafe {
 namespace {
@@ -283,11 +285,13 @@ private:
 
     bool warm_start(const std::int32_t* basis, const std::uint8_t* upper) {
         if (basis[0] < 0) return false;
+        std::fill(basic_.begin(), basic_.end(), 0);
         for (int i = 0; i < m_; ++i) {
             const int var = basis[i];
             const bool known = (var >= 0 && var < n_) || (var >= wide_ && var < wide_ + n_) ||
                                (var >= 2 * wide_ && var < 2 * wide_ + m_ - 1);
-            if (!known) return false;  // not a basis of this program
+            if (!known || basic_[var]) return false;  // not a basis of this program
+            basic_[var] = 1;
         }
         std::copy(basis, basis + m_, head_.begin());
         for (int j = 0; j < n_; ++j) at_upper_[j] = upper[j] != 0;
@@ -780,22 +784,15 @@ private:
 }  // namespace
 
 std::int64_t solve_programs(const Programs& programs, int threads) {
-    const std::int64_t total = programs.n_programs;
-    const int workers = static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, total / 256)));
-    std::vector<std::int64_t> pivots(workers, 0);
-    auto work = [&](int worker) {
+    const std::int64_t total = programs.n_programs, n_parts = std::clamp<std::int64_t>(total / 256, 1, threads);
+    std::vector<std::int64_t> pivots(static_cast<std::size_t>(n_parts), 0);
+    Team(n_parts, n_parts).run(n_parts, [&](std::int64_t part, int) {
         Simplex simplex;
-        const std::int64_t begin = total * worker / workers, end = total * (worker + 1) / workers;
+        const std::int64_t begin = total * part / n_parts, end = total * (part + 1) / n_parts;
         for (std::int64_t x = begin; x < end; ++x) simplex.solve(programs, x);
-        pivots[worker] = simplex.pivots;
-    };
-    std::vector<std::thread> pool;
-    for (int worker = 1; worker < workers; ++worker) pool.emplace_back(work, worker);
-    work(0);
-    for (auto& thread : pool) thread.join();
-    std::int64_t sum = 0;
-    for (std::int64_t p : pivots) sum += p;
-    return sum;
+        pivots[static_cast<std::size_t>(part)] = simplex.pivots;
+    });
+    return std::accumulate(pivots.begin(), pivots.end(), std::int64_t{0});
 }
 
 }  // namespace bettersafe

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 from bettersafe.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 
 @contextmanager
@@ -123,13 +123,16 @@ def _locked(mark: IO[bytes]) -> bool:
 
 
 @contextmanager
-def whole_folder(path: str | os.PathLike[str], *, mark: str, force: bool = False) -> Iterator[Path]:
+def whole_folder(
+    path: str | os.PathLike[str], *, mark: str, force: bool = False, own: Collection[str] | None = None
+) -> Iterator[Path]:
     """A folder to write into that takes the name ``path`` when all went well, and goes when not.
 
     Args:
         path: The name, free as `check_free` asks.
         mark: A file that tells a folder of this kind.
         force: Replace one.
+        own: Names that belong to such a folder: of one that is replaced, everything else comes along. None: nothing does.
     """
     target = Path(path)
     remove_leftovers(target.parent, target.name)
@@ -140,18 +143,40 @@ def whole_folder(path: str | os.PathLike[str], *, mark: str, force: bool = False
         work.mkdir()
     except OSError as error:
         raise RunError(f"{target} can't be written: {error.strerror}. Choose another place.") from None
+    aside = target.with_name(f".{target.name}.{os.getpid()}@{socket.gethostname()}.old.partial")
     try:
         yield work
         if (target / mark).exists():
-            aside = target.with_name(f".{target.name}.{os.getpid()}@{socket.gethostname()}.old.partial")
+            if own is not None:
+                _carry(target, work, own)
             target.rename(aside)
             work.rename(target)
             shutil.rmtree(aside)
         else:
             work.rename(target)
     except BaseException:
+        if aside.exists() and not target.exists():
+            aside.rename(target)
         shutil.rmtree(work, ignore_errors=True)
         raise
+
+
+def _carry(source: Path, work: Path, own: Collection[str]) -> None:
+    """Take along into ``work`` what ``source`` has besides its ``own`` files: as links where the disk can, else as copies."""
+    for entry in source.iterdir():
+        if entry.name in own:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, work / entry.name, symlinks=True, copy_function=_link)
+        else:
+            _link(str(entry), str(work / entry.name))
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def check_free(path: str | os.PathLike[str], *, mark: str, force: bool) -> None:

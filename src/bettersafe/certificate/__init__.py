@@ -4,3 +4,7 @@ certificate  the types and the verdict; imports no method
 make         certificates from a test, from H-OPT, from the posterior, or from the counts alone
 files        certificates as JSON documents
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

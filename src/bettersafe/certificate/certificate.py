@@ -13,25 +13,24 @@ is 0.2 more pain. With thresholds c_k (constrained RL, a remark of the paper), t
     c_k ≤ (lower bound on J_k(π_b)) + (lower bound on J_k(π) − J_k(π_b))
 
 and "no solution found" is the answer otherwise, with the shortfall. δ is then shared, half to each of the two bounds.
+
+This module has the types and the verdict, and imports nothing that computes: whoever reads a run reads its certificate.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import Any, Literal
 
 from bettersafe.errors import ParameterError
 from bettersafe.evaluation.support import UNSUPPORTED_TOL
 from bettersafe.posterior.rule import draw_error, posterior_passes
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 Grade = Literal["exact", "posterior", "finite-sample", "approximate"]
 Evidence = Literal["held-out", "safety-test", "posterior", "theory"]
+Outcome = Literal["passed", "not passed", "can't tell", "not tested"]
 
 MOST_NAMED = 8
 """Objectives that a sentence names one by one; of more, only how many, and the worst."""
@@ -49,6 +48,7 @@ class Finding:
         lower_bound: What the gain is at least, with probability 1 − level.
         level: δ_k.
         zeta: Accepted loss.
+        label: What people call the objective; its name if empty.
     """
 
     objective: str
@@ -56,6 +56,12 @@ class Finding:
     lower_bound: float
     level: float
     zeta: float
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """The label, or else the name."""
+        return self.label or self.objective
 
     @property
     def passed(self) -> bool:
@@ -73,6 +79,7 @@ class Floor:
         baseline_bound: What the baseline's return is at least, with probability 1 − level.
         guaranteed: What the policy's return is at least: the same plus the lower bound on its gain.
         level: δ of the baseline's bound.
+        label: What people call the objective; its name if empty.
     """
 
     objective: str
@@ -80,6 +87,12 @@ class Floor:
     baseline_bound: float
     guaranteed: float
     level: float
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """The label, or else the name."""
+        return self.label or self.objective
 
     @property
     def shortfall(self) -> float:
@@ -206,7 +219,7 @@ class Certificate:
         assumptions: What it rests on, in words.
         delta: δ, the risk that was allowed.
         unsupported: Share of the policy's decisions that the baseline never takes; above 0 nothing can be promised.
-        blind: Why the data can't tell, whatever the bounds say; empty if it can.
+        refusal: Why the data can't tell, whatever the bounds say; empty if it can.
         floors: Thresholds, if any were asked for.
         theory: What the counts alone prove, where it was computed.
         beliefs: For "posterior": what decides, and then the same under other priors, to see how much hangs on them.
@@ -223,7 +236,7 @@ class Certificate:
     assumptions: tuple[str, ...]
     delta: float
     unsupported: float = 0.0
-    blind: str = ""
+    refusal: str = ""
     floors: tuple[Floor, ...] = ()
     theory: Theory | None = None
     beliefs: tuple[Belief, ...] = ()
@@ -248,9 +261,28 @@ class Certificate:
             all(finding.passed for finding in self.findings)
             and all(belief.passes(self.delta) for belief in self.beliefs[:1])
             and all(floor.passed for floor in self.floors)
-            and self.unsupported <= UNSUPPORTED_TOL
-            and not self.blind
+            and self.tells
         )
+
+    @property
+    def tells(self) -> bool:
+        """Whether the data can tell what comes of the policy; if not, its bounds mean nothing."""
+        return self.unsupported <= UNSUPPORTED_TOL and not self.refusal
+
+    def outcome(self, k: int) -> Outcome:
+        """What was found about the objective of ``findings[k]``: the one answer that every screen gives."""
+        if not self.tells:
+            return "can't tell"
+        if not self.findings[k].passed:
+            return "not tested" if self.evidence == "theory" else "not passed"
+        if self.beliefs and not self.beliefs[0].passes(self.delta):  # more than one may be to blame, and one surely is
+            return "not passed" if k == self.most_doubtful or self._sure(k) < 1.0 - self.delta else "passed"
+        return "passed"
+
+    @property
+    def most_doubtful(self) -> int:
+        """Place in ``findings`` of the objective of which the posterior is least sure."""
+        return min(range(len(self.findings)), key=lambda k: (self._sure(k), k))
 
     @property
     def linearised(self) -> bool:
@@ -268,42 +300,32 @@ class Certificate:
             finding = self.findings[k]
             width = finding.estimate - finding.lower_bound
             margin = (finding.lower_bound + finding.zeta) / width if width > 0.0 else math.inf
-            # NaN is no order: nothing known is the most doubtful
-            sure = [-1.0 if math.isnan(chance) else chance for chance in self._chances(k)]
-            return (float(finding.passed), min(sure, default=0.0), -math.inf if math.isnan(margin) else margin, k)
+            return (float(finding.passed), self._sure(k), -math.inf if math.isnan(margin) else margin, k)
 
         return tuple(sorted(range(len(self.findings)), key=doubt))
 
-    def _chances(self, k: int) -> tuple[float, ...]:
-        """P(objective k does not lose), neutral and pessimistic, under the priors that decide; empty without beliefs."""
-        return tuple(
+    def _sure(self, k: int) -> float:
+        """The least P(objective k does not lose), neutral or pessimistic, under the priors that decide; 0 without beliefs."""
+        chances = (
             each[k] for belief in self.beliefs[:1] for each in (belief.p_objective, belief.p_pessimistic) if each
         )
+        # NaN is no order: nothing known is the most doubtful
+        return min((-1.0 if math.isnan(chance) else chance for chance in chances), default=0.0)
 
     @property
     def verdict(self) -> str:
         """The outcome in one or two sentences."""
-        few = len(self.findings) <= MOST_NAMED
-        names = "of: " + ", ".join(f.objective for f in self.findings) if few else f"of {len(self.findings)} objectives"
-        risk = f"with probability {100 * (1.0 - self.delta):.4g} %" + (
-            {"approximate": " (approximately)", "posterior": ", given the data and the priors,"}.get(self.grade, "")
-        )
-        if self.linearised:
-            risk += " by linearisation, without draws,"
         if self.accepted:
-            lost = [f"{f.objective} {f.zeta:.4g}" for f in self.findings if f.zeta > 0.0]
-            but = f", but for an accepted loss of at most {', '.join(lost)}" if lost else ""
-            kept = f" It keeps the thresholds on {', '.join(f.objective for f in self.floors)}." if self.floors else ""
-            return f"Accepted: {risk} the policy is not worse than the baseline on any {names}{but}.{kept}"
+            return self._acceptance
         no = "No solution found: keep the baseline" if self.evidence == "safety-test" else "Keep the baseline"
         if not self.unsupported <= UNSUPPORTED_TOL:
             return (
                 f"{no}: {100 * self.unsupported:.3g} % of the policy's decisions are ones that the baseline never"
                 " takes, so its data can't tell what comes of them."
             )
-        if self.blind:
-            return f"{no}: the data can't tell what comes of this policy, for {self.blind}."
-        short = "; ".join(f"{f.objective} by {f.shortfall:.4g}" for f in self.floors if not f.passed)
+        if self.refusal:
+            return f"{no}: the data can't tell what comes of this policy, for {self.refusal}."
+        short = "; ".join(f"{f.title} by {_number(f.shortfall)}" for f in self.floors if not f.passed)
         if self.evidence == "theory":
             if short:
                 return (
@@ -315,25 +337,50 @@ class Certificate:
                 " Test it with: bettersafe certify RUN HELD_OUT."
             )
         if self.beliefs and not self.beliefs[0].passes(self.delta):
-            belief = self.beliefs[0]
-            chances = [min(self._chances(k)) for k in range(len(self.findings))]
-            k = int(np.argmin(chances))
-            return (
-                f"Keep the baseline: given the data, the policy is no worse on every objective with probability"
-                f" {100 * belief.p_safe:.4g} %; the doubt is about {self.findings[k].objective}"
-                f" ({100 * (1.0 - chances[k]):.3g} % chance of a loss"
-                f"{' under the prior that is pessimistic for it' if chances[k] < belief.p_objective[k] else ''})."
-            )
-        missed = [f for f in self.findings if not f.passed]
-        if len(missed) > MOST_NAMED:
-            missed = [self.findings[k] for k in self.doubt_order[:WORST_NAMED]]
-        if missed:
-            worst = "; ".join(
-                f"on {f.objective} the gain is estimated as {f.estimate:.4g} but may be as low as {f.lower_bound:.4g}"
-                + (f" (a loss of {f.zeta:.4g} would be accepted)" if f.zeta > 0.0 else "")
-                for f in missed
-            )
-            more = sum(not f.passed for f in self.findings) - len(missed)
-            worst += f"; and likewise on {more} more" if more else ""
-            return f"{no}: a loss can't be ruled out {risk}: {worst}."
+            return self._doubt
+        if not all(finding.passed for finding in self.findings):
+            return f"{no}: a loss can't be ruled out {self._risk}: {self._losses}."
         return f"No solution found: the policy is no worse than the baseline, but a threshold may be missed: {short}."
+
+    @property
+    def _risk(self) -> str:
+        words = {"approximate": " (approximately)", "posterior": ", given the data and the priors,"}
+        how = " by linearisation, without draws," if self.linearised else ""
+        return f"with probability {100 * (1.0 - self.delta):.4g} %{words.get(self.grade, '')}{how}"
+
+    @property
+    def _acceptance(self) -> str:
+        few = len(self.findings) <= MOST_NAMED
+        names = "of: " + ", ".join(f.title for f in self.findings) if few else f"of {len(self.findings)} objectives"
+        lost = [f"{f.title} {_number(f.zeta)}" for f in self.findings if f.zeta > 0.0]
+        but = f", but for an accepted loss of at most {', '.join(lost)}" if lost else ""
+        kept = f" It keeps the thresholds on {', '.join(f.title for f in self.floors)}." if self.floors else ""
+        return f"Accepted: {self._risk} the policy is not worse than the baseline on any {names}{but}.{kept}"
+
+    @property
+    def _doubt(self) -> str:
+        """What the posterior doubts."""
+        belief, k = self.beliefs[0], self.most_doubtful
+        dark = " under the prior that is pessimistic for it" if self._sure(k) < belief.p_objective[k] else ""
+        return (
+            "Keep the baseline: given the data, the policy is no worse on every objective with probability"
+            f" {100 * belief.p_safe:.3g} %; the doubt is about {self.findings[k].title}"
+            f" ({100 * min(1.0 - self._sure(k), 1.0):.3g} % chance of a loss{dark})."
+        )
+
+    @property
+    def _losses(self) -> str:
+        """The losses that can't be ruled out, the worst of them where there are many."""
+        missed = [f for f in self.findings if not f.passed]
+        shown = missed if len(missed) <= MOST_NAMED else [self.findings[k] for k in self.doubt_order[:WORST_NAMED]]
+        worst = "; ".join(
+            f"on {f.title} the gain is estimated as {_number(f.estimate)} but may be as low as {_number(f.lower_bound)}"
+            + (f" (a loss of {_number(f.zeta)} would be accepted)" if f.zeta > 0.0 else "")
+            for f in shown
+        )
+        return worst + (f"; and likewise on {len(missed) - len(shown)} more" if len(missed) > len(shown) else "")
+
+
+def _number(value: float) -> str:
+    """Three significant digits, and a real minus sign."""
+    return f"{value:.3g}".replace("-", "−")

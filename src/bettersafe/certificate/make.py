@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Evidence, Finding, Floor, Proof, Theory
 from bettersafe.errors import ParameterError, check_vector
-from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
@@ -22,11 +22,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.logs.counts import Counts
+    from bettersafe.logs.dataset import Objective
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.judge import Answer
     from bettersafe.typing import Floats, Log
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossFit:
+    """Models for dr and wdr that are fitted on the other folds of the log that is tested on.
+
+    Attributes:
+        folds: How many; None for no model at all.
+        seed: Draws the folds.
+    """
+
+    folds: int | None
+    seed: int = 0
+
+    def rng(self) -> np.random.Generator:
+        """The same draws each time."""
+        return np.random.default_rng(self.seed)
 
 
 def certify(
@@ -38,10 +56,8 @@ def certify(
     baseline_known: bool,
     thresholds: npt.ArrayLike | None = None,
     tuning: Log | None = None,
-    model: Model | None = None,
-    folds: int | None = None,
-    seed: int = 0,
-    usual: Floats | None = None,
+    model: Model | CrossFit | None = None,
+    training_baseline: Floats | None = None,
 ) -> Certificate:
     """Test ``policy`` [X, A] on episodes that it was not made from.
 
@@ -53,34 +69,35 @@ def certify(
         baseline_known: False where the baseline was estimated: then no bound is more than approximate.
         thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
         tuning: Other episodes, which finite-sample bounds need.
-        model: For dr and wdr, of other data.
-        folds: Instead of a model: cross-fitting on ``held_out``.
-        seed: Draws the folds.
-        usual: As in `safety_test`.
+        model: For dr and wdr: a model of other data, or cross-fitting on ``held_out``.
+        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew
+            since.
     """
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
     if floors_wanted.any():
         rule = replace(rule, delta=rule.delta / 2.0)
+    fit = model if isinstance(model, CrossFit) else CrossFit(folds=None)
+    known = None if isinstance(model, CrossFit) else model
     test = safety_test(
         policy,
         baseline,
         held_out,
         rule,
         tuning=tuning,
-        model=model,
-        folds=folds,
-        rng=np.random.default_rng(seed),
-        usual=usual,
+        model=known,
+        folds=fit.folds,
+        rng=fit.rng(),
+        training_baseline=training_baseline,
     )
     floors: tuple[Floor, ...] = ()
     if floors_wanted.any():
         level = rule.delta / int(floors_wanted.sum())
         assert thresholds is not None
-        own = _baseline_bound(baseline, held_out, rule, level, model=model, folds=folds, seed=seed)
-        floors = _floors(_names(held_out), np.asarray(thresholds, float), own, test.bound, level)
+        own = _baseline_bound(baseline, held_out, rule, level, model=known, fit=fit)
+        floors = _floors(held_out.objectives, np.asarray(thresholds, float), own, test.bound, level)
     return _from_test(
-        test, held_out, rule, full_delta, "held-out", baseline_known, floors=floors, folds=folds, seed=seed
+        test, held_out, rule, full_delta, "held-out", baseline_known, floors=floors, folds=fit.folds, seed=fit.seed
     )
 
 
@@ -119,7 +136,6 @@ def certify_theory(
     """
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
-    names = tuple(proof.objective for proof in theory.proofs)
     bound = np.array([-proof.proven_loss for proof in theory.proofs])
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
@@ -130,11 +146,11 @@ def certify_theory(
         width = np.array([proof.return_range for proof in theory.proofs])
         error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
         mean = counts.return_sum / counts.n_episodes if counts.n_truncated == 0 else np.full(d, np.nan)
-        floors = _floors(names, np.asarray(thresholds, float), mean - error, bound, level)
+        floors = _floors(counts.objectives, np.asarray(thresholds, float), mean - error, bound, level)
     return Certificate(
         findings=tuple(
-            Finding(objective=name, estimate=float(g), lower_bound=float(b), level=theory.delta, zeta=float(z))
-            for name, g, b, z in zip(names, gain, bound, loss, strict=True)
+            _finding(objective, g, b, theory.delta, z)
+            for objective, g, b, z in zip(counts.objectives, gain, bound, loss, strict=True)
         ),
         evidence="theory",
         grade="finite-sample" if theory.rigorous else "approximate",
@@ -160,7 +176,12 @@ NOT_PESSIMISTIC = (
 
 
 def certify_posterior(
-    answer: Answer, candidate: Candidate, *, baseline_known: bool, others: Sequence[Answer] = ()
+    answer: Answer,
+    candidate: Candidate,
+    *,
+    baseline_known: bool,
+    others: Sequence[Answer] = (),
+    objectives: Sequence[Objective] = (),
 ) -> Certificate:
     """The certificate of a candidate that the posterior was asked about.
 
@@ -169,7 +190,9 @@ def certify_posterior(
         candidate: One of its candidates.
         baseline_known: Whether the baseline is known, not estimated from the same data.
         others: Answers about this policy under other priors (`sensitivity`).
+        objectives: For what people call them.
     """
+    labels = {objective.name: objective.label or "" for objective in objectives}
 
     def belief(found: Answer, of: Candidate) -> Belief:
         return Belief(
@@ -188,6 +211,7 @@ def certify_posterior(
                 lower_bound=float(candidate.least[k]),
                 level=answer.question.delta,
                 zeta=float(answer.zeta[k]),
+                label=labels.get(name, ""),
             )
             for k, name in enumerate(answer.objectives)
         ),
@@ -323,15 +347,15 @@ def _from_test(
     finite = BOUNDS[rule.bound].finite_sample and baseline_known and not data.n_truncated
     return Certificate(
         findings=tuple(
-            Finding(objective=name, estimate=float(e), lower_bound=float(b), level=test.level, zeta=float(z))
-            for name, e, b, z in zip(_names(data), test.estimate, test.bound, test.zeta, strict=True)
+            _finding(objective, e, b, test.level, z)
+            for objective, e, b, z in zip(data.objectives, test.estimate, test.bound, test.zeta, strict=True)
         ),
         evidence=evidence,
         grade="finite-sample" if finite else "approximate",
         assumptions=_assumptions(data, rule, baseline_known),
         delta=delta,
         unsupported=test.unsupported,
-        blind=test.blind,
+        refusal=test.blind,
         floors=floors,
         settings={
             "estimator": rule.estimator,
@@ -367,8 +391,15 @@ def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str
     return tuple(texts)
 
 
-def _names(data: Log) -> tuple[str, ...]:
-    return tuple(objective.name for objective in data.objectives)
+def _finding(objective: Objective, estimate: float, bound: float, level: float, zeta: float) -> Finding:
+    return Finding(
+        objective=objective.name,
+        estimate=float(estimate),
+        lower_bound=float(bound),
+        level=level,
+        zeta=float(zeta),
+        label=objective.label or "",
+    )
 
 
 def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool_]:
@@ -384,17 +415,18 @@ def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool
 
 
 def _floors(
-    names: tuple[str, ...], thresholds: Floats, baseline_bound: Floats, gain_bound: Floats, level: float
+    objectives: Sequence[Objective], thresholds: Floats, baseline_bound: Floats, gain_bound: Floats, level: float
 ) -> tuple[Floor, ...]:
     return tuple(
         Floor(
-            objective=names[k],
+            objective=objectives[k].name,
             threshold=float(thresholds[k]),
             baseline_bound=float(baseline_bound[k]),
             guaranteed=float(baseline_bound[k] + gain_bound[k]),
             level=level,
+            label=objectives[k].label or "",
         )
-        for k in np.flatnonzero(~np.isnan(thresholds))
+        for k in np.flatnonzero(~np.isnan(thresholds)).tolist()
     )
 
 
@@ -405,8 +437,7 @@ def _baseline_bound(
     level: float,
     *,
     model: Model | None,
-    folds: int | None,
-    seed: int,
+    fit: CrossFit,
 ) -> Floats:
     """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
     discount = np.array([objective.discount for objective in data.objectives])
@@ -419,8 +450,8 @@ def _baseline_bound(
         baseline,
         estimator=rule.estimator,
         model=model if needs else None,
-        folds=folds if needs else None,
-        rng=np.random.default_rng(seed),
+        folds=fit.folds if needs else None,
+        rng=fit.rng(),
     ).per_trajectory
     if not BOUNDS[rule.bound].finite_sample:
         return lower_bound(returns, level, method=rule.bound)

@@ -243,7 +243,7 @@ def columns_over_run(run: Run, given: Given) -> Columns | None:
     from bettersafe.logs.dataset import Columns
 
     named = columns_given(given)
-    return dataclasses.replace(Columns(**run.info.get("settings", {}).get("columns", {})), **named) if named else None
+    return dataclasses.replace(Columns(**run.info.settings.get("columns", {})), **named) if named else None
 
 
 def _by_name(texts: Iterable[str], flag: str) -> dict[str, float]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,7 +30,8 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import BY_NAME, COLUMNS, OBJECTIVE, TEST, Setting
 
 if TYPE_CHECKING:
-    from bettersafe.certificate.certificate import Certificate
+    from collections.abc import Sequence
+
     from bettersafe.runs.run import Run
 
 
@@ -125,15 +125,12 @@ def improve(
         save_run(run, output, force=force)
     page = write_page(output, no_report)
     if as_json:
-        show.print_json(show.run_json(run, output))
+        show.print_json(show.shown_json(run, output))
     else:
         show.print_run(run, changes=5, every=every)
         typer.echo(f"Saved to {output}. See more of it with: bettersafe show {output}")
         _tell(page)
-    tested = run.certificate is not None and run.certificate.evidence != "theory"
-    missed = run.certificate is not None and any(not floor.passed for floor in run.certificate.floors)
-    if not run.changed or missed or (tested and not run.certificate.accepted):  # type: ignore[union-attr]
-        raise typer.Exit(KEEP_BASELINE)
+    _leave(run)
 
 
 @takes(
@@ -229,8 +226,9 @@ def evaluate(
     """
     from bettersafe.cli import show
     from bettersafe.logs._reader.files import data_digest
-    from bettersafe.runs.run import load_run, write_evaluation
-    from bettersafe.tasks.retest import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
+    from bettersafe.runs.evaluation_file import write_evaluation
+    from bettersafe.runs.run import load_run
+    from bettersafe.tasks.evidence import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
 
     same = False
     if not policy.exists():
@@ -291,52 +289,33 @@ def certify(
 
     Example: [bold]bettersafe certify RUN held-out.csv --zeta pain=0.1[/bold]
 
-    Exit code 0: accepted; 3: keep the baseline. A test may be made once: testing again until one passes breaks the risk
+    Exit code 0: use the policy; 3: keep the baseline. A test may be made once: testing again until one passes breaks the risk
     that was promised.
     """
     from bettersafe.cli import show
     from bettersafe.runs.run import load_run, save_certificate
-    from bettersafe.tasks.retest import TESTS, certificates_before, certify_run, certify_run_posterior
+    from bettersafe.tasks.retest import HeldOutTest, certify_run
+    from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 
     saved = load_run(run)
     cluster = cluster_from(given.get("engine"), address)
     if cluster is not None and not posterior:
         raise typer.BadParameter("is for the draws of --posterior", param_hint="--engine ray")
-    tested = [each for each in certificates_before(saved) if each["evidence"] == TESTS[0]]
-    if posterior and tested and not force:
-        passed = "passed" if all(each["accepted"] for each in tested) else "did not pass"
-        raise ParameterError(
-            f"{run} was tested on held-out episodes, and {passed}: that says more than the posterior, whose answer would stand in its"
-            " place. --force asks it all the same; the test stays on record."
-        )
-    if posterior:
-        with show.working("Reading") as progress:
-            believed = certify_run_posterior(
-                saved,
-                data,
-                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism"),
-                columns=columns_over_run(saved, given),
-                cluster=cluster,
-                progress=progress,
+    columns = columns_over_run(saved, given)
+    with show.working("Reading" if posterior else "Reading and testing") as progress:
+        if posterior:
+            question = PosteriorTest(
+                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
             )
-            save_certificate(run, believed, ())
-        _show_certificate(believed, saved, as_json=as_json, every=every, page=write_page(run, no_report))
-        return
-    if tested and not force:
-        raise ParameterError(
-            f"{run} was tested already. Testing again until a test passes breaks the promise; --force replaces the result"
-            " if you know why."
-        )
-    with show.working("Reading and testing") as progress:
-        certificate, rows = certify_run(
-            saved,
-            data,
-            **settings_from(given, *(row.name for row in TESTED), "folds", "seed"),
-            columns=columns_over_run(saved, given),
-            progress=progress,
-        )
-        save_certificate(run, certificate, rows)
-    _show_certificate(certificate, saved, as_json=as_json, every=every, page=write_page(run, no_report))
+            certificate = certify_run_posterior(
+                saved, data, question, columns=columns, cluster=cluster, force=force, progress=progress
+            )
+            rows: Sequence[dict[str, Any]] = ()
+        else:
+            test = HeldOutTest(**settings_from(given, *(row.name for row in TESTED), "folds", "seed"))
+            certificate, rows = certify_run(saved, data, test, columns=columns, force=force, progress=progress)
+        tested = save_certificate(run, certificate, rows)
+    _show_outcome(tested, as_json=as_json, every=every, page=write_page(run, no_report))
 
 
 def verify(
@@ -352,42 +331,44 @@ def verify(
 
     Example: [bold]bettersafe verify RUN --data held-out.csv[/bold]
 
-    Exit code 0: whole and accepted; 3: whole, and the answer is to keep the baseline; 1: something was altered.
+    Exit code 0: whole; 3: whole, and the answer is to keep the baseline; 1: something was altered.
     """
     from bettersafe.cli import show
     from bettersafe.runs.run import load_run
-    from bettersafe.tasks.retest import verify_run
+    from bettersafe.tasks.verify import verify_run
 
     with show.working("Checking"):
-        certificate = verify_run(run, data=data)
+        verify_run(run, data=data)
     if not as_json:
         again = "" if data is None else " The test was made again, with the same result."
         typer.echo(f"{run} is as it was saved, and the certificate is about its policy.{again}")
-    _show_certificate(certificate, load_run(run), as_json=as_json, every=every)
+    _show_outcome(load_run(run), as_json=as_json, every=every)
 
 
-def _show_certificate(
-    certificate: Certificate, run: Run, *, as_json: bool, every: bool, page: Path | None = None
-) -> None:
-    """Print a certificate, name the page about it, and leave with its meaning."""
-    from bettersafe.certificate.files import certificate_json
+def _show_outcome(run: Run, *, as_json: bool, every: bool, page: Path | None = None) -> None:
+    """Print a run's decision and certificate, name the page about it, and leave with its meaning."""
     from bettersafe.cli import show
-    from bettersafe.runs.run import deciding
 
     if as_json:
-        show.print_json(certificate_json(certificate))
+        show.print_json(show.outcome_json(run))
     else:
-        shown = None if every else deciding(replace(run, certificate=certificate), show.MOST_ROWS)
-        show.print_certificate(certificate, run.objectives, shown=shown)
+        show.print_outcome(run, every=every)
         _tell(page)
-    if not certificate.accepted:
+    _leave(run)
+
+
+def _leave(run: Run) -> None:
+    """Exit with the meaning of a run's decision."""
+    from bettersafe.runs.run import Decision
+
+    if run.decision is Decision.KEEP_BASELINE:
         raise typer.Exit(KEEP_BASELINE)
 
 
 def write_page(run: Path, left_out: bool) -> Path | None:
     """Write a run's page; None where it is not wanted."""
     from bettersafe.cli import show
-    from bettersafe.report import write_report
+    from bettersafe.report.page import write_report
 
     if left_out:
         return None
@@ -411,9 +392,12 @@ def report(
     """Write one page about a run, for people who never saw the tool: it opens from disk and needs no network.
 
     Example: [bold]bettersafe report RUN --open[/bold]
+
+    Exit code 3: the page is written, and says to keep the baseline.
     """
     from bettersafe.cli import show
-    from bettersafe.report import write_report
+    from bettersafe.report.page import write_report
+    from bettersafe.runs.run import load_run
 
     with show.working("Writing the report"):
         page = write_report(run, output=output)
@@ -426,6 +410,7 @@ def report(
 
         if not webbrowser.open(page.resolve().as_uri()):
             raise BettersafeError(f"no browser was found to open it with; the page is {page}.")
+    _leave(load_run(run))
 
 
 def show(
@@ -434,15 +419,18 @@ def show(
     every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a saved run: the objectives before and after, and where the policy differs most.
+    """Print a saved run: the decision, the objectives before and after, and where the proposal differs most.
 
     Example: [bold]bettersafe show RUN --changes 30[/bold]
+
+    Exit code 3 means: keep the baseline.
     """
     from bettersafe.cli import show
     from bettersafe.runs.run import load_run
 
     saved = load_run(run)
     if as_json:
-        show.print_json(show.run_json(saved, run, changes))
+        show.print_json(show.shown_json(saved, run, changes))
     else:
         show.print_run(saved, changes, every=every)
+    _leave(saved)

@@ -146,6 +146,7 @@ def study_run(
     from bettersafe.cli import show
     from bettersafe.studies.catalogue import make_study
     from bettersafe.studies.sweep import run_sweep
+    from bettersafe.text.numbers import counted
 
     study = make_study(study_id, seed=seed, **given)
     folder = output or Path("study-" + study_id.replace("/", "-"))
@@ -166,7 +167,7 @@ def study_run(
         were = "was" if result.skipped == 1 else "were"
         had = f" ({result.skipped} {were} there already)" if result.skipped else ""
         typer.echo(
-            f"{show.count_of(result.done, 'experiment')} in {result.seconds:.1f} s{had}. Rows are in {result.rows}; figures and tables with:"
+            f"{counted(result.done, 'experiment')} in {result.seconds:.1f} s{had}. Rows are in {result.rows}; figures and tables with:"
             f" bettersafe study figures {folder}"
         )
 
@@ -247,19 +248,17 @@ def sepsis_prepare(
     Example: [bold]bettersafe sepsis prepare sepsis_mimiciii.csv MIMICtable.csv --splits 10 -o DIR[/bold]
     """
     from bettersafe.cli import show
-    from bettersafe.studies.mimic import prepare_mimic, prepare_splits
+    from bettersafe.studies.sepsis.mimic import Preparation, prepare_mimic, prepare_splits
 
     if output is None:
         raise typer.BadParameter("say where to write the logs, e.g. -o DIR", param_hint="--output / -o")
     options: dict[str, Any] = {row.name: row.default for row in PREPARE} | given
-    options["n_init"] = options.pop("starts")
+    how = Preparation(quick=quick, n_init=options.pop("starts"), **options)
     with show.working("Reading") as progress:
         if splits is None:
-            document = prepare_mimic(cohort, table, output, quick=quick, force=force, progress=progress, **options)
+            document = prepare_mimic(cohort, table, output, how, force=force, progress=progress)
         else:
-            documents = prepare_splits(
-                cohort, table, output, splits=splits, quick=quick, force=force, progress=progress, **options
-            )
+            documents = prepare_splits(cohort, table, output, how, splits=splits, force=force, progress=progress)
     if as_json:
         show.print_json(document if splits is None else documents)
     elif splits is None:

@@ -25,9 +25,10 @@ import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice
 from bettersafe.evaluation.facts import BOUNDS
+from bettersafe.typing import generator
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Rng
 
 RESAMPLES = 4_000
 """Resamples of the bootstrap; its own error at δ = 0.05 is then about 0.3 % in level."""

@@ -31,19 +31,20 @@ import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
+from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, opinions, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.mdp.policy import check_policy
-from bettersafe.typing import Floats, Log, frozen
+from bettersafe.typing import Floats, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
     from bettersafe.model import Model
+    from bettersafe.typing import Rng
 
 
 MANY_EPISODES = 50_000
@@ -202,20 +203,7 @@ def evaluate_many(
     drop_unsupported: bool = False,
 ) -> dict[str, Evaluation]:
     """Several estimators at once; the arguments are those of `evaluate_policy`."""
-    for estimator in estimators:
-        check_choice("estimator", estimator, ESTIMATORS)
-        if model is None and folds is None and ESTIMATORS[estimator].needs_model:
-            raise ParameterError(
-                f"the estimator {estimator!r} needs a model, fitted on data that the estimate does not use: give model=, or"
-                " folds= to fit one for each fold on the others."
-            )
-    if model is not None and folds is not None:
-        raise ParameterError("give a model or a number of folds, not both.")
-    if not data.n_episodes:
-        raise ParameterError("there are no episodes to evaluate on.")
-    if data.n_episodes >= MANY_EPISODES:
-        needed = evaluation_bytes(data.n_episodes, data.n_objectives)
-        check_memory(needed, f"off-policy evaluation of {data.n_episodes:,} episodes")
+    _check_asked(data, estimators, model, folds)
     labels, d = data.state_labels, data.n_objectives
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
     behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
@@ -290,6 +278,24 @@ def evaluate_many(
             biased=" and ".join(reasons),
         )
     return results
+
+
+def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, folds: int | None) -> None:
+    """Raise where an estimator lacks a model, or there is nothing to evaluate on, or no memory for it."""
+    for estimator in estimators:
+        check_choice("estimator", estimator, ESTIMATORS)
+        if model is None and folds is None and ESTIMATORS[estimator].needs_model:
+            raise ParameterError(
+                f"the estimator {estimator!r} needs a model, fitted on data that the estimate does not use: give model=, or"
+                " folds= to fit one for each fold on the others."
+            )
+    if model is not None and folds is not None:
+        raise ParameterError("give a model or a number of folds, not both.")
+    if not data.n_episodes:
+        raise ParameterError("there are no episodes to evaluate on.")
+    if data.n_episodes >= MANY_EPISODES:
+        needed = evaluation_bytes(data.n_episodes, data.n_objectives)
+        check_memory(needed, f"off-policy evaluation of {data.n_episodes:,} episodes")
 
 
 def evaluation_rows(

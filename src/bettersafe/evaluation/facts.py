@@ -1,4 +1,4 @@
-"""Off-policy evaluation and tests on held-out data, and two tables of facts: `ESTIMATORS` and `BOUNDS`.
+"""Two tables of facts about off-policy evaluation and tests on held-out data: `ESTIMATORS` and `BOUNDS`.
 
 The command line, the report and the modules of this folder read these tables; there is no other list of estimators or bounds.
 They need no NumPy: ``bettersafe --help`` reads them too. The formulas are in `evaluate` and `bounds`.

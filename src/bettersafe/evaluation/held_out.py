@@ -26,18 +26,19 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
-from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.mdp.values import expected_return
+from bettersafe.typing import generator
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.model import Model
-    from bettersafe.typing import Floats, Log
+    from bettersafe.typing import Floats, Log, Rng
 
 
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -158,7 +159,7 @@ def safety_test(
     folds: int | None = None,
     rng: Rng = 0,
     baseline_terms: Floats | None = None,
-    usual: Floats | None = None,
+    training_baseline: Floats | None = None,
 ) -> SafetyTest:
     """Test ``policy`` [X, A] against ``baseline`` [X, A] on ``safety``, which neither was made from.
 
@@ -173,7 +174,7 @@ def safety_test(
         rng: Seed or generator that draws the folds.
         baseline_terms: The baseline's own terms on ``safety`` (`evaluate_policy`), shape [n, d], where many policies are
             tested on the same data.
-        usual: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
+        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
             the policy does not do more often than either is not raised.
     """
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
@@ -193,7 +194,7 @@ def safety_test(
         test = terms_test(terms, rule)
         if rule.strict:
             alike = np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))
-            known = baseline if usual is None else np.maximum(baseline, usual)
+            known = baseline if training_baseline is None else np.maximum(baseline, training_baseline)
             test = replace(
                 test,
                 bound=np.where(alike, -np.inf, test.bound),

@@ -13,7 +13,9 @@ from bettersafe.explore.session import first_settings, solve
 from bettersafe.logs.dataset import user_sign
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_candidates
-from bettersafe.runs.run import largest_changes, make_run
+from bettersafe.runs.changes import changes_between
+from bettersafe.tasks.inputs import visit_table
+from bettersafe.text.numbers import about, at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,21 +106,15 @@ def _moved_share(session: Session, found: Improvement) -> float:
 
 def _changes(session: Session, found: Improvement, search: str) -> tuple[list[dict[str, Any]], int]:
     """The largest changes by visits times probability moved, and how many states there were to choose from."""
-    run = make_run(found, session.model, session.objectives)
+    states, actions = session.counts.state_labels, session.counts.action_labels
     rows = found.changed
     if search:
         text = search.casefold()
-        named = np.array([text in str(label).casefold() for label in run.state_labels[rows]], dtype=bool)
-        actions = np.array([text in str(label).casefold() for label in run.action_labels], dtype=bool)
-        moves = np.any((run.policy != run.baseline)[np.ix_(rows, np.flatnonzero(actions))], axis=1)
+        named = np.array([text in str(label).casefold() for label in states[rows]], dtype=bool)
+        wanted = np.array([text in str(label).casefold() for label in actions], dtype=bool)
+        moves = np.any((found.policy != found.baseline)[np.ix_(rows, np.flatnonzero(wanted))], axis=1)
         rows = rows[named | moves]
-    part = replace(
-        run,
-        policy=run.policy[rows],
-        baseline=run.baseline[rows],
-        counts=run.counts[rows],
-        state_labels=run.state_labels[rows],
-    )
+    counts = visit_table(session.counts)[rows]
     listed = [
         {
             "state": change.state,
@@ -127,7 +123,7 @@ def _changes(session: Session, found: Improvement, search: str) -> tuple[list[di
             "less": [list(move) for move in _seen(change.less)],
             "more": [list(move) for move in _seen(change.more)],
         }
-        for change in largest_changes(part, SHOWN)
+        for change in changes_between(found.baseline[rows], found.policy[rows], counts, states[rows], actions, SHOWN)
     ]
     return listed, int(rows.size)
 
@@ -185,21 +181,6 @@ def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float,
         f"In doubt: no objective is worse{but} with probability {chance}; you ask for {100.0 * (1.0 - settings.delta):.4g} %."
         f" The doubt is mostly about {doubt}."
     )
-
-
-def about(p: float) -> str:
-    """A probability that was estimated, for people: rounded down, and never certainty."""
-    if p > 0.999:
-        return "over 99.9 %"
-    return f"about {math.floor(100.0 * p + 1e-9)} %" if p >= 0.01 else "under 1 %"
-
-
-def at_least(p: float) -> str:
-    """A lower bound on a probability for people: rounded down, and never certainty; 0 says nothing, and is told so."""
-    if p <= 0.0:
-        return "can't be told, the chances of a loss on each objective add up to 100 % and more"
-    parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
-    return f"at least {min(math.floor(100.0 * p * parts + 1e-9) / parts, 99.9):g} %"
 
 
 def describe_session(session: Session, folder: Path) -> dict[str, Any]:

@@ -605,7 +605,7 @@ async function keepIt(event) {
   $("kept").replaceChildren(el("p", { className: "hint" }, "Making the run …"));
   try {
     const made = await call("/api/keep", { settings: held, name: $("name").value.trim() }, 3600);
-    const block = el("div", { className: "kept" }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a page for people: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", {}, made.verdict));
+    const block = el("div", { className: "kept" }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a page for people: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", { id: "kept-headline" }, el("strong", {}, made.headline)), el("p", {}, made.detail));
     if (made.command) block.append(el("p", { className: "hint" }, "The same run, from the command line:"), command(made.command, "kept-command"));
     else block.append(el("p", { className: "hint" }, "The command line has no option for the weights of several derived objectives: to make the same run with improve, write them into the task file."));
     if (made.next) block.append(el("p", { className: "hint" }, "Next, ask the whole posterior, and write its certificate:"), command(made.next, "kept-next"));

@@ -9,11 +9,12 @@ from bettersafe._system.files import check_free
 from bettersafe.errors import RunError
 from bettersafe.explore.requests import read_name
 from bettersafe.explore.session import explored_task
-from bettersafe.report import write_report
+from bettersafe.report.page import write_report
 from bettersafe.runs.run import MARK, save_run
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.settings import BY_NAME, option_words
 from bettersafe.tasks.task import command_words
+from bettersafe.text.headlines import tell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,19 +41,22 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
     check_free(target, mark=MARK, force=False)
     task = explored_task(session, settings)
     run = run_task(task)
-    if run.info["data"]["sha256"] != session.digest:
+    if run.info.data.sha256 != session.digest:
         raise RunError(
             f"{task.data} has changed since the explorer was started, so what was shown is not what would be kept. Start it again."
         )
     save_run(run, target)
     page = write_report(target)
     words = command_words(task, base=session.base, task_file=session.task_file)
+    told = tell(run)
     return {
         "path": str(target),
         "report": str(page),
         "command": None if words is None else shlex.join(["bettersafe", "improve", *words, "-o", str(target)]),
-        "verdict": run.info["status"] if run.certificate is None else run.certificate.verdict,
-        "next": shlex.join(_certify_words(task, target)) if run.changed else None,
+        "decision": run.decision.to_json(),
+        "headline": told.headline,
+        "detail": told.detail,
+        "next": shlex.join(_certify_words(task, target)) if run.has_proposal else None,
         "name": free_name(folder),
     }
 

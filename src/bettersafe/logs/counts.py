@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.memory import Sizes
-from bettersafe.errors import DataError, ParameterError
+from bettersafe.errors import DataError, ParameterError, check_indices, check_pointer
 from bettersafe.logs.dataset import Columns, Dataset, Objective, check_objectives, label_array, take_episodes
 from bettersafe.logs.tally import Groups, by_pair, sum_by
 from bettersafe.typing import Floats, Ints, Labels, Log, frozen
@@ -164,6 +164,10 @@ class Counts:
             if array.shape != shape:
                 raise ParameterError(f"{name} must have shape {shape}; got {array.shape}.")
             object.__setattr__(self, name, array)
+        check_indices("pair_state", self.pair_state, n_states)
+        check_indices("pair_action", self.pair_action, self.n_actions)
+        check_indices("outcome_state", self.outcome_state, n_states)
+        check_pointer("outcome_ptr", self.outcome_ptr, n_outcomes)
         if np.any(np.diff(self.pair_state * self.n_actions + self.pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
         going_on = np.diff(self.outcome_ptr) > 0

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bettersafe._system.files import whole_file
 from bettersafe.errors import DataError, ParameterError, check_discount
-from bettersafe.typing import Bools, Floats, Ints, Labels, frozen
+from bettersafe.typing import Bools, Floats, Ints, Labels, Rng, frozen, generator
 
 if TYPE_CHECKING:
     import os

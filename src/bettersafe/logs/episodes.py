@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Ints, Labels, Log
+    from bettersafe.typing import Ints, Labels, Log, Rng
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import ParameterError, check_discount
+from bettersafe.errors import ParameterError, check_discount, check_indices
 from bettersafe.typing import Floats, Ints, frozen
 
 
@@ -73,7 +73,7 @@ class MDP:
             raise ParameterError(f"pairs must lie in {n_states} states × {n_actions} actions.")
         if np.any(np.diff(pair_state * n_actions + pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
-        transition = sparse.csr_array(self.transition)
+        transition = _checked_csr(self.transition)
         if transition.shape != (n_pairs, n_states):
             raise ParameterError(
                 f"transition must be [pairs, states] = [{n_pairs}, {n_states}]; got {transition.shape}."
@@ -134,6 +134,20 @@ class MDP:
     def pair_index(self) -> Ints:
         """Where every pair stands in a flattened [X, A] table, shape [P]."""
         return frozen(self.pair_state * self.n_actions + self.pair_action, np.int64)
+
+
+def _checked_csr(given: Any) -> sparse.csr_array:
+    """``given`` as CSR. SciPy reads wherever index arrays point, so they are checked before anything is done with them."""
+    form: str = getattr(given, "format", "dense") if sparse.issparse(given) else "dense"
+    if form == "coo":
+        for axis, size in (("row", given.shape[0]), ("col", given.shape[1])):
+            check_indices(f"transition.{axis}", getattr(given, axis), size)
+    elif form in ("csr", "csc", "bsr"):
+        try:
+            given.check_format(full_check=True)
+        except ValueError as error:
+            raise ParameterError(f"transition is not a valid sparse matrix: {error}.") from error
+    return sparse.csr_array(given)
 
 
 def _kernel_ready(matrix: sparse.csr_array) -> sparse.csr_array:

@@ -79,7 +79,8 @@ def solve_values(
     """
     kernel = _kernel.compiled
     if kernel is not None:
-        v = np.zeros_like(rhs) if guess is None else np.array(guess, dtype=np.float64)
+        weight, rhs = (np.ascontiguousarray(array, dtype=np.float64) for array in (weight, rhs))
+        v = np.zeros(rhs.shape) if guess is None else np.array(guess, dtype=np.float64, order="C")
         n_threads = _threads(threads, transition.nnz * rhs.shape[0])
         residual, _ = kernel.solve_values(
             ptr, weight, transition.indptr, transition.indices, transition.data,

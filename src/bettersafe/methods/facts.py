@@ -1,9 +1,7 @@
-"""Methods that improve a policy, and the table of facts about them: `METHODS`.
+"""The table of facts about methods: `METHODS`.
 
 The command line, the explorer, the report, printed results and the studies read this table; there is no other list of methods.
 It imports no method, and no NumPy, before one is made: ``bettersafe --help`` reads it too.
-
-Every method returns an `Improvement` (`bettersafe.methods.result`), alone or with the candidates that it chose from.
 """
 
 from __future__ import annotations

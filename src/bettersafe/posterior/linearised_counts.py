@@ -257,7 +257,7 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
     acted = np.zeros(n_states, dtype=np.uint8)
     acted[mdp.pair_state] = 1
     flag, distinct, on = np.zeros(rows[1].size, dtype=np.uint8), np.zeros(n_states), np.zeros(visits.size)
-    kernel.mark_steps(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, workers.cores())
+    kernel.mark_outcomes(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, workers.cores())
     pair_reward, pair_noise, prior_share = (np.zeros((d, visits.size)) for _ in range(3))
     prior_mean, prior_noise = np.zeros(d), np.zeros(d)
     for k in range(d):
@@ -324,7 +324,7 @@ def _learn(o: CountedOutcomes) -> Strength:
     even, _, share_end, going, others, end_others = _shares(o, more_ends, more_on)
     grid, end_grid = np.array(CONCENTRATIONS), np.array(END_CONCENTRATIONS)
     where = np.zeros(grid.size)
-    _kernel.compiled.where_to_likelihood(*o.arrays, even, others, grid, where, workers.cores())
+    _kernel.compiled.successor_likelihood(*o.arrays, even, others, grid, where, workers.cores())
     to = dict(zip(CONCENTRATIONS, where.tolist(), strict=True))
     x, went_on, stopped = o.pair_state, o.on > 0.0, o.ended > 0.0
     whether = [
@@ -569,8 +569,10 @@ def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, 
         for i, each in enumerate((pi * pi, pi * tau, tau * tau)):
             untried[:, i] = each.sum(axis=1)
     found = np.empty((len(asked), len(asked)))
-    both = np.stack([side.value.T, base.value.T], axis=2)  # [X, n, 2]
-    visits = np.stack([side.visits.T, base.visits.T], axis=2)
+    both, visits = (
+        np.ascontiguousarray(np.stack([mine.T, theirs.T], axis=2))  # [X, n, 2]
+        for mine, theirs in ((side.value, base.value), (side.visits, base.visits))
+    )
     kernel.gains_covariance(
         *o.arrays, o.discount[asked], both, visits, side.policy, moved, untried, o.on, o.ended,
         posterior.share_on, posterior.even, posterior.counted, posterior.share_end, posterior.going, posterior.others, posterior.end_others,

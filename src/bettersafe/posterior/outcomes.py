@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bettersafe.errors import check_indices, check_pointer
 from bettersafe.logs.dataset import lowest_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen
 
@@ -69,6 +70,14 @@ class Outcomes:
     discount: Floats
     starts: Floats
     n_actions: int
+
+    def __post_init__(self) -> None:
+        check_indices("pair_state", self.pair_state, self.n_states)
+        check_indices("outcome_next", self.outcome_next, self.n_states, least=-1)
+        check_indices("count_outcome", self.count_outcome, self.outcome_next.size)
+        check_pointer("state_ptr", self.state_ptr, self.pair_state.size)
+        check_pointer("outcome_ptr", self.outcome_ptr, self.outcome_next.size)
+        check_pointer("count_ptr", self.count_ptr, self.count_outcome.size)
 
     @property
     def n_states(self) -> int:

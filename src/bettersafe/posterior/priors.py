@@ -95,7 +95,9 @@ class PriorSet:
     def __post_init__(self) -> None:
         check_choice("prior", self.neutral, NEUTRAL)
         if not 0.0 <= self.pessimism < math.inf:
-            raise ParameterError(f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.")
+            raise ParameterError(
+                f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.", setting="pessimism"
+            )
         if not 0.0 < self.concentration_scale < math.inf:
             raise ParameterError(f"concentration_scale must be a number above 0; got {self.concentration_scale}.")
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from bettersafe.report.words import number, percent, shorten
+from bettersafe.text.names import shorten
+from bettersafe.text.numbers import number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,9 +95,12 @@ def gain_chart(marks: Sequence[Mark], *, describe: str, lower_is_better: bool, z
 
 
 def trade_off_chart(
-    points: Sequence[Point], *, names: tuple[str, str], costs: tuple[bool, bool], describe: str
+    points: Sequence[Point], *, names: tuple[str, str], costs: tuple[bool, bool], describe: str, caption: str = "policy"
 ) -> Markup:
-    """Gains on two objectives against each other; the quadrant where nothing is lost on either is shaded."""
+    """Gains on two objectives against each other; the quadrant where nothing is lost on either is shaded.
+
+    ``caption`` is what the point of kind "policy" is called.
+    """
     left, right, top, height = 52.0, 14.0, 24.0, 340.0
     bottom = height - 58.0
     points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
@@ -133,7 +137,7 @@ def trade_off_chart(
     parts.append(_caption("baseline", x(0.0), y(0.0), left, WIDTH - right, below=True))
     policy = next((point for point in points if point.kind == "policy"), None)
     if policy is not None:
-        parts.append(_caption("policy", x(policy.x), y(policy.y), left, WIDTH - right, below=False))
+        parts.append(_caption(caption, x(policy.x), y(policy.y), left, WIDTH - right, below=False))
     return _drawing(parts, height, describe)
 
 

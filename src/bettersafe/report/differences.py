@@ -1,4 +1,4 @@
-"""Where the policy differs: states, actions, and actions that are two choices at once."""
+"""Where the proposal differs: states, actions, and actions that are two choices at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.report.words import number, percent, shorten
-from bettersafe.runs.run import largest_changes
+from bettersafe.runs.changes import largest_changes
+from bettersafe.text.names import proposed, shorten
+from bettersafe.text.numbers import number, percent
 
 if TYPE_CHECKING:
     from bettersafe.runs.run import Run
@@ -106,21 +107,21 @@ def action_grid(labels: Labels, shape: dict[str, Any] | None) -> Grid | None:
 
 
 def action_use(run: Run) -> tuple[Floats, Floats]:
-    """How often each action is taken, states weighted by their visits: baseline and policy, each [A]."""
+    """How often each action is taken, states weighted by their visits: baseline and proposal, each [A]."""
     visits = run.counts.sum(axis=1)
     weight = visits / max(int(visits.sum()), 1)
-    return np.asarray(weight @ run.baseline), np.asarray(weight @ run.policy)
+    return np.asarray(weight @ run.baseline), np.asarray(weight @ run.proposal)
 
 
-def grid_tables(grid: Grid, baseline: Floats, policy: Floats) -> list[dict[str, Any]]:
-    """Baseline, policy and their difference over the grid; ``level`` says how deep a cell is coloured, −20 … 20."""
+def grid_tables(grid: Grid, baseline: Floats, policy: Floats, *, name: str = "policy") -> list[dict[str, Any]]:
+    """Baseline, policy (called ``name``) and their difference over the grid; ``level``: how deep a cell is coloured, −20 … 20."""
     largest = max(float(baseline.max()), float(policy.max())) or 1.0
     difference = policy - baseline
     widest = float(np.abs(difference).max()) or 1.0
     tables = []
     for key, title, values, scale in (
         ("b", "Baseline, % of decisions", baseline, largest),
-        ("p", "Policy, % of decisions", policy, largest),
+        ("p", f"{name.capitalize()}, % of decisions", policy, largest),
         ("d", "Difference, percentage points", difference, widest),
     ):
         cells: list[list[dict[str, Any] | None]] = [[None] * len(grid.columns) for _ in grid.rows]
@@ -134,7 +135,7 @@ def grid_tables(grid: Grid, baseline: Floats, policy: Floats) -> list[dict[str, 
 
 def grid_states(run: Run, shown: int = MOST_GRIDS) -> list[dict[str, Any]]:
     """Rows of the states that change most, for looking at one by one: probabilities in thousandths."""
-    moved = np.abs(run.policy - run.baseline).sum(axis=1) / 2.0
+    moved = np.abs(run.proposal - run.baseline).sum(axis=1) / 2.0
     visits = run.counts.sum(axis=1)
     order = [x for x in np.argsort(-moved * visits, kind="stable")[:shown] if moved[x] > 0.0]
     return [
@@ -142,14 +143,34 @@ def grid_states(run: Run, shown: int = MOST_GRIDS) -> list[dict[str, Any]]:
             "state": shorten(run.state_labels[x], 60),
             "visits": int(visits[x]),
             "b": np.round(run.baseline[x], 4).tolist(),
-            "p": np.round(run.policy[x], 4).tolist(),
+            "p": np.round(run.proposal[x], 4).tolist(),
         }
         for x in order
     ]
 
 
 def action_bars(run: Run) -> list[tuple[str, float, float]]:
-    """The actions whose use changes most, as (label, baseline, policy), in the order of their labels."""
+    """The actions whose use changes most, as (label, baseline, proposal), in the order of their labels."""
     baseline, policy = action_use(run)
     order = np.sort(np.argsort(-np.abs(policy - baseline), kind="stable")[:MOST_ACTIONS])
     return [(shorten(run.action_labels[a], 60), float(baseline[a]), float(policy[a])) for a in order]
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """The few numbers beside the headline: (number, what it is)."""
+    moved = np.abs(run.proposal - run.baseline).sum(axis=1) / 2.0
+    visits = run.counts.sum(axis=1)
+    share = float(moved @ visits / max(int(visits.sum()), 1))
+    word = proposed(run)
+    found = [
+        (percent(share), "of decisions would be different"),
+        (f"{run.info.states_changed:,} of {run.info.n_states:,}", "states with a change"),
+        (f"{int(visits.sum()):,}", f"decisions that the {word} was made from"),
+    ]
+    tested = {} if run.certificate is None else run.certificate.data.get("tested_on", {})
+    if "episodes" in tested and run.certificate is not None:
+        posterior = run.certificate.evidence == "posterior"
+        found.append((f"{int(tested['episodes']):,}", "episodes asked" if posterior else "episodes tested on"))
+    else:
+        found.append((f"{run.info.data.episodes:,}", "episodes"))
+    return found

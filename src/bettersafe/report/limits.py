@@ -9,8 +9,8 @@ import numpy as np
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.describe import FEW
 from bettersafe.methods.facts import facts_of
-from bettersafe.report.outcomes import named, with_interval
-from bettersafe.report.words import clean, counted, number, percent, shorten
+from bettersafe.text.names import clean, proposed, shorten, with_titles
+from bettersafe.text.numbers import counted, number, percent, with_interval
 
 if TYPE_CHECKING:
     from bettersafe.runs.run import Run
@@ -44,7 +44,7 @@ TOLD_OF = {
 
 
 def coverage_bars(run: Run) -> list[tuple[str, float, float]]:
-    """Share of decisions, of baseline and policy, by how often the decision was tried in that state of the data."""
+    """Share of decisions, of baseline and proposal, by how often the decision was tried in that state of the data."""
     visits = run.counts.sum(axis=1)
     weight = visits / max(int(visits.sum()), 1)
     tried = np.flatnonzero(run.counts)  # of a large table few are, and only those have a bin to look for
@@ -52,7 +52,7 @@ def coverage_bars(run: Run) -> list[tuple[str, float, float]]:
     of_tried = weight.take(tried // run.counts.shape[1])
     never = run.counts == 0
     shares = []
-    for table in (run.baseline, run.policy):
+    for table in (run.baseline, run.proposal):
         share = np.bincount(place, weights=of_tried * table.take(tried), minlength=len(BINS))
         share[0] = weight @ table.sum(axis=1, where=never)
         shares.append(share.tolist())
@@ -70,9 +70,9 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
     texts = [
         f"{pairs:,} of {possible:,} combinations of state and action were ever tried ({percent(pairs / max(possible, 1))}); {few:,} of"
         f" them fewer than {FEW} times. Of what was never tried the data says nothing.",
-        f"{percent(thin[1])} of the policy’s decisions are ones that the data has fewer than {FEW} times in that state; of the"
+        f"{percent(thin[1])} of the {proposed(run)}’s decisions are ones that the data has fewer than {FEW} times in that state; of the"
         f" baseline’s {percent(thin[0])}."
-        if run.changed
+        if run.has_proposal
         else f"{percent(thin[0])} of the baseline’s decisions are ones that the data has fewer than {FEW} times in that state.",
     ]
     if single:
@@ -81,9 +81,9 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
         texts.append(
             f"{counted(never, 'state')} {'was' if never == 1 else 'were'} reached without any decision being logged there."
         )
-    if run.info["states_kept"]:
+    if run.info.states_kept:
         texts.append(
-            f"{counted(len(run.info['states_kept']), 'state')} could not be solved, and keep what the baseline does."
+            f"{counted(len(run.info.states_kept), 'state')} could not be solved, and keep what the baseline does."
         )
     certificate = run.certificate
     if certificate is None:
@@ -91,10 +91,10 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
         return texts
     if certificate.unsupported > 0.0:
         texts.append(
-            f"{percent(certificate.unsupported)} of the policy’s decisions are ones that the baseline never takes."
+            f"{percent(certificate.unsupported)} of the {proposed(run)}’s decisions are ones that the baseline never takes."
         )
-    if certificate.blind:
-        texts.append(f"The test can’t tell, for {clean(certificate.blind)}.")
+    if certificate.refusal:
+        texts.append(f"The test can’t tell, for {clean(certificate.refusal)}.")
     trust = certificate.diagnostics.get("trust")
     if trust:
         estimator = TITLES.get(str(certificate.settings.get("estimator")), "the estimate")
@@ -107,14 +107,14 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
 
 
 def thin_raises(run: Run, most: int = 10) -> list[dict[str, Any]]:
-    """Decisions that the policy takes more often though they were tried fewer than 10 times, the weightiest first."""
-    rise = run.policy - run.baseline
+    """Decisions that the proposal takes more often though they were tried fewer than 10 times, the weightiest first."""
+    rise = run.proposal - run.baseline
     raised = np.flatnonzero((rise >= 5e-4) & (run.counts < FEW))
     weight = rise.take(raised) * run.counts.sum(axis=1).take(raised // rise.shape[1])
     del rise
     rows = []
     for place in np.argsort(-weight, kind="stable")[:most]:
-        x, a = divmod(int(raised[place]), run.policy.shape[1])
+        x, a = divmod(int(raised[place]), run.proposal.shape[1])
         if weight[place] <= 0.0:
             break
         rows.append(
@@ -123,7 +123,7 @@ def thin_raises(run: Run, most: int = 10) -> list[dict[str, Any]]:
                 "action": shorten(run.action_labels[a], 60),
                 "count": int(run.counts[x, a]),
                 "before": percent(float(run.baseline[x, a])),
-                "after": percent(float(run.policy[x, a])),
+                "after": percent(float(run.proposal[x, a])),
             }
         )
     return rows
@@ -139,7 +139,7 @@ def estimators(run: Run) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": TITLES.get(name, shorten(name)),
-                "cells": [with_interval(own[o.name]) if o.name in own else "–" for o in run.objectives],
+                "cells": [_cell(own.get(o.name)) for o in run.objectives],
                 "ess": f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "–",
                 "weight": number(first["mean_weight"], decimals=2) if weighted else "–",
                 "unseen": percent(first["unsupported_share"]) if name != "logged" else "–",
@@ -151,11 +151,15 @@ def estimators(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
+def _cell(row: dict[str, Any] | None) -> str:
+    return "–" if row is None else with_interval(row["value"], row["low"], row["high"])
+
+
 def assumptions(run: Run) -> list[str]:
     """In words; those of any estimate where there is no certificate."""
     if run.certificate is not None:
-        return [named(text, run) for text in run.certificate.assumptions]
-    known = run.info["baseline_source"] != "estimated from the data"
+        return [with_titles(text, run) for text in run.certificate.assumptions]
+    known = run.info.baseline_source != "estimated from the data"
     return [
         "The logged state is all that matters for what happens next (Markov), and the process does not change.",
         "The baseline is known."
@@ -165,33 +169,21 @@ def assumptions(run: Run) -> list[str]:
     ]
 
 
-def missing(run: Run) -> list[str]:
-    """What a run from an earlier version, or of another kind, does not have."""
-    texts = []
-    if not facts_of(run.info["method"]).one_model and "candidates" not in run.info:
-        texts.append("The candidates that were looked at are not shown: this run was saved before they were kept.")
-    if "episodes" not in run.info.get("data", {}):
-        texts.append("How many episodes the policy was made from was not saved with this run.")
-    return texts
-
-
 def settings(run: Run) -> list[tuple[str, str]]:
     """How the run was made: (what, value)."""
     info = run.info
-    data = info.get("data", {})
-    facts = facts_of(info["method"])
+    facts = facts_of(info.method)
     rows = [
         ("Method", f"{facts.title}: {facts.sentence}"),
-        ("Budget ε", number(float(info["epsilon"]), trim=True) if facts.budget else "none"),
-        ("Risk δ", f"{info['delta']:g}"),
-        ("Error function", str(info["error_kind"])),
-        ("Decisions never tried are worth", str(info["unseen"])),
-        ("Baseline", str(info["baseline_source"])),
-        ("States, actions", f"{info['n_states']:,}, {run.action_labels.size:,}"),
-        ("Data", str(data.get("path", "not saved"))),
+        ("Budget ε", number(info.epsilon, trim=True) if facts.budget else "none"),
+        ("Risk δ", f"{info.delta:g}"),
+        ("Error function", info.error_kind),
+        ("Decisions never tried are worth", info.unseen),
+        ("Baseline", info.baseline_source),
+        ("States, actions", f"{info.n_states:,}, {run.action_labels.size:,}"),
+        ("Data", info.data.path),
+        ("Made from", f"{counted(info.data.rows, 'decision')} in {counted(info.data.episodes, 'episode')}"),
     ]
-    if "rows" in data:
-        rows.append(("Made from", f"{data['rows']:,} decisions in {data.get('episodes', 0):,} episodes"))
     certificate = run.certificate
     if certificate is not None:
         tested = certificate.data.get("tested_on", {})
@@ -210,14 +202,12 @@ def settings(run: Run) -> list[tuple[str, str]]:
         if certificate.seed is not None:
             rows.append(("Seed", str(certificate.seed)))
     if facts.posterior:  # it has no rounds of its own
-        if "candidates" in info:
-            rows.append(("Judged", counted(len(info["candidates"]), "candidate")))
+        rows.append(("Judged", counted(len(info.candidates), "candidate")))
     else:
-        gap = f"optimality gap {float(info['gap']):.1e}"
-        rows.append(("Solved", f"{counted(int(info['rounds']), 'round')} by {info['engine']}, {gap}"))
+        rows.append(("Solved", f"{counted(info.rounds, 'round')} by {info.engine}, optimality gap {info.gap:.1e}"))
     rows += [
-        ("Created", str(info.get("created", "not saved"))),
-        ("Versions", ", ".join(f"{name} {value}" for name, value in dict(info.get("versions", {})).items())),
+        ("Created", info.created),
+        ("Versions", ", ".join(f"{name} {value}" for name, value in info.versions.items())),
     ]
     return [(name, shorten(value, 400)) for name, value in rows]
 
@@ -225,4 +215,4 @@ def settings(run: Run) -> list[tuple[str, str]]:
 def notes(run: Run) -> list[str]:
     """Notes of the reader and of the test, each once."""
     tested = [] if run.certificate is None else run.certificate.settings.get("notes") or []
-    return [shorten(note, 400) for note in dict.fromkeys(map(str, [*run.info.get("notes", []), *tested]))]
+    return [shorten(note, 400) for note in dict.fromkeys(map(str, [*run.info.notes, *tested]))]

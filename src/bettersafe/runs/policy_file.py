@@ -1,6 +1,8 @@
 """Policy files: one row per (state, action), columns ``state, action, probability`` and whatever else is kept beside.
 
-Parquet or CSV. Rows that are left out have probability 0. States and actions are written and read in the user's labels.
+Parquet or CSV. Rows that are left out have probability 0. States and actions are written and read in the user's labels. In a
+run's policy file ``probability`` is what to use, so that the file can be put to use or given as a baseline as it is; where
+something else was proposed, that is the column ``proposal``.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ def write_policy(
     action_labels: Labels,
     *,
     baseline: Floats | None = None,
+    proposal: Floats | None = None,
     counts: Ints | None = None,
 ) -> None:
-    """Write ``policy`` [X, A], with the baseline's probability and the visits of each pair if given.
+    """Write ``policy`` [X, A], with the probabilities of the baseline and of a proposal, and the visits of each pair, if given.
 
     A name that ends in .csv gives CSV. Rows in which every column is 0 are left out. Written under a temporary name, then
     renamed.
@@ -50,6 +53,8 @@ def write_policy(
     columns: dict[str, Floats | Ints] = {"probability": policy}
     if baseline is not None:
         columns["baseline"] = baseline
+    if proposal is not None:
+        columns["proposal"] = proposal
     if counts is not None:
         columns["count"] = counts
     written = policy != 0
@@ -99,8 +104,27 @@ def read_policy(
     return file.probabilities(column, x, a, state_labels, action_labels)
 
 
-def read_saved_policy(path: Path, action_labels: Labels) -> tuple[Labels, Floats, Floats, Ints]:
-    """What `write_policy` wrote with a baseline and counts: state labels [X], policy, baseline, counts [X, A]."""
+@dataclass(frozen=True, kw_only=True)
+class SavedPolicy:
+    """What the policy file of a run has.
+
+    Attributes:
+        state_labels: Shape [X].
+        policy: What to use, shape [X, A].
+        baseline: π_b, shape [X, A].
+        proposal: What was proposed, shape [X, A]; the policy where the file has no such column.
+        counts: Visits of every pair, shape [X, A].
+    """
+
+    state_labels: Labels
+    policy: Floats
+    baseline: Floats
+    proposal: Floats
+    counts: Ints
+
+
+def read_saved_policy(path: Path, action_labels: Labels) -> SavedPolicy:
+    """Read what `write_policy` wrote with a baseline and counts."""
     file = _PolicyFile.open(path, ("state", "action", "probability", "baseline", "count"))
     schema = (file.table.schema.metadata or {}).get(b"bettersafe.schema", b"none").decode()
     if schema != SCHEMA:
@@ -109,10 +133,12 @@ def read_saved_policy(path: Path, action_labels: Labels) -> tuple[Labels, Floats
     x, a = file.codes("state", states), file.codes("action", action_labels)
     counts = np.zeros((states.size, action_labels.size), dtype=np.int64)
     counts[x, a] = file.table.column("count").to_numpy()
-    policy, baseline = (
-        file.probabilities(column, x, a, states, action_labels) for column in ("probability", "baseline")
+    own = "proposal" in file.table.column_names
+    columns = ("probability", "baseline", "proposal") if own else ("probability", "baseline")
+    policy, baseline, *rest = (file.probabilities(column, x, a, states, action_labels) for column in columns)
+    return SavedPolicy(
+        state_labels=states, policy=policy, baseline=baseline, proposal=rest[0] if own else policy, counts=counts
     )
-    return states, policy, baseline, counts
 
 
 def policy_actions(path: str | Path, like: Labels) -> Labels:

@@ -1,41 +1,48 @@
-"""The run directory: what `improve` leaves behind, in formats that are safe to open and to keep.
+"""Runs: what was proposed, what to do about it, and the directory that keeps both.
 
-    run.json             schema number, settings, versions, data digest, returns in the estimated model
-    policy.parquet       state, action, probability, baseline, count; its sha256 is in run.json and in the certificate
+    run.json             schema number, the decision, settings, versions, data digest, returns in the estimated model
+    policy.parquet       state, action, probability (what to use), baseline, proposal (where it is another), count
     certificate.json     what is promised, on what evidence; its own sha256 is in it
     evaluation.parquet   off-policy estimates on the data that it was tested on, if any; its sha256 is in the certificate
     report.html          all of it for people (`report`); made from the rest, and removed when that changes
 
-A run is written under a temporary name and renamed, so that a directory of that name is always whole. Digests tell an
-accident or an edit from what was saved; they are no signature.
+A run is always written whole, under a temporary name, and renamed: a directory of that name is never half of one and half of
+another. A new certificate may change the decision, and with it the policy: the run is then written anew. Digests tell an accident
+or an edit from what was saved; they are no signature.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-import math
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bettersafe._system.files import file_digest, versions, whole_file, whole_folder
+from bettersafe._system.files import file_digest, remove_leftovers, versions, whole_file, whole_folder
+from bettersafe._system.records import from_json, to_json
 from bettersafe.certificate.files import certificate_from_json, certificate_json
 from bettersafe.errors import BettersafeError, RunError
 from bettersafe.logs.dataset import Objective, label_array, user_sign
+from bettersafe.runs.evaluation_file import read_evaluation, write_evaluation
+from bettersafe.runs.info import RunInfo, info_from_json, info_json
 from bettersafe.runs.policy_file import read_saved_policy, write_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
-    from bettersafe.typing import Floats, Labels
+    from bettersafe.runs.info import CandidateInfo, DataInfo
+    from bettersafe.typing import Floats, Ints, Labels
 
 
 SCHEMA = "run/1"
@@ -44,209 +51,256 @@ MARK = "run.json"
 """The file that tells a run directory."""
 
 REPORT = "report.html"
-EVALUATION_SCHEMA = "evaluation/1"
-OBJECTIVE_FIELDS = ("name", "label", "unit", "discount", "weight", "lower_is_better", "reward_range")
-RETURN_FIELDS = ("baseline_return", "policy_return")
+FILES = ("run.json", "policy.parquet", "certificate.json", "evaluation.parquet")
+"""What a run consists of; the report is made from it."""
 
-INFO_FIELDS = (
-    "status", "method", "preference", "epsilon", "delta", "error_kind", "unseen", "engine", "rounds", "gap", "n_states",
-    "states_changed", "states_kept", "mean_moved", "largest_moved", "baseline_source",
-)  # fmt: skip
-"""What `show` prints, so what a run must have."""
 
-INFO_TYPES: dict[str, Any] = {
-    "status": str, "method": str, "preference": list, "epsilon": int | float | str, "delta": int | float,
-    "error_kind": str, "engine": str, "rounds": int, "gap": int | float | str, "n_states": int, "states_changed": int,
-    "states_kept": list, "mean_moved": int | float, "largest_moved": int | float, "baseline_source": str, "notes": list,
-    "settings": dict, "data": dict, "candidates": list,
-}  # fmt: skip
+class Decision(Enum):
+    """What to do about a run; the value is its sentence."""
+
+    USE_POLICY = "Use the policy: it passed on every objective."
+    NOT_TESTED = (
+        "Not tested: the policy is a suggestion, made and judged by the same data. Test it on episodes that it was not made"
+        " from: bettersafe certify RUN HELD_OUT."
+    )
+    KEEP_BASELINE = "Keep the baseline: no other policy passed."
+
+    @property
+    def sentence(self) -> str:
+        """The decision in words; what stands before the colon is the decision in short."""
+        return self.value
+
+    @property
+    def short(self) -> str:
+        """Two or three words."""
+        return self.value.partition(":")[0]
+
+    @property
+    def word(self) -> str:
+        """For programs: use-policy, not-tested or keep-baseline."""
+        return self.name.lower().replace("_", "-")
+
+    def to_json(self) -> dict[str, str]:
+        """The word for programs, and the sentence for people."""
+        return {"word": self.word, "sentence": self.sentence}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A saved run, as `show` and later commands read it.
+    """What a method proposed, and what is known about it.
 
     Attributes:
-        policy: π, shape [X, A].
+        proposal: What was proposed, shape [X, A]; the baseline where nothing was.
         baseline: π_b, shape [X, A].
         counts: Visits of every pair, shape [X, A].
         state_labels: Shape [X].
         action_labels: Shape [A].
         objectives: Length d.
         baseline_return: J_k(π_b) in the estimated model, shape [d]; higher is better.
-        policy_return: J_k(π) in the estimated model, shape [d].
-        info: Everything else in run.json.
+        proposal_return: J_k of the proposal in the estimated model, shape [d].
+        info: How it was made.
         certificate: What is promised, if anything was looked into.
         evaluation: Off-policy estimates (`evaluate.evaluation_rows`), one dict per estimator and objective.
     """
 
-    policy: Floats
+    proposal: Floats
     baseline: Floats
-    counts: npt.NDArray[np.int64]
+    counts: Ints
     state_labels: Labels
     action_labels: Labels
     objectives: tuple[Objective, ...]
     baseline_return: Floats
-    policy_return: Floats
-    info: dict[str, Any] = field(default_factory=dict)
+    proposal_return: Floats
+    info: RunInfo
     certificate: Certificate | None = None
     evaluation: tuple[dict[str, Any], ...] = ()
 
+    @cached_property
+    def has_proposal(self) -> bool:
+        """Whether the proposal differs from the baseline at all."""
+        return bool(np.any(self.proposal != self.baseline))
+
     @property
-    def changed(self) -> bool:
-        """Whether the policy differs from the baseline at all."""
-        return bool(np.any(self.policy != self.baseline))
+    def decision(self) -> Decision:
+        """What to do: by the certificate if it says anything of the proposal; by the counts alone nothing is refused but a threshold."""
+        certificate = self.certificate
+        if not self.has_proposal:
+            return Decision.KEEP_BASELINE
+        if certificate is None:
+            return Decision.NOT_TESTED
+        if certificate.accepted:
+            return Decision.USE_POLICY
+        if certificate.evidence == "theory" and all(floor.passed for floor in certificate.floors):
+            return Decision.NOT_TESTED
+        return Decision.KEEP_BASELINE
+
+    @property
+    def policy(self) -> Floats:
+        """What to use, shape [X, A]: the proposal, or the baseline where the decision is to keep it."""
+        return self.baseline if self.decision is Decision.KEEP_BASELINE else self.proposal
+
+    @property
+    def policy_return(self) -> Floats:
+        """J_k of ``policy`` in the estimated model, shape [d]."""
+        return self.baseline_return if self.decision is Decision.KEEP_BASELINE else self.proposal_return
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One state where the policy differs from the baseline."""
+def make_run(
+    improvement: Improvement,
+    model: Model,
+    objectives: tuple[Objective, ...],
+    *,
+    baseline_source: str,
+    data: DataInfo,
+    settings: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    seed: int | None = None,
+    status: str | None = None,
+    candidates: Sequence[CandidateInfo] = (),
+) -> Run:
+    """Put an improvement together with the labels and settings that a reader needs.
 
-    state: str
-    visits: int
-    moved: float  # probability that goes to other actions, Σ|π − π_b|/2
-    less: tuple[tuple[str, float, float], ...]  # (action, baseline, policy), largest fall first
-    more: tuple[tuple[str, float, float], ...]  # largest rise first
-
-
-MOST_PURSUED = 4
-"""So few objectives with a weight are shown even where nothing about them is in doubt."""
-
-
-def deciding(run: Run, most: int) -> list[int]:
-    """At most so many objectives to show first, in their own order: the few that are pursued, and those that most decide.
-
-    By the certificate, the least sure first; without one, by the gain in the estimated model relative to the baseline.
+    Args:
+        improvement: What a method found; its policy is the run's proposal.
+        model: What it was found in.
+        objectives: Length d.
+        baseline_source: Where the baseline came from, in words.
+        data: What the model was estimated from.
+        settings: The task, in any form that JSON has.
+        notes: What is worth saying.
+        seed: Of whatever was drawn.
+        status: The outcome in one sentence; the improvement's if left out.
+        candidates: The policies that were looked at on the way.
     """
-    d = len(run.objectives)
-    if d <= most:
-        return list(range(d))
-    if run.certificate is not None:
-        places = {objective.name: k for k, objective in enumerate(run.objectives)}
-        order = [places[run.certificate.findings[k].objective] for k in run.certificate.doubt_order]
-    else:
-        gain = (run.policy_return - run.baseline_return) / np.maximum(np.abs(run.baseline_return), 1e-12)
-        order = np.argsort(gain, kind="stable").tolist()
-    pursued = [k for k in range(d) if run.info["preference"][k] != 0.0]
-    first = pursued if len(pursued) <= MOST_PURSUED else []
-    return sorted(list(dict.fromkeys([*first, *order]))[:most])
-
-
-def largest_changes(run: Run, n: int = 10) -> list[Change]:
-    """The states where the policy moves most probability, weighted by how often the data visits them."""
-    moved = np.abs(run.policy - run.baseline).sum(axis=1) / 2.0
-    visits = run.counts.sum(axis=1)
-    order = np.argsort(-moved * visits, kind="stable")[:n]
-    changes = []
-    for x in order:
-        if moved[x] <= 0.0:
-            break
-        delta = run.policy[x] - run.baseline[x]
-
-        def named(actions: npt.NDArray[np.int64], x: int = x) -> tuple[tuple[str, float, float], ...]:
-            return tuple(
-                (str(run.action_labels[a]), float(run.baseline[x, a]), float(run.policy[x, a])) for a in actions
-            )
-
-        rank = np.argsort(delta, kind="stable")
-        changes.append(
-            Change(
-                state=str(run.state_labels[x]),
-                visits=int(visits[x]),
-                moved=float(moved[x]),
-                less=named(rank[delta[rank] < 0.0]),
-                more=named(rank[::-1][delta[rank[::-1]] > 0.0]),
-            )
-        )
-    return changes
-
-
-def make_run(improvement: Improvement, model: Model, objectives: tuple[Objective, ...], **info: Any) -> Run:
-    """Put an improvement together with the labels and settings that a reader needs."""
     counts = np.zeros(improvement.policy.shape, dtype=np.int64)
     counts[model.mdp.pair_state, model.mdp.pair_action] = model.counts
     return Run(
-        policy=improvement.policy,
+        proposal=improvement.policy,
         baseline=improvement.baseline,
         counts=counts,
         state_labels=model.state_labels,
         action_labels=model.action_labels,
         objectives=objectives,
         baseline_return=improvement.baseline_return,
-        policy_return=improvement.policy_return,
-        info={
-            "status": improvement.status,
-            "method": improvement.method,
-            "preference": improvement.preference.tolist(),
-            "epsilon": _number(improvement.epsilon),
-            "delta": model.delta,
-            "error_kind": model.error_kind,
-            "unseen": model.unseen,
-            "engine": improvement.engine,
-            "rounds": improvement.rounds,
-            "converged": improvement.converged,
-            "gap": _number(improvement.gap),
-            "n_states": model.mdp.n_states,
-            "n_actions": model.mdp.n_actions,
-            "n_pairs": int(np.count_nonzero(model.counts)),
-            "states_changed": int(improvement.changed.size),
-            "states_kept": [str(model.state_labels[x]) for x in improvement.kept],
-            "mean_moved": float(improvement.distance.mean() / 2.0),
-            "largest_moved": float(improvement.distance.max() / 2.0),
-            "largest_budget_used": float(improvement.budget_used.max()),
-            **info,
-        },
+        proposal_return=improvement.policy_return,
+        info=RunInfo(
+            method=improvement.method,
+            status=improvement.status if status is None else status,
+            baseline_source=baseline_source,
+            preference=tuple(improvement.preference.tolist()),
+            epsilon=float(improvement.epsilon),
+            delta=model.delta,
+            error_kind=model.error_kind,
+            unseen=model.unseen,
+            engine=improvement.engine,
+            rounds=improvement.rounds,
+            converged=improvement.converged,
+            gap=float(improvement.gap),
+            n_states=model.mdp.n_states,
+            n_actions=model.mdp.n_actions,
+            n_pairs=int(np.count_nonzero(model.counts)),
+            states_changed=int(improvement.changed.size),
+            states_kept=tuple(str(model.state_labels[x]) for x in improvement.kept),
+            mean_moved=float(improvement.distance.mean() / 2.0),
+            largest_moved=float(improvement.distance.max() / 2.0),
+            largest_budget_used=float(improvement.budget_used.max()),
+            data=data,
+            settings=to_json(settings),
+            notes=tuple(notes),
+            seed=seed,
+            candidates=tuple(candidates),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=versions(),
+        ),
     )
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """A run as the document run.json, but for the digest of its policy; returns are in the user's own sign."""
+    columns = {
+        "baseline_return": run.baseline_return,
+        "policy_return": run.policy_return,
+        "proposal_return": run.proposal_return,
+    }
+    return {
+        "schema": SCHEMA,
+        "decision": run.decision.to_json(),
+        "objectives": [
+            {
+                **dataclasses.asdict(objective),
+                **{name: user_sign(objective, float(values[k])) for name, values in columns.items()},
+            }
+            for k, objective in enumerate(run.objectives)
+        ],
+        **info_json(run.info),
+        "actions": run.action_labels.tolist(),
+    }
 
 
 def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     """Write a run directory; refuses to replace one unless ``force``."""
     target = Path(path)
     with whole_folder(target, mark=MARK, force=force) as work:
-        write_policy(
-            work / "policy.parquet",
-            run.policy,
-            run.state_labels,
-            run.action_labels,
-            baseline=run.baseline,
-            counts=run.counts,
-        )
-        document = {
-            "schema": SCHEMA,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "objectives": [
-                {
-                    **{name: getattr(objective, name) for name in OBJECTIVE_FIELDS},
-                    "baseline_return": user_sign(objective, before),
-                    "policy_return": user_sign(objective, after),
-                }
-                for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True)
-            ],
-            **run.info,
-            "actions": run.action_labels.tolist(),
-            "policy_sha256": file_digest(work / "policy.parquet"),
-        }
-        _write_json(work / "run.json", document)
-        if run.certificate is not None:
-            save_certificate(work, run.certificate, run.evaluation)
+        _write(run, work)
     return target
 
 
-def save_certificate(folder: Path, certificate: Certificate, evaluation: tuple[dict[str, Any], ...]) -> None:
-    """Put a certificate and the estimates beside it into a run directory, replacing those that are there."""
-    (folder / REPORT).unlink(missing_ok=True)  # it would go on telling of the certificate before
-    target = folder / "evaluation.parquet"
-    if evaluation:
-        write_evaluation(target, evaluation)
-    else:
-        target.unlink(missing_ok=True)
+def save_certificate(path: str | Path, certificate: Certificate, evaluation: Sequence[Mapping[str, Any]] = ()) -> Run:
+    """Write a run directory anew with another certificate, and the decision and policy that follow from it.
+
+    The report goes, which told of the certificate before; files that are no part of a run stay.
+
+    Args:
+        path: The run directory.
+        certificate: About its proposal.
+        evaluation: The estimates beside it; those of the certificate before go.
+
+    Returns:
+        The run as it is now.
+    """
+    folder = Path(path).resolve()  # where it is a link, what it leads to is replaced
+    here = _working_directory()
+    rows = tuple(dict(row) for row in evaluation)
+    run = dataclasses.replace(load_run(folder), certificate=certificate, evaluation=rows)
+    with whole_folder(folder, mark=MARK, force=True, own=(*FILES, REPORT)) as work:
+        _write(run, work)
+    if here is not None and here.is_relative_to(folder):  # another folder has its name now
+        os.chdir(here)
+    return run
+
+
+def _working_directory() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # it was removed
+        return None
+
+
+def _write(run: Run, folder: Path) -> None:
+    """Write the files of a run into a folder that has none."""
+    policy = folder / "policy.parquet"
+    refused = run.decision is Decision.KEEP_BASELINE and run.has_proposal
+    write_policy(
+        policy,
+        run.policy,
+        run.state_labels,
+        run.action_labels,
+        baseline=run.baseline,
+        proposal=run.proposal if refused else None,
+        counts=run.counts,
+    )
+    _write_json(folder / MARK, {**run_json(run), "policy_sha256": file_digest(policy)})
+    if run.certificate is None:
+        return
+    evaluation = folder / "evaluation.parquet"
+    if run.evaluation:
+        write_evaluation(evaluation, run.evaluation)
     document = {
-        **certificate_json(certificate),
+        **certificate_json(run.certificate),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "run_sha256": file_digest(folder / "run.json"),
-        "policy_sha256": file_digest(folder / "policy.parquet"),
-        "evaluation_sha256": file_digest(target) if evaluation else None,
+        "run_sha256": file_digest(folder / MARK),
+        "policy_sha256": file_digest(policy),
+        "evaluation_sha256": file_digest(evaluation) if run.evaluation else None,
     }
     _write_json(folder / "certificate.json", {**document, "sha256": _document_digest(document)})
 
@@ -275,42 +329,12 @@ def load_certificate(folder: str | Path) -> Certificate | None:
     return certificate
 
 
-def write_evaluation(path: str | Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write estimates (`evaluate.evaluation_rows`) as Parquet, or CSV if the name ends so; under a temporary name first."""
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-    import pyarrow.parquet as pq
-
-    target = Path(path)
-    if target.suffix.lower() not in (".parquet", ".csv"):
-        raise RunError(f"estimates are written as .parquet or .csv; got {target.name}.")
-    table = pa.Table.from_pylist(list(rows))
-    with whole_file(target) as partial:
-        if target.suffix.lower() == ".csv":
-            pa_csv.write_csv(table, partial)
-        else:
-            pq.write_table(table.replace_schema_metadata({"bettersafe.schema": EVALUATION_SCHEMA}), partial)
-
-
-def read_evaluation(path: str | Path) -> tuple[dict[str, Any], ...]:
-    """Read what `write_evaluation` wrote as Parquet."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"{path} can't be read: {error}") from None
-    schema = (table.schema.metadata or {}).get(b"bettersafe.schema", b"none").decode()
-    if schema != EVALUATION_SCHEMA:
-        raise RunError(f"{path} has schema {schema!r}; this version of bettersafe reads {EVALUATION_SCHEMA!r}.")
-    return tuple(table.to_pylist())
-
-
 def load_run(path: str | Path) -> Run:
-    """Read a run directory, checking its schema and that the policy is the one it was written with."""
+    """Read a run directory; its files must be those that were saved together, and its decision must follow from them."""
     folder = Path(path)
-    file = folder / "run.json"
+    if not folder.exists():  # one that was being replaced when its process was killed comes back
+        remove_leftovers(folder.parent, folder.name)
+    file = folder / MARK
     if not file.is_file():
         what = (
             "is not a run directory: it has no run.json"
@@ -322,38 +346,78 @@ def load_run(path: str | Path) -> Run:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise RunError(f"{file} has schema {schema!r}; this version of bettersafe reads {SCHEMA!r}.")
-    policy_file = folder / "policy.parquet"
+    head: _Head = from_json(_Head, document, "", str(file))
+    info = info_from_json(document, str(file))
     try:
-        digest, names, rows = document["policy_sha256"], document.pop("actions"), document.pop("objectives")
-        objectives = tuple(Objective(**{name: row[name] for name in OBJECTIVE_FIELDS}) for row in rows)
-        returns = [[user_sign(o, row[key]) for o, row in zip(objectives, rows, strict=True)] for key in RETURN_FIELDS]
-        missing = [key for key in INFO_FIELDS if key not in document]
-        actions = label_array(np.array(names))
-    except KeyError as error:
-        raise RunError(f"{file} is not complete: it lacks {error}.") from None
-    except (TypeError, ValueError, AttributeError, BettersafeError) as error:
-        raise RunError(f"{file} is not as it was saved: {error}.") from None
-    if missing:
-        raise RunError(f"{file} is not complete: it lacks {', '.join(missing)}.")
-    wrong = [key for key, kind in INFO_TYPES.items() if key in document and not isinstance(document[key], kind)]
-    if wrong or not all(isinstance(text, str) for o in objectives for text in (o.name, o.title, o.unit)):
-        raise RunError(f"{file} is not as it was saved: {', '.join(wrong) or 'a name'} has another type.")
-    if not policy_file.is_file() or file_digest(policy_file) != digest:
+        actions = label_array(np.array(head.actions))
+    except (TypeError, ValueError, BettersafeError) as error:
+        raise RunError(f"{file} is not as it was saved: actions: {error}.") from None
+    policy_file = folder / "policy.parquet"
+    if not policy_file.is_file() or file_digest(policy_file) != head.policy_sha256:
         raise RunError(f"{policy_file} is not the file that this run was saved with.")
-    states, policy, baseline, counts = read_saved_policy(policy_file, actions)
-    return Run(
-        policy=policy,
-        baseline=baseline,
-        counts=counts,
-        state_labels=states,
+    saved = read_saved_policy(policy_file, actions)
+    objectives = tuple(_objective(row, file) for row in head.objectives)
+    returns = [
+        np.array([user_sign(o, getattr(row, name)) for o, row in zip(objectives, head.objectives, strict=True)])
+        for name in ("baseline_return", "proposal_return")
+    ]
+    evaluation = folder / "evaluation.parquet"
+    run = Run(
+        proposal=saved.proposal,
+        baseline=saved.baseline,
+        counts=saved.counts,
+        state_labels=saved.state_labels,
         action_labels=actions,
         objectives=objectives,
-        baseline_return=np.array(returns[0]),
-        policy_return=np.array(returns[1]),
-        info=document,
+        baseline_return=returns[0],
+        proposal_return=returns[1],
+        info=info,
         certificate=load_certificate(folder),
-        evaluation=read_evaluation(folder / "evaluation.parquet") if (folder / "evaluation.parquet").is_file() else (),
+        evaluation=read_evaluation(evaluation) if evaluation.is_file() else (),
     )
+    if head.decision.word != run.decision.word or not np.array_equal(saved.policy, run.policy):
+        raise RunError(
+            f"{file} says {head.decision.word}; from the files beside it follows {run.decision.word}. Something is missing or was"
+            " altered: make the run again."
+        )
+    return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """An objective in run.json, in the user's own sign."""
+
+    name: str
+    discount: float
+    weight: float
+    lower_is_better: bool
+    label: str | None
+    unit: str
+    reward_range: tuple[float, float] | None
+    baseline_return: float
+    proposal_return: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Word:
+    word: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Head:
+    """What run.json has besides the info."""
+
+    decision: _Word
+    objectives: tuple[_Row, ...]
+    actions: tuple[Any, ...]
+    policy_sha256: str
+
+
+def _objective(row: _Row, file: Path) -> Objective:
+    try:
+        return Objective(**{field.name: getattr(row, field.name) for field in dataclasses.fields(Objective)})
+    except BettersafeError as error:
+        raise RunError(f"{file} is not as it was saved: {error}") from None
 
 
 def _read_json(file: Path) -> Any:
@@ -373,8 +437,3 @@ def _document_digest(document: dict[str, Any]) -> str:
     """sha256 of a JSON document in its canonical form, hex."""
     text = json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _number(value: float) -> float | str:
-    """JSON has no infinity: it is written as the word."""
-    return value if math.isfinite(value) else "inf"

@@ -1,4 +1,4 @@
-"""Which studies there are: an id, one line about it, and how to make its experiments."""
+"""Which studies there are: an id, one line about it, how to make its experiments, and how to show its rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import ParameterError, did_you_mean
-from bettersafe.studies import garnet, gridworld, sepsis
+from bettersafe.studies.garnet import plan as garnet
+from bettersafe.studies.garnet.figures import draw_garnet
+from bettersafe.studies.garnet.tables import garnet_summary, garnet_tables
+from bettersafe.studies.gridworld import plan as gridworld
+from bettersafe.studies.gridworld.figures import draw_gridworld
+from bettersafe.studies.gridworld.tables import gridworld_summary, gridworld_tables
+from bettersafe.studies.sepsis import plan as sepsis
+from bettersafe.studies.sepsis.figures import draw_sepsis
+from bettersafe.studies.sepsis.tables import sepsis_summary, sepsis_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from matplotlib.figure import Figure
 
     from bettersafe.studies.sweep import Study
 
@@ -22,16 +33,24 @@ class Entry:
         about: One line.
         full: How many repetitions (CMDPs, cohorts) the full study has.
         unit: What is repeated.
+        repeated: The setting that numbers repetitions.
         options: The options that it takes beside the seed, the number of repetitions first.
-        needs: Those of them that must be given, and what each is.
         make: (seed, **options) -> Study.
+        draw: (rows, note) -> figures by name; the note goes into their subtitles.
+        tables: (rows, note) -> a page of tables in Markdown; the note is a sentence for its head.
+        summary: rows -> the summary for spreadsheets.
+        needs: Those of the options that must be given, and what each is.
     """
 
     about: str
     full: int
     unit: str
+    repeated: str
     options: tuple[str, ...]
     make: Callable[..., Study]
+    draw: Callable[[pa.Table, str], dict[str, Figure]]
+    tables: Callable[[pa.Table, str], str]
+    summary: Callable[[pa.Table], pa.Table]
     needs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -41,18 +60,36 @@ def _gridworld(study_id: str) -> Entry:
         about=plan.about,
         full=plan.cmdps,
         unit="CMDPs",
+        repeated="cmdp",
         options=("cmdps", "delta") if plan.has_b_opt else ("cmdps",),
         make=lambda seed, **options: gridworld.gridworld_study(study_id, seed=seed, **options),
+        draw=lambda rows, note: draw_gridworld(rows, study_id, note=note),
+        tables=lambda rows, note: gridworld_tables(rows, study_id, note=note),
+        summary=lambda rows: gridworld_summary(rows, study_id),
+    )
+
+
+def _sepsis(study_id: str, unit: str, options: tuple[str, ...], make: Callable[..., Study], **more: Any) -> Entry:
+    return Entry(
+        about=sepsis.ABOUT[study_id],
+        full=sepsis.SEEDS,
+        unit=unit,
+        repeated="repetition",
+        options=options,
+        make=make,
+        draw=lambda rows, note: draw_sepsis(rows, study_id, note=note),
+        tables=lambda rows, note: sepsis_tables(rows, study_id, note=note),
+        summary=sepsis_summary,
+        **more,
     )
 
 
 def _icu(study_id: str) -> Entry:
-    return Entry(
-        about=sepsis.ABOUT[study_id],
-        full=sepsis.SEEDS,
-        unit="seeds",
-        options=("seeds", "patients", *sepsis.CHOICES, "without"),
-        make=lambda seed, **options: sepsis.sepsis_study(study_id, seed=seed, **options),
+    return _sepsis(
+        study_id,
+        "seeds",
+        ("seeds", "patients", *sepsis.CHOICES, "without"),
+        lambda seed, **options: sepsis.sepsis_study(study_id, seed=seed, **options),
     )
 
 
@@ -62,17 +99,20 @@ CATALOGUE: Mapping[str, Entry] = {
         about=garnet.ABOUT,
         full=garnet.WORLDS,
         unit="worlds",
+        repeated="cmdp",
         options=("worlds", "delta"),
         make=lambda seed, **options: garnet.garnet_study(seed=seed, **options),
+        draw=lambda rows, note: draw_garnet(rows, note=note),
+        tables=lambda rows, note: garnet_tables(rows, note=note),
+        summary=garnet_summary,
     ),
     **{study_id: _icu(study_id) for study_id in sepsis.SETTINGS},
-    "sepsis/mimic": Entry(
-        about=sepsis.ABOUT["sepsis/mimic"],
-        full=sepsis.SEEDS,
-        unit="splits",
-        options=("seeds", "data", "preset", "unseen", "without"),
+    "sepsis/mimic": _sepsis(
+        "sepsis/mimic",
+        "splits",
+        ("seeds", "data", "preset", "unseen", "without"),
+        lambda seed, data, **options: sepsis.mimic_study(data, seed=seed, **options),
         needs={"data": "a folder that 'bettersafe sepsis prepare' wrote"},
-        make=lambda seed, data, **options: sepsis.mimic_study(data, seed=seed, **options),
     ),
 }
 

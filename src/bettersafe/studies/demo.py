@@ -21,6 +21,7 @@ from bettersafe.logs.dataset import write_dataset
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.s_opt import linearized, s_opt
 from bettersafe.model import Model, estimate_baseline, estimate_model
+from bettersafe.runs.info import DataInfo
 from bettersafe.runs.run import MARK, make_run, save_run
 
 if TYPE_CHECKING:
@@ -130,7 +131,12 @@ def write_demo(demo: Demo, folder: Path, *, force: bool = False) -> None:
         demo.counts.objectives,
         baseline_source="estimated from the data",
         seed=demo.seed,
-        data={"path": str(folder / "cohort.parquet"), "sha256": file_digest(folder / "cohort.parquet")},
+        data=DataInfo(
+            path=str(folder / "cohort.parquet"),
+            sha256=file_digest(folder / "cohort.parquet"),
+            rows=demo.counts.n_rows,
+            episodes=demo.counts.n_episodes,
+        ),
         settings={
             "derived": [
                 {"name": demo.counts.objectives[-1].name, "below": RARE_BELOW, "reward": RARE_REWARD},

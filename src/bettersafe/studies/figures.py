@@ -1,90 +1,23 @@
-"""Figures of the gridworld study, from its rows, and the files of every study; nothing is computed here that `summary` doesn't.
-
-Matplotlib is an extra and imported when it is needed. Figures are objects, without pyplot's global state, and the same
-rows give the same bytes.
-"""
+"""The files that show a study: figures, tables and summary, as its entry in the catalogue makes them."""
 
 from __future__ import annotations
 
 import io
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from bettersafe.errors import ParameterError, RunError, check_choice
-from bettersafe.studies import garnet
-from bettersafe.studies.drawing import NO_MATPLOTLIB, has_matplotlib, matplotlib_look, rendered, settled, write_whole
-from bettersafe.studies.gridworld import PLANS, VARIANTS
-from bettersafe.studies.panels import (
-    Frame,
-    also,
-    bar,
-    bars_note,
-    combinations,
-    cut_below,
-    delta_line,
-    delta_text,
-    draw_lines,
-    methods_of,
-    new_figure,
-    rate_limit,
-    scaled,
-    subtitle,
-)
-from bettersafe.studies.published import SIZES
-from bettersafe.studies.sepsis import ABOUT
-from bettersafe.studies.sepsis_figures import draw_sepsis
-from bettersafe.studies.sepsis_tables import sepsis_summary_table, sepsis_tables
-from bettersafe.studies.styles import STYLES
-from bettersafe.studies.summary import METHOD, changes, finished_cmdps, summarise, tuned
+from bettersafe._system.files import whole_file
+from bettersafe.errors import ParameterError, RunError
+from bettersafe.studies.catalogue import CATALOGUE
+from bettersafe.studies.drawing import NO_MATPLOTLIB, has_matplotlib, rendered
+from bettersafe.studies.summary import finished
 from bettersafe.studies.sweep import read_description, read_rows
-from bettersafe.studies.tables import FAILURE_NOTE, REPRODUCTION, in_order, study_tables, summary_table, words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from matplotlib.figure import Figure
-
-Record = dict[str, Any]
-
-FAMILY = {"1,0": "goal only", "0,1": "pits only", "1,1": "goal and pits"}
-GAIN = "Mean improvement over the baseline\n(discounted return, λ-weighted)"
-RATE = "Failure rate\n(share of experiments)"
-SCATTERED = {
-    "gridworld/fixed": (
-        "linearized", "adv-linearized", "s-opt 0.1", "h-opt published dr", "h-opt sequential dr",
-    ),
-    "gridworld/tuned": (
-        "linearized", "adv-linearized", "s-opt tuned", "h-opt published tuned", "h-opt sequential tuned",
-    ),
-    "gridworld/bopt": (
-        "adv-linearized", "s-opt 0.1", "h-opt sequential dr", "g-opt 1.0", "b-opt",
-    ),
-}  # fmt: skip
-BEST = ("lagrangian 0.01", "s-opt 0.1", "h-opt published dr", "h-opt sequential dr")
-"""Panel (a) of the comparison with the Lagrangian."""
-
-
-def draw_study(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Figure]:
-    """All figures of a study, by name.
-
-    Args:
-        rows: Of the study.
-        study_id: Which one it is, such as ``gridworld/fixed``.
-        note: Words for the subtitles, such as that the sweep is unfinished.
-    """
-    check_choice("study_id", study_id, tuple(PLANS))
-    with matplotlib_look():
-        return settled(_draw(rows, study_id, note))
 
 
 def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Path]:
-    """Figures, tables and summary of the study in ``folder``, gridworld or sepsis, finished or not.
+    """Write figures, tables and summary of the study in ``folder``, finished or not.
 
-    Of an unfinished sweep, the CMDPs or seeds whose experiments are all done are used, and everything says so. Without
+    Of an unfinished sweep, the repetitions whose experiments are all done are used, and everything says so. Without
     Matplotlib there are only the tables and the summary, and a warning.
 
     Args:
@@ -97,335 +30,34 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
     from pyarrow import csv
 
     document = read_description(folder)
-    study_id = document["id"]
-    place = Path(folder) / "figures" if out is None else Path(out)
-    if study_id in PLANS:
-        rows, total = finished_cmdps(read_rows(folder, partial=True), document["jobs"])
-        done, unit = pc.count_distinct(rows["cmdp"]).as_py(), "CMDPs"
-    elif study_id == garnet.STUDY:
-        rows, total = finished_cmdps(read_rows(folder, partial=True), document["jobs"])
-        done, unit = pc.count_distinct(rows["cmdp"]).as_py(), "worlds"
-    elif study_id in ABOUT:
-        rows, total = read_rows(folder, partial=True), len(document["jobs"])
-        done, unit = pc.count_distinct(rows["repetition"]).as_py(), "seeds"
-    else:
+    if document["id"] not in CATALOGUE:
         raise ParameterError(
-            f"no figures are known for the study {study_id!r}; those known: {', '.join((*PLANS, garnet.STUDY, *ABOUT))}."
+            f"no figures are known for the study {document['id']!r}; those known: {', '.join(CATALOGUE)}."
         )
+    entry = CATALOGUE[document["id"]]
+    rows, done, total = finished(read_rows(folder, partial=True), document["jobs"], by=entry.repeated)
     drawn = has_matplotlib()
     if not drawn:
         warnings.warn(f"only tables are written: {NO_MATPLOTLIB}", stacklevel=2)
-    note = f"unfinished sweep: {done} of {total} {unit}" if done < total else ""
+    note = f"unfinished sweep: {done} of {total} {entry.unit}" if done < total else ""
     sentence = f"This is an {note}." if note else ""
-    if study_id in PLANS:
-        figures = draw_study(rows, study_id, note=note) if drawn else {}
-        page, summary = study_tables(rows, study_id, note=sentence), summary_table(rows, study_id)
-    elif study_id == garnet.STUDY:
-        figures = _draw_garnet(rows, note) if drawn else {}
-        page, summary = garnet.garnet_tables(rows, note=sentence), garnet.garnet_summary(rows)
-    else:
-        figures = draw_sepsis(rows, study_id, note=note) if drawn else {}
-        page, summary = sepsis_tables(rows, study_id, ABOUT[study_id], note=sentence), sepsis_summary_table(rows)
+    figures = entry.draw(rows, note) if drawn else {}
+    page, summary = entry.tables(rows, sentence), entry.summary(rows)
+    place = Path(folder) / "figures" if out is None else Path(out)
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{place} can't be written: {error.strerror}. Choose another place.") from None
-    written = [
-        write_whole(place / f"{name}.{kind}", rendered(figure, kind))
-        for name, figure in figures.items()
-        for kind in ("png", "svg")
-    ]
-    written.append(write_whole(place / "table.md", page.encode()))
+    files = {f"{name}.{kind}": rendered(figure, kind) for name, figure in figures.items() for kind in ("png", "svg")}
     sink = io.BytesIO()
     csv.write_csv(summary, sink)
-    written.append(write_whole(place / "summary.csv", sink.getvalue()))
-    return written
+    return [
+        _write(place / name, content)
+        for name, content in (files | {"table.md": page.encode(), "summary.csv": sink.getvalue()}).items()
+    ]
 
 
-def _draw_garnet(rows: pa.Table, note: str) -> dict[str, Figure]:
-    with matplotlib_look():
-        return settled(garnet.draw_garnet(rows, note=note))
-
-
-# ---- the figures
-
-
-def _draw(rows: pa.Table, study_id: str, note: str) -> dict[str, Figure]:
-    if study_id == "gridworld/lagrangian":
-        return {"lagrangian": _draw_lagrangian(rows, note)}
-    if len(PLANS[study_id].kinds) > 1:
-        return {"scaling": _draw_scaling(rows, note)}
-    if study_id == "gridworld/conventions":
-        return {"conventions": _draw_conventions(rows, note)}
-    delta = delta_text(rows)
-    heading = (
-        f"B-OPT and G-OPT beside the others, {delta}" if PLANS[study_id].has_b_opt else f"Fixed parameters, {delta}"
-    )
-    judged = rows
-    if study_id == "gridworld/tuned":
-        judged = tuned(rows)
-        heading = f"Parameters tuned on one CMDP, {delta}"
-        note = " · ".join(filter(None, ("the CMDP tuned on is left out", note)))
-    figures = {"mean": _draw_means(judged, heading, note), "grid": _draw_grid(judged, heading, note)}
-    if study_id in SCATTERED:
-        figures["objectives"] = _draw_objectives(judged, heading, SCATTERED[study_id], note)
-    return figures
-
-
-def _draw_means(rows: pa.Table, heading: str, note: str) -> Figure:
-    """Improvement and failure against |D|, over all preferences and qualities."""
-    records = summarise(rows).to_pylist()
-    methods = methods_of(records)
-    figure = new_figure(
-        Frame(
-            title=f"{heading}: improvement over the baseline, and failures",
-            subtitle=subtitle(records, f"mean over {combinations(rows)} combinations of λ and ρ", note),
-            notes=(
-                bars_note(records),
-                FAILURE_NOTE,
-                "|D|: episodes in the log. λ: preference over (goal, pits). ρ: quality of the baseline.",
-            ),
-            methods=methods,
-            width=10.0,
-            height=4.0,
-        )
-    )
-    gain, rate = figure.subplots(1, 2)
-    draw_lines(gain, records, methods, "improvement")
-    draw_lines(rate, records, methods, "failure")
-    gain.set_ylabel(GAIN)
-    rate.set_ylabel(RATE)
-    delta_line(rate, rows)
-    for axes in (gain, rate):
-        axes.set_xlabel("Episodes in the log, |D|")
-    return figure
-
-
-def _draw_grid(rows: pa.Table, heading: str, note: str) -> Figure:
-    """The same for each preference (down) and quality (across)."""
-    records = summarise(rows, (*METHOD, "episodes", "preference", "quality")).to_pylist()
-    methods = methods_of(records)
-    preferences = list(dict.fromkeys(record["preference"] for record in records))
-    qualities = sorted({record["quality"] for record in records})
-    figure = new_figure(
-        Frame(
-            title=f"{heading}: improvement and failures for each preference λ and quality ρ of the baseline",
-            subtitle=subtitle(records, "upper panels: improvement, lower panels: failure rate", note),
-            notes=(bars_note(records), FAILURE_NOTE, "The improvement's scale differs between cells."),
-            methods=methods,
-            width=12.5,
-            height=4.0 * len(preferences),
-        )
-    )
-    outer = figure.add_gridspec(len(preferences), len(qualities), hspace=0.12)
-    top = rate_limit(records, rows)
-    for i, preference in enumerate(preferences):
-        for j, quality in enumerate(qualities):
-            cell = outer[i, j].subgridspec(2, 1, height_ratios=(3, 2), hspace=0.02)
-            gain = figure.add_subplot(cell[0])
-            rate = figure.add_subplot(cell[1], sharex=gain)
-            here = [r for r in records if r["preference"] == preference and r["quality"] == quality]
-            draw_lines(gain, here, methods, "improvement", size=4.5)
-            draw_lines(rate, here, methods, "failure", size=4.5)
-            cut_below(gain, here)
-            gain.set_title(f"λ = ({preference.replace(',', ', ')}), {FAMILY.get(preference, '')};  ρ = {quality:g}")
-            gain.tick_params(labelbottom=False)
-            delta_line(rate, rows, top, label="δ")
-            if j == 0:
-                gain.set_ylabel("Mean improvement\n(discounted return)")
-                rate.set_ylabel("Failure rate")
-            if i == len(preferences) - 1:
-                rate.set_xlabel("Episodes in the log, |D|")
-    return figure
-
-
-def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note: str) -> Figure:
-    """Both true returns of every policy on one CMDP, each cell scaled to its own lowest and highest."""
-    from matplotlib.colors import to_rgb
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    number = pc.min(rows["cmdp"]).as_py()
-    records = [r for r in rows.filter(pc.equal(rows["cmdp"], number)).to_pylist() if words(r) in methods]
-    methods = [method for method in in_order(methods) if any(words(record) == method for record in records)]
-    preferences = list(dict.fromkeys(record["preference"] for record in records))
-    qualities = sorted({record["quality"] for record in records})
-    sizes = sorted({*SIZES, *(record["episodes"] for record in records)})
-    shades = {size: 0.25 + 0.75 * n / (len(sizes) - 1) for n, size in enumerate(sizes)}
-
-    def shade(colour: str, size: int) -> tuple[float, float, float]:
-        red, green, blue = (1.0 - shades[size] * (1.0 - part) for part in to_rgb(colour))
-        return red, green, blue
-
-    extra: list[Any] = [
-        Line2D([], [], color="none", marker="s", markersize=8, markerfacecolor=shade("#303030", size),
-               markeredgecolor="#707070", label=f"|D| = {size}")
-        for size in sizes
-    ]  # fmt: skip
-    extra.append(Line2D([], [], color="#404040", linewidth=1.0, label="the baseline"))
-    extra.append(Patch(color="#DCEDE3", label="safe: no worse than the baseline on either"))
-    figure = new_figure(
-        Frame(
-            title=f"{heading}: both true returns of every policy on one CMDP (number {number})",
-            subtitle=f"1 CMDP; one point per method and log; darker: more episodes in the log{also(note)}",
-            notes=(
-                "Returns are scaled in each cell so that the lowest is 0 and the highest 1. " + FAILURE_NOTE,
-                "λ: preference over (goal, pits). ρ: quality of the baseline.",
-            ),
-            methods=methods,
-            width=12.5,
-            height=2.9 * len(preferences),
-        ),
-        with_lines=False,
-        extra=extra,
-    )
-    panels = figure.subplots(len(preferences), len(qualities), squeeze=False, sharex=True, sharey=True)
-    for i, preference in enumerate(preferences):
-        for j, quality in enumerate(qualities):
-            here = [r for r in records if r["preference"] == preference and r["quality"] == quality]
-            axes = panels[i, j]
-            axes.set_title(f"λ = ({preference.replace(',', ', ')}), {FAMILY.get(preference, '')};  ρ = {quality:g}")
-            axes.set(xlim=(-0.07, 1.07), ylim=(-0.07, 1.2))
-            axes.set_yticks([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-            if i == len(preferences) - 1:
-                axes.set_xlabel("Cost of pits, scaled\n(less is better)")
-            if j == 0:
-                axes.set_ylabel("Return of the goal, scaled\n(more is better)")
-            if not here:
-                continue
-            x, x_baseline = scaled([-r["pits"] for r in here], -here[0]["pits_baseline"])
-            y, y_baseline = scaled([r["goal"] for r in here], here[0]["goal_baseline"])
-            axes.fill_between([-0.07, x_baseline], y_baseline, 1.2, color="#DCEDE3", zorder=0, linewidth=0)
-            axes.axvline(x_baseline, color="#404040", linewidth=1.0, zorder=1)
-            axes.axhline(y_baseline, color="#404040", linewidth=1.0, zorder=1)
-            if x_baseline > 0.1:  # room for the word
-                axes.text(-0.05, 1.18, "safe", ha="left", va="top", fontsize=8, color="#2E6B49", style="italic")
-            for n, record in enumerate(here):
-                style = STYLES[words(record)]
-                axes.plot(
-                    x[n], y[n], style.marker, markersize=7 * min(style.scale, 1.3), color=shade(style.colour, record["episodes"]),
-                    markeredgecolor=style.colour, markeredgewidth=0.8, zorder=3, clip_on=False,
-                )  # fmt: skip
-    return figure
-
-
-def _draw_lagrangian(rows: pa.Table, note: str) -> Figure:
-    """The Lagrangian beside S-OPT and H-OPT: the parameters that the paper picks above, all below."""
-    records = summarise(rows).to_pylist()
-    methods = methods_of(records)
-    figure = new_figure(
-        Frame(
-            title=f"The Lagrangian of Le et al. 2019 beside S-OPT and H-OPT, {delta_text(rows)}",
-            subtitle=subtitle(records, f"mean over {combinations(rows)} combinations of λ and ρ", note),
-            notes=(
-                bars_note(records),
-                FAILURE_NOTE,
-                "The Lagrangian returns a mixture of policies; its return is the mean of theirs.",
-            ),
-            methods=methods,
-            width=10.0,
-            height=7.2,
-        )
-    )
-    panels = figure.subplots(2, 2, sharey="col")
-    some = [method for method in methods if method in BEST]
-    for letter, (gain, rate), drawn, what in zip(
-        "ab", panels, (some, methods), ("the paper's choice of parameters", "all parameters"), strict=True
-    ):
-        draw_lines(gain, records, drawn, "improvement")
-        draw_lines(rate, records, drawn, "failure")
-        gain.set_title(f"({letter}) {what}: improvement", loc="left")
-        rate.set_title(f"({letter}) {what}: failures", loc="left")
-        gain.set_ylabel(GAIN)
-        rate.set_ylabel(RATE)
-        delta_line(rate, rows, rate_limit(records, rows))
-    for axes in panels[1]:
-        axes.set_xlabel("Episodes in the log, |D|")
-    return figure
-
-
-def _draw_scaling(rows: pa.Table, note: str) -> Figure:
-    """Improvement above failure, a column for each number of objectives."""
-    records = summarise(rows, (*METHOD, "episodes", "kinds")).to_pylist()
-    methods = methods_of(records)
-    kinds = sorted({record["kinds"] for record in records})
-    figure = new_figure(
-        Frame(
-            title=f"Scaling with the number of objectives d, {delta_text(rows)}",
-            subtitle=subtitle(
-                records, f"mean over {combinations(rows)} qualities of the baseline; λ prefers the goal alone", note
-            ),
-            notes=(
-                bars_note(records),
-                FAILURE_NOTE,
-                "d = 1 goal + (d − 1) kinds of pits; a policy fails when it is worse on any of the d.",
-            ),
-            methods=methods,
-            width=12.5,
-            height=6.0,
-        )
-    )
-    panels = figure.subplots(2, len(kinds), squeeze=False, sharey="row")
-    top = rate_limit(records, rows)
-    for j, kind in enumerate(kinds):
-        here = [record for record in records if record["kinds"] == kind]
-        draw_lines(panels[0, j], here, methods, "improvement")
-        draw_lines(panels[1, j], here, methods, "failure")
-        panels[0, j].set_title(f"d = {1 + kind}")
-        panels[1, j].set_xlabel("Episodes in the log, |D|")
-        delta_line(panels[1, j], rows, top, label="δ")
-    panels[0, 0].set_ylabel(GAIN)
-    panels[1, 0].set_ylabel(RATE)
-    return figure
-
-
-def _draw_conventions(rows: pa.Table, note: str) -> Figure:
-    """What each convention changes, as dots: a row for each, a column for each size."""
-    records = summarise(changes(rows, reference=REPRODUCTION), ("variant", *METHOD, "episodes")).to_pylist()
-    methods = methods_of(records)
-    variants = [name for name in VARIANTS if any(record["variant"] == name for record in records)]
-    figure = new_figure(
-        Frame(
-            title=f"What each convention changes, one at a time, {delta_text(rows)}",
-            subtitle=subtitle(
-                records, "differences from the reproduction on the same CMDP, λ, ρ and seed of the log", note
-            ),
-            notes=(
-                bars_note(records),
-                FAILURE_NOTE,
-                "Right of 0: the convention on the left gives more than the reproduction does.",
-            ),
-            methods=methods,
-            width=12.5,
-            height=9.6,
-        ),
-        with_lines=False,
-    )
-    panels = figure.subplots(2, len(SIZES), sharey=True, sharex="row")
-    names = {
-        "improvement": "Change of the mean improvement\n(discounted return; log beyond ±10)",
-        "failure": "Change of the failure rate\n(share of experiments)",
-    }
-    for (name, label), line in zip(names.items(), panels, strict=True):
-        for axes, size in zip(line, SIZES, strict=True):
-            axes.axvline(0.0, color="#404040", linewidth=1.0, zorder=1)
-            for record in records:
-                if record["episodes"] == size:
-                    style = STYLES[words(record)]
-                    dodge = 0.8 * ((methods.index(words(record)) + 0.5) / len(methods) - 0.5)
-                    axes.errorbar(
-                        record[name], variants.index(record["variant"]) + dodge, xerr=bar(record[f"{name}_se"]),
-                        marker=style.marker, color=style.colour, markersize=4.5, linewidth=1.0, zorder=3,
-                    )  # fmt: skip
-            if name == "improvement":
-                axes.set_xscale("symlog", linthresh=10.0)
-                axes.minorticks_off()
-                axes.set_xticks([-100, -10, 0, 10, 100], ["−100", "−10", "0", "10", "100"])
-            axes.set_yticks(range(len(variants)), variants)
-            axes.set_ylim(len(variants) - 0.5, -0.5)
-            axes.grid(visible=False, axis="y")
-            for border in range(1, len(variants)):
-                axes.axhline(border - 0.5, color="#E0E0E0", linewidth=0.7, zorder=0)
-            axes.set_xlabel(label)
-            axes.set_title(f"|D| = {size}")
-    return figure
+def _write(target: Path, content: bytes) -> Path:
+    with whole_file(target) as partial:
+        partial.write_bytes(content)
+    return target

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bettersafe.methods.facts import METHODS, facts_of
+
 RULES = {"published": "published code", "paper": "paper's rule", "sequential": "valid rule"}
 
 
@@ -48,25 +50,19 @@ STYLES: dict[str, Style] = {
 """By method in words, in the order of legends."""
 
 
+OTHERS = {"lagrangian": ("Lagrangian", "η"), "optimum": ("Best possible", "")}
+"""What only studies know: the name for people, and the parameter's symbol."""
+
+
 def plain_name(words: str) -> str:
     """A method's name for people: ``s-opt 0.1`` is S-OPT ε = 0.1."""
     method, _, parameter = words.partition(" ")
-    if method == "h-opt":
+    facts = facts_of(method)
+    if facts.episodes:
         rule, _, estimator = parameter.partition(" ")
         detail = {"dr": "", "tuned": ", tuned"}.get(estimator, f", {estimator.upper()}")
-        return f"H-OPT ({RULES.get(rule, rule)}{detail})"
-    symbols = {
-        "s-opt": ("S-OPT", "ε"),
-        "soft-spibb": ("Soft-SPIBB", "ε"),
-        "lagrangian": ("Lagrangian", "η"),
-        "g-opt": ("G-OPT", "ε"),
-    }
-    if method not in symbols:
-        return {
-            "linearized": "Linearized",
-            "adv-linearized": "Adv-Linearized",
-            "b-opt": "B-OPT",
-            "optimum": "Best possible",
-        }.get(method, words)
-    name, symbol = symbols[method]
+        return f"{facts.title} ({RULES.get(rule, rule)}{detail})"
+    name, symbol = OTHERS.get(method, (facts.title, "ε" if facts.budget else ""))
+    if not symbol:
+        return name if method in (*METHODS, *OTHERS) else words
     return f"{name} {symbol} tuned" if parameter == "tuned" else f"{name} {symbol} = {parameter}"

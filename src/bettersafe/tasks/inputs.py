@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe._system.memory import (
     available_bytes,
@@ -38,9 +37,10 @@ from bettersafe.runs.policy_file import policy_actions, read_policy
 from bettersafe.tasks.settings import BASELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bettersafe._system.memory import Sizes
+    from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task
-    from bettersafe.typing import Floats, Labels, Log, Progress
+    from bettersafe.typing import Floats, Ints, Labels, Log, Progress
 
 
 ESTIMATED = "estimated from the data"
@@ -110,7 +110,9 @@ def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
     return baseline, f"given in {Path(task.baseline).name}"
 
 
-def by_objective(values: dict[str, float], objectives: tuple[Objective, ...], what: str, *, otherwise: float) -> Floats:
+def by_objective(
+    values: Mapping[str, float], objectives: tuple[Objective, ...], what: str, *, otherwise: float
+) -> Floats:
     """Numbers given by name as a vector [d]; ``otherwise`` where none was given."""
     names = [objective.name for objective in objectives]
     for name in values:
@@ -132,8 +134,23 @@ def task_thresholds(threshold: dict[str, float], objectives: tuple[Objective, ..
     return np.array([user_sign(o, value) for o, value in zip(objectives, given, strict=True)])
 
 
-def safety_rule(settings: Any, objectives: tuple[Objective, ...]) -> SafetyRule:
-    """The test that ``settings`` (a Task, or what `certify` was told) asks for; ranges follow from the objectives'."""
+class HeldOutSettings(Protocol):
+    """Settings of a held-out test: a Task has them, and what `certify` is asked."""
+
+    @property
+    def delta(self) -> float: ...  # noqa: D102
+    @property
+    def zeta(self) -> Mapping[str, float]: ...  # noqa: D102
+    @property
+    def estimator(self) -> str: ...  # noqa: D102
+    @property
+    def bound(self) -> str: ...  # noqa: D102
+    @property
+    def levels(self) -> Levels: ...  # noqa: D102
+
+
+def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) -> SafetyRule:
+    """The rule of a held-out test; its ranges follow from the objectives'."""
     ranges = reward_ranges(objectives)
     discount = np.array([objective.discount for objective in objectives])
     return SafetyRule(
@@ -240,7 +257,7 @@ def counted_outcomes(
 
 
 def task_outcomes(
-    dataset: Dataset, visits: npt.NDArray[np.int64], derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
+    dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
 ) -> Outcomes:
     """The log in the form that the posterior needs; derived objectives are rules on pairs, so known."""
     rows = with_derived_rows(dataset, visits, derived, objectives)
@@ -249,7 +266,7 @@ def task_outcomes(
     return gather_outcomes(rows, known_rewards=known)
 
 
-def visit_table(counts: Counts) -> npt.NDArray[np.int64]:
+def visit_table(counts: Counts) -> Ints:
     """n(x,a) as a table, shape [X, A]."""
     table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
     table[counts.pair_state, counts.pair_action] = counts.pair_count
@@ -257,7 +274,7 @@ def visit_table(counts: Counts) -> npt.NDArray[np.int64]:
 
 
 def with_derived_rows(
-    dataset: Dataset, visits: npt.NDArray[np.int64], derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
+    dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
 ) -> Dataset:
     """The log with the derived objectives' rewards, by the visits [X, A] of the data that the policy was made from."""
     for rare in derived:

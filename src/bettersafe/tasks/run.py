@@ -16,6 +16,7 @@ import numpy as np
 
 from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
+from bettersafe._system.records import to_json
 from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
@@ -23,13 +24,13 @@ from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
-from bettersafe.methods import result
-from bettersafe.methods.facts import METHODS
 from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.judge import sensitivity
+from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
@@ -60,9 +61,12 @@ from bettersafe.tasks.task import settings_document
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.methods.b_opt import BOpt
     from bettersafe.methods.h_opt import HOpt
+    from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
@@ -151,7 +155,8 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
     rule = safety_rule(task, counts.objectives)
     thresholds = task_thresholds(task.threshold, counts.objectives)
     certificate: Certificate | None = None
-    status: dict[str, Any] = {}
+    status: str | None = None
+    candidates: list[CandidateInfo] = []
     if METHODS[task.resolved_method].episodes:
         preference = np.array([objective.weight for objective in counts.objectives])
         found = h_opt(
@@ -165,7 +170,7 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
             control=control,
             progress=progress,
         )
-        result, status = found.improvement, {"status": found.reason, "candidates": _tested(found)}
+        result, status, candidates = found.improvement, found.reason, _tested(found)
         if found.tests:
             certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
     else:
@@ -181,7 +186,6 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
                 thresholds=thresholds,
                 tuning=train,
                 model=control,
-                seed=task.seed,
             )
     rows: list[dict[str, Any]] = []
     if certificate is not None and result.changed.size:
@@ -210,7 +214,7 @@ def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
     if certificate is not None:
         tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
         certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
-    return _run(task, result, model, counts, source, certificate, rows, status)
+    return _run(task, result, model, counts, source, certificate, rows, status=status, candidates=candidates)
 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
@@ -284,56 +288,60 @@ def _believed_run(
                 model=model,
                 baseline_known=source != ESTIMATED,
                 baseline_v=found.improvement.baseline_v,
+                objectives=counts.objectives,
                 progress=progress,
             )
-    status = {"status": found.reason, "candidates": _believed(found)}
     task = dataclasses.replace(task, form=found.answer.question.form)
     counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
-    return _run(task, found.improvement, model, counts, source, certificate, status=status)
+    return _run(
+        task,
+        found.improvement,
+        model,
+        counts,
+        source,
+        certificate,
+        status=found.reason,
+        candidates=_believed(found),
+    )
 
 
-def _tested(found: HOpt) -> list[dict[str, Any]]:
+def _tested(found: HOpt) -> list[CandidateInfo]:
     """H-OPT's candidates for run.json, in the order of their tests."""
     return [
-        {
-            "name": f"{100 * (1.0 - test.mix):.0f} % of the proposal",
-            "evidence": "safety-test",
-            "gain": _numbers(test.estimate),
-            "least": _numbers(test.bound),
-            "level": test.level,
-            "passed": test.passed,
-            "chosen": found.accepted and test is found.deciding,
-        }
+        CandidateInfo(
+            name=f"{100 * (1.0 - test.mix):.0f} % of the proposal",
+            evidence="safety-test",
+            gain=tuple(test.estimate.tolist()),
+            least=tuple(test.bound.tolist()),
+            level=test.level,
+            passed=test.passed,
+            chosen=found.accepted and test is found.deciding,
+        )
         for test in found.tests
     ]
 
 
-def _believed(found: BOpt) -> list[dict[str, Any]]:
+def _believed(found: BOpt) -> list[CandidateInfo]:
     """B-OPT's candidates for run.json, in the order they were made."""
     answer = found.answer
     return [
-        {
-            "name": candidate.name,
-            "evidence": "posterior",
-            "gain": _numbers(candidate.gain),
-            "least": _numbers(candidate.least),
-            "level": answer.question.delta,
-            "p_safe": candidate.p_safe,
-            "error": candidate.error,
-            "p_objective": _numbers(candidate.p_objective),
-            "p_pessimistic": _numbers(candidate.p_pessimistic) if len(answer.priors) > 1 else [],
-            "draws": candidate.draws,
-            "passed": candidate.passed,
-            "open": answer.left_open(candidate),
-            "chosen": place == found.chosen,
-        }
+        PosteriorCandidate(
+            name=candidate.name,
+            evidence="posterior",
+            gain=tuple(candidate.gain.tolist()),
+            least=tuple(candidate.least.tolist()),
+            level=answer.question.delta,
+            p_safe=candidate.p_safe,
+            error=candidate.error,
+            p_objective=tuple(candidate.p_objective.tolist()),
+            p_pessimistic=tuple(candidate.p_pessimistic.tolist()) if len(answer.priors) > 1 else (),
+            draws=candidate.draws,
+            passed=candidate.passed,
+            open=answer.left_open(candidate),
+            chosen=place == found.chosen,
+        )
         for place, candidate in enumerate(found.candidates)
     ]
-
-
-def _numbers(values: Floats) -> list[float | str]:
-    """A vector for JSON, which has no infinity or NaN: they are written as words."""
-    return [value if math.isfinite(value) else str(value) for value in values.tolist()]
 
 
 def posterior_certificate(
@@ -345,6 +353,7 @@ def posterior_certificate(
     model: Model,
     baseline_known: bool,
     baseline_v: Floats,
+    objectives: Sequence[Objective],
     progress: Progress | None = None,
 ) -> Certificate:
     """The certificate of a candidate, with its probabilities under other priors."""
@@ -358,7 +367,7 @@ def posterior_certificate(
         baseline_v=baseline_v,
         progress=progress,
     )
-    return certify_posterior(answer, candidate, baseline_known=baseline_known, others=others)
+    return certify_posterior(answer, candidate, baseline_known=baseline_known, others=others, objectives=objectives)
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
@@ -377,7 +386,7 @@ def task_improve(
     baseline: Floats,
     objectives: tuple[Objective, ...],
     progress: Progress | None = None,
-) -> result.Improvement:
+) -> Improvement:
     """The policy of the task's method in ``model``; not for methods that choose among candidates."""
     preference = np.array([objective.weight for objective in objectives])
     return METHODS[task.resolved_method].make(
@@ -385,35 +394,37 @@ def task_improve(
     )
 
 
-def _proven_budget(result: result.Improvement) -> float:
+def _proven_budget(result: Improvement) -> float:
     """ε as Proposition 3.1 may use it: the proof needs S-OPT's protection in every state as well."""
     return result.epsilon if METHODS[result.method].proven else math.inf
 
 
 def _run(
     task: Task,
-    result: result.Improvement,
+    result: Improvement,
     model: Model,
     counts: Counts,
     source: str,
     certificate: Certificate | None,
-    rows: list[dict[str, Any]] | None = None,
-    status: dict[str, Any] | None = None,
+    rows: Sequence[dict[str, Any]] = (),
+    *,
+    status: str | None = None,
+    candidates: Sequence[CandidateInfo] = (),
 ) -> Run:
+    """Put a run together: what was found, what is promised of it, and where it came from."""
     settings = settings_document(task)
-    data: dict[str, Any] = {
-        "path": task.data,
-        "sha256": data_digest(task.data),
-        "rows": counts.n_rows,
-        "episodes": counts.n_episodes,
-    }
-    if counts.origin is not None:
-        data["inputs"] = [dataclasses.asdict(file) for file in counts.origin.inputs]
+    data = DataInfo(
+        path=task.data,
+        sha256=data_digest(task.data),
+        rows=counts.n_rows,
+        episodes=counts.n_episodes,
+        inputs=() if counts.origin is None else counts.origin.inputs,
+    )
     if certificate is not None:
         certificate = dataclasses.replace(
             certificate,
             settings={**settings, **certificate.settings},
-            data={"made_from": data, **certificate.data},
+            data={"made_from": to_json(data), **certificate.data},
             versions=versions(),
             seed=task.seed,
         )
@@ -423,9 +434,10 @@ def _run(
         counts.objectives,
         baseline_source=source,
         data=data,
-        notes=list(counts.notes),
-        seed=task.seed,
         settings=settings,
-        **(status or {}),
+        notes=counts.notes,
+        seed=task.seed,
+        status=status,
+        candidates=candidates,
     )
-    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(rows or ()))
+    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(rows))

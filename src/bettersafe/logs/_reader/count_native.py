@@ -1,6 +1,6 @@
 """Counting in one pass: Parquet or CSV files that are sorted by episode and step, and in which nothing is out of the ordinary.
 
-The native kernel (`chains.hpp`) checks every row as it passes. At the first that is not as usual `count_sorted` gives None, and
+The native kernel (`counting.hpp`) checks every row as it passes. At the first that is not as usual `count_sorted` gives None, and
 the log is counted by SQL (`source.py`, `counting.py`), which can do everything and has the words for what is wrong. What
 both can do they do alike, to the last bit.
 """
@@ -213,7 +213,7 @@ class _Log:
         for role, vocabulary in (("state", states), ("next_state", states), ("action", actions)):
             if forms.get(role) == "text":
                 self.vocabularies[role] = vocabulary
-        self.chains = _kernel.compiled.Chains(  # type: ignore[union-attr]
+        self.chains = _kernel.compiled.EpisodeCounter(  # type: ignore[union-attr]
             np.array([objective.discount for objective in self.objectives]),
             np.array([objective.lower_is_better for objective in self.objectives], dtype=np.uint8),
             *(role in names for role in ("step", "next_state", "terminated", "truncated", "baseline_prob")),

@@ -1,0 +1,351 @@
+"""Runs and certificates on the terminal. The words are those of `bettersafe.text`; here they get their tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from bettersafe.certificate.files import certificate_json
+from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, objective_name, print_notes
+from bettersafe.logs.dataset import user_sign
+from bettersafe.methods.facts import facts_of
+from bettersafe.runs.changes import deciding, largest_changes
+from bettersafe.runs.info import PosteriorCandidate
+from bettersafe.runs.run import Decision, run_json
+from bettersafe.text.headlines import tell
+from bettersafe.text.names import GRADES, proposed, shorten, with_titles
+from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, precision, risk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.runs.info import CandidateInfo, RunInfo
+    from bettersafe.runs.run import Run
+
+COLOURS = {Decision.USE_POLICY: "green", Decision.NOT_TESTED: "yellow", Decision.KEEP_BASELINE: "yellow"}
+OUTCOMES = {
+    "passed": "[green]passed[/]",
+    "not passed": "[bold red]not passed[/]",
+    "can't tell": "[yellow]can't tell[/]",
+    "not tested": "[dim]not tested[/]",
+}
+CANDIDATES = {
+    "chosen": "[bold green]chosen[/]",
+    "passed": "passed",
+    "open": "[dim]a better one had passed[/]",
+    "failed": "[red]did not pass[/]",
+}
+
+
+def shown_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
+    """A run for programs: run.json, the headline, the largest changes and the certificate; returns in the user's own sign."""
+    return {
+        "run": str(path),
+        "headline": tell(run).headline,
+        **run_json(run),
+        "largest_changes": [dataclasses.asdict(change) for change in largest_changes(run, changes)],
+        "certificate": None if run.certificate is None else certificate_json(run.certificate),
+    }
+
+
+def outcome_json(run: Run) -> dict[str, Any]:
+    """A certificate for programs, with the decision that follows from it."""
+    assert run.certificate is not None
+    return {
+        "decision": run.decision.to_json(),
+        "headline": tell(run).headline,
+        **certificate_json(run.certificate),
+    }
+
+
+def print_run(run: Run, changes: int, *, every: bool = False) -> None:
+    """A run: the decision, the objectives before and after, and the largest changes; ``every`` objective, or those that decide."""
+    console = new_console()
+    rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
+    info = run.info
+    _print_headline(console, run)
+    console.print(escape(info.status), highlight=False)
+    console.print(_returns(run, rows))
+    _and_more(console, rows, len(run.objectives))
+    budget = f" epsilon {info.epsilon:g}," if facts_of(info.method).budget else ""
+    console.print(
+        f"{info.method},{budget} delta {info.delta:g}, error function {info.error_kind}; baseline {info.baseline_source};"
+        f" {_how_found(info)}.",
+        style="dim",
+        highlight=False,
+    )
+    print_notes(console, info.notes)
+    if run.has_proposal:
+        console.print(
+            f"{info.states_changed:,} of {info.n_states:,} states change; {percent(info.mean_moved)} of a state's decisions move on"
+            f" average, {percent(info.largest_moved)} at most.",
+            highlight=False,
+        )
+    if info.states_kept:
+        console.print(
+            f"States kept because they could not be solved: {escape(', '.join(info.states_kept[:10]))}", style="yellow"
+        )
+    if every and info.candidates:
+        console.print(_candidates(run))
+    if changes and run.has_proposal:
+        console.print(_changes(run, changes))
+    _print_certificate(console, run, rows)
+
+
+def print_outcome(run: Run, *, every: bool = False) -> None:
+    """The decision about a run, and the certificate that it follows from."""
+    console = new_console()
+    rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
+    _print_headline(console, run)
+    _print_certificate(console, run, rows)
+
+
+def _print_headline(console: Console, run: Run) -> None:
+    console.print()
+    console.print(f"[bold {COLOURS[run.decision]}]{escape(tell(run).headline)}[/]", highlight=False)
+
+
+def _and_more(console: Console, shown: Sequence[int], d: int) -> None:
+    if len(shown) < d:
+        console.print(
+            f"Shown are the {len(shown)} of {d} objectives that are pursued or least sure; --all shows every one.",
+            style="dim",
+            highlight=False,
+        )
+
+
+def _names(run: Run) -> dict[str, str]:
+    return {objective.name: objective_name(objective) for objective in run.objectives}
+
+
+def _returns(run: Run, rows: Sequence[int]) -> Table:
+    """Baseline and proposal in the estimated model."""
+    table = new_table("In the estimated model")
+    table.add_column("objective")
+    for column in ("weight", "baseline", proposed(run), "change"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for k in rows:
+        objective = run.objectives[k]
+        before, after = float(run.baseline_return[k]), float(run.proposal_return[k])
+        same, digits = is_same(before, after), change_precision(before, after)
+        word = "[dim]same[/]" if same else ("[green]better[/]" if after > before else "[bold red]worse[/]")
+        table.add_row(
+            objective_name(objective) + (" [dim]lower is better[/]" if objective.lower_is_better else ""),
+            number(run.info.preference[k], trim=True),
+            number(user_sign(objective, before), decimals=digits),
+            number(user_sign(objective, after), decimals=digits),
+            "0" if same else number(user_sign(objective, after - before), signed=True, decimals=digits),
+            word,
+        )
+    return table
+
+
+def _how_found(info: RunInfo) -> str:
+    """By how much work a proposal was found: rounds and their gap, or of B-OPT, which has none of its own, what was judged and how."""
+    if facts_of(info.method).posterior:
+        how = f"in {counted(int(info.settings.get('draws', 0)), 'draw')} of every prior"
+        if info.settings.get("form") == "linearised":
+            how = "by linearisation, without draws"
+        return f"{counted(len(info.candidates), 'candidate')} judged {how}"
+    return f"{counted(info.rounds, 'round')}, optimality gap {info.gap:.1e}, engine {info.engine}"
+
+
+def _candidates(run: Run) -> Table:
+    """The candidates of H-OPT or B-OPT: what each gains, how safe it is held to be, and what came of it."""
+    asked = any(isinstance(row, PosteriorCandidate) for row in run.info.candidates)
+    table = new_table("Candidates")
+    table.add_column("candidate")
+    table.add_column("weighted gain", justify="right")
+    if asked:
+        table.add_column("no worse on any", justify="right")
+        table.add_column("chance of a loss, if pessimistic", justify="right")
+    table.add_column("")
+    for row in run.info.candidates:
+        gain = sum(weight * value for weight, value in zip(run.info.preference, row.gain, strict=True))
+        cells = [escape(row.name), number(gain, signed=True), *(_believed(row) if asked else ())]
+        table.add_row(*cells, CANDIDATES[row.outcome])
+    return table
+
+
+def _believed(row: CandidateInfo) -> tuple[str, str]:
+    """What the posterior says of a candidate; of one that was left early, at least that."""
+    if not isinstance(row, PosteriorCandidate):
+        return "", ""
+    losses = [1.0 - p for p in row.p_pessimistic if not math.isnan(p)]
+    more = "" if len(losses) == len(row.p_pessimistic) else "at least "
+    return chance(row.p_safe, row.draws), f"{more}{percent(sum(losses))}" if losses else "–"
+
+
+def _changes(run: Run, n: int) -> Table:
+    table = new_table("Largest changes (visits × probability moved)")
+    table.add_column("state")
+    for column in ("visits", "moved"):
+        table.add_column(column, justify="right")
+    table.add_column("less of")
+    table.add_column("more of")
+    for change in largest_changes(run, n):
+        table.add_row(
+            escape(change.state), f"{change.visits:,}", percent(change.moved), _moves(change.less), _moves(change.more)
+        )
+    return table
+
+
+def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2, smallest: float = 5e-4) -> str:
+    """The largest moves of one direction; those too small to be seen in print are only counted."""
+    seen = [move for move in moves if abs(move[2] - move[1]) >= smallest][:most] or list(moves[:1])
+    shown = [f"{escape(action)} {percent(before)} → {percent(after)}" for action, before, after in seen]
+    return ", ".join(shown) + (f" and {len(moves) - len(seen)} more" if len(moves) > len(seen) else "")
+
+
+def _print_certificate(console: Console, run: Run, shown: Sequence[int]) -> None:
+    """The verdict, what it is about, and what it rests on, of the objectives ``shown``; without a test, what there is instead."""
+    certificate = run.certificate
+    if certificate is not None and run.decision is not Decision.NOT_TESTED:
+        console.print()
+        console.print(f"[bold]{escape(certificate.verdict)}[/]", highlight=False)
+        _print_evidence(console, run, certificate, shown)
+    if certificate is not None:
+        _print_theory(console, run, certificate, shown)
+    if run.decision is Decision.NOT_TESTED:
+        console.print(run.decision.sentence, highlight=False)
+
+
+def _print_evidence(console: Console, run: Run, certificate: Certificate, shown: Sequence[int]) -> None:
+    """The findings, beliefs and thresholds of a certificate, and its assumptions."""
+    names = {run.objectives[k].name for k in shown}
+    places = [k for k, f in enumerate(certificate.findings) if f.objective in names]
+    if certificate.evidence != "theory":
+        console.print(_findings(run, certificate, places))
+        _and_more(console, places, len(certificate.findings))
+    if certificate.beliefs:
+        console.print(_beliefs(run, certificate))
+    if certificate.floors:
+        console.print(_floors(run, certificate))
+    settings = certificate.settings
+    if certificate.evidence in ("held-out", "safety-test"):
+        tested = certificate.data.get("tested_on", {})
+        console.print(
+            f"Tested on {counted(int(tested.get('episodes', 0)), 'episode')} that the {proposed(run)} was not made from; estimator"
+            f" {settings.get('estimator')}, bound {settings.get('bound')}. {GRADES[certificate.grade].capitalize()}.",
+            highlight=False,
+        )
+        if "trust" in certificate.diagnostics:
+            console.print(escape(certificate.diagnostics["trust"]), highlight=False)
+    console.print("[bold]Assumptions[/]")
+    for text in certificate.assumptions:
+        console.print(f"  • {escape(with_titles(text, run))}", highlight=False)
+    print_notes(console, settings.get("notes", []))
+
+
+def _findings(run: Run, certificate: Certificate, places: Sequence[int]) -> Table:
+    """The gains; the posterior's with their intervals and chances in the place of what is the same for all of them."""
+    belief = certificate.beliefs[0] if certificate.beliefs else None
+    columns = ["objective", "estimate", "at least", "risk", "accepted loss"]
+    if belief is not None:
+        columns = ["objective", "estimate", f"{risk(1.0 - certificate.delta)} interval"]
+        columns += [f"at least ({risk(1.0 - certificate.findings[0].level)})", "no worse"]
+        columns += ["if pessimistic"] if belief.p_pessimistic else []
+        columns += ["accepted loss"] if any(finding.zeta for finding in certificate.findings) else []
+    table = new_table("Gain over the baseline (positive is better, for costs too)")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    table.add_column("")
+    names = _names(run)
+    for k in places:
+        finding = certificate.findings[k]
+        edges = [float(edge) for edge in certificate.diagnostics.get("interval", {}).get(finding.objective, ())]
+        digits = precision(finding.estimate, finding.lower_bound, *edges)
+        least = "nothing"
+        if finding.lower_bound != -math.inf:
+            least = number(finding.lower_bound, signed=True, decimals=digits)
+        estimate = number(finding.estimate, signed=True, decimals=digits)
+        cells = [names.get(finding.objective, escape(finding.title)), estimate]
+        if belief is None:
+            cells += [least, risk(finding.level), number(finding.zeta, trim=True)]
+        else:
+            cells += [" to ".join(number(edge, signed=True, decimals=digits) for edge in edges), least]
+            cells += [chance(p[k], belief.draws) for p in (belief.p_objective, belief.p_pessimistic) if p]
+            cells += [number(finding.zeta, trim=True)] if "accepted loss" in columns else []
+        table.add_row(*cells, OUTCOMES[certificate.outcome(k)])
+    return table
+
+
+def _beliefs(run: Run, certificate: Certificate) -> Table:
+    """What other priors would say: of all objectives together, and of the one that is least sure."""
+    how = ", by linearisation" if certificate.linearised else ""
+    table = new_table(f"Probability that it is no worse, given the data{how}")
+    for column in ("priors", "all objectives", "least sure", "if pessimistic, least sure"):
+        table.add_column(column, justify="right" if column == "all objectives" else "left")
+    table.add_column("")
+    names = _names(run)
+
+    def least(chances: Sequence[float], draws: int) -> str:
+        if not chances:
+            return ""
+        k = min(range(len(chances)), key=lambda place: chances[place])
+        if chances[k] >= 1.0:
+            return f"{chance(chances[k], draws)} of each"
+        name = certificate.findings[k].objective
+        return f"{chance(chances[k], draws)} {names.get(name, escape(name))}"
+
+    for place, belief in enumerate(certificate.beliefs):
+        table.add_row(
+            escape(shorten(belief.priors.split(";")[0])) if place else "as used",
+            chance(belief.p_safe, belief.draws),
+            least(belief.p_objective, belief.draws),
+            least(belief.p_pessimistic, belief.draws),
+            "[green]passes[/]" if belief.passes(certificate.delta) else "[bold red]does not pass[/]",
+        )
+    return table
+
+
+def _floors(run: Run, certificate: Certificate) -> Table:
+    """Thresholds, in the user's own sign."""
+    table = new_table("Thresholds")
+    for column in ("objective", "wanted", "guaranteed", "shortfall"):
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    table.add_column("")
+    objectives = {objective.name: objective for objective in run.objectives}
+    for floor in certificate.floors:
+        objective = objectives[floor.objective]
+        bound = "at most" if objective.lower_is_better else "at least"
+        table.add_row(
+            objective_name(objective),
+            f"{bound} {number(user_sign(objective, floor.threshold), trim=True)}",
+            number(user_sign(objective, floor.guaranteed)),
+            number(floor.shortfall, trim=True),
+            "[green]kept[/]" if floor.passed else "[bold red]may be missed[/]",
+        )
+    return table
+
+
+def _print_theory(console: Console, run: Run, certificate: Certificate, shown: Sequence[int]) -> None:
+    """What the counts alone prove, beside the range of returns."""
+    theory = certificate.theory
+    if theory is None:
+        return
+    condition = "" if theory.baseline_known else ", if the baseline were known and not estimated"
+    table = new_table(f"What the counts alone prove, at risk {risk(theory.delta)}{condition}")
+    for column in (
+        "objective", "range of returns", "loss at most: Proposition 3.1", "after the fact", "states proven safe",
+    ):  # fmt: skip
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    names, wanted = _names(run), {run.objectives[k].name for k in shown}
+    for proof in (proof for proof in theory.proofs if proof.objective in wanted):
+        table.add_row(
+            names[proof.objective],
+            number(proof.return_range),
+            number(proof.proposition_loss) + ("" if proof.proposition_informative else " uninformative"),
+            number(proof.proven_loss) + ("" if proof.informative else " uninformative"),
+            percent(proof.share_safe),
+        )
+    console.print(table)

@@ -1,0 +1,281 @@
+"""Baseline against proposal on every objective, by every kind of evidence there is.
+
+Gains are positive where the proposal is better; what people read is turned back into the user's own sign here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bettersafe.logs.dataset import user_sign
+from bettersafe.report.charts import Mark
+from bettersafe.text.names import SAME_DATA, shorten, titles, with_titles
+from bettersafe.text.numbers import chance, change_precision, number, risk, with_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.logs.dataset import Objective
+    from bettersafe.runs.info import CandidateInfo
+    from bettersafe.runs.run import Run
+
+
+MOST_CARDS = 8
+"""Objectives with a card and a chart of their own; of more, those that decide, and all of them in a table."""
+
+MOST_COLUMNS = 4
+"""Objectives that stand side by side in a table; more stand below each other."""
+
+WORTH = {"finite-sample": "holds for any amount of data", "approximate": "approximate", "exact": "exact"}
+"""What a test is worth, by its grade."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One kind of evidence about one objective, as text."""
+
+    evidence: str
+    worth: str  # what such evidence is worth
+    baseline: str
+    policy: str
+    change: str
+    certain: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveView:
+    """One objective: heading, chart and table."""
+
+    title: str
+    unit: str
+    note: str
+    proven: str
+    outcome: str  # "passed", "not passed", "can't tell", "not tested" or "unchanged"
+    lines: tuple[Line, ...]
+    marks: tuple[Mark, ...]
+    zeta: float
+    lower_is_better: bool
+
+
+def objectives(run: Run) -> list[ObjectiveView]:
+    """Every objective of a run."""
+    return [_objective(run, k) for k in range(len(run.objectives))]
+
+
+def _objective(run: Run, k: int) -> ObjectiveView:
+    objective, certificate = run.objectives[k], run.certificate
+    found = [_by_model(run, k)]
+    outcome, zeta = "not tested" if run.has_proposal else "unchanged", 0.0
+    before = chosen_before(run)
+    if before is not None:
+        found.append(_before_the_test(run, before, k))
+    place = None if certificate is None else _place(certificate, objective.name)
+    if certificate is not None and place is not None:
+        outcome = certificate.outcome(place)
+        if certificate.evidence != "theory":
+            zeta = certificate.findings[place].zeta
+            found.append(_by_certificate(run, certificate, place, k))
+    proven, proof = _proven(run, objective.name, _digits(run, k))
+    marks = [mark for _, mark in found if mark is not None]
+    return ObjectiveView(
+        title=shorten(objective.title),
+        unit=shorten(objective.unit, 40),
+        note=_note(run, k, zeta),
+        proven=proven,
+        outcome=outcome,
+        lines=tuple(line for line, _ in found),
+        marks=tuple(marks if proof is None else [*marks, proof]),
+        zeta=zeta,
+        lower_is_better=objective.lower_is_better,
+    )
+
+
+def _digits(run: Run, k: int) -> int:
+    """Decimals for all that is said of an objective."""
+    return change_precision(float(run.baseline_return[k]), float(run.proposal_return[k]))
+
+
+def _by_model(run: Run, k: int) -> tuple[Line, Mark | None]:
+    """What the estimated model says."""
+    objective, digits = run.objectives[k], _digits(run, k)
+    before, after = (user_sign(objective, float(v[k])) for v in (run.baseline_return, run.proposal_return))
+    gain = float(run.proposal_return[k] - run.baseline_return[k])
+    line = Line(
+        evidence=SAME_DATA,
+        worth="from its own data: optimistic" if run.has_proposal else "the policy is the baseline",
+        baseline=number(before, decimals=digits),
+        policy=number(after, decimals=digits),
+        change=_moved(gain, objective, digits),
+        certain="nothing" if run.has_proposal else "–",
+    )
+    mark = Mark(label=SAME_DATA, estimate=gain, low=math.nan, high=math.nan, kind="model")
+    return line, mark if run.has_proposal else None
+
+
+def _before_the_test(run: Run, before: CandidateInfo, k: int) -> tuple[Line, Mark]:
+    """What the posterior had said."""
+    gain, least, digits = before.gain[k], before.least[k], _digits(run, k)
+    line = Line(
+        evidence="Posterior",
+        worth="given data and priors, before the test",
+        baseline="–",
+        policy="–",
+        change=_moved(gain, run.objectives[k], digits),
+        certain=at_least(least, digits),
+    )
+    return line, Mark(label="Posterior", estimate=gain, low=least, high=math.inf, kind="posterior")
+
+
+def _by_certificate(run: Run, certificate: Certificate, place: int, k: int) -> tuple[Line, Mark]:
+    """What the test or the posterior says."""
+    objective, finding, digits = run.objectives[k], certificate.findings[place], _digits(run, k)
+    belief = certificate.beliefs[0] if certificate.beliefs else None
+    edges = posterior_interval(certificate, objective.name)
+    kind, name = ("tested", "Held-out test") if belief is None else ("posterior", "Posterior")
+    worth = WORTH.get(certificate.grade, "given data and priors")
+    if not run.has_proposal:
+        worth += "; of the candidate that was nearest to passing"
+    certain = at_least(finding.lower_bound, digits)
+    if belief is not None:
+        certain += f"; no worse with probability {chance(belief.p_objective[place], belief.draws)}"
+    logged, own = (_estimate(run, name, objective) for name in ("logged", certificate.settings.get("estimator")))
+    line = Line(
+        evidence=name,
+        worth=worth,
+        baseline=logged,
+        policy=own,
+        change=_moved(finding.estimate, objective, digits) + between(edges, objective.lower_is_better, digits),
+        certain=f"{certain} (risk {risk(finding.level)})" if certificate.tells else "nothing: the data can’t tell",
+    )
+    low, high = (finding.lower_bound, math.inf) if edges is None else edges
+    return line, Mark(label=name, estimate=finding.estimate, low=low, high=high, kind=kind)
+
+
+def _proven(run: Run, name: str, digits: int) -> tuple[str, Mark | None]:
+    """What the counts alone prove, as a sentence and, if it says anything, as a mark."""
+    theory = None if run.certificate is None else run.certificate.theory
+    proof = None if theory is None else next((p for p in theory.proofs if p.objective == name), None)
+    if theory is None or proof is None:
+        return "", None
+    doubt = "" if theory.rigorous else " (a guide only: not all that the proof asks for is known)"
+    if not proof.informative:
+        return f"Proven by the counts alone{doubt}: nothing, the bound is wider than the range of returns.", None
+    mark = Mark(label="Proof", estimate=math.nan, low=-proof.proven_loss, high=math.nan, kind="model")
+    return f"Proven by the counts alone{doubt}: {at_least(-proof.proven_loss, digits)}.", mark
+
+
+def _note(run: Run, k: int, zeta: float) -> str:
+    """Direction, weight, discount and accepted loss."""
+    objective, weight = run.objectives[k], run.info.preference[k]
+    note = "lower is better" if objective.lower_is_better else "higher is better"
+    note += f", weight {weight:g} in the preference" if weight else ", protected but not pursued (weight 0)"
+    note += f", discount {objective.discount:g}"
+    return note + (f", a loss of {number(zeta, trim=True)} is accepted" if zeta > 0.0 else "")
+
+
+def _moved(gain: float, objective: Objective, digits: int) -> str:
+    """A gain as a signed change in the user's own sign, and its side."""
+    if not math.isfinite(gain):
+        return "–"
+    if abs(gain) < 0.5 * 10.0**-digits:
+        return "no change"
+    shown = number(-gain if objective.lower_is_better else gain, signed=True, decimals=digits)
+    return shown + (" better" if gain > 0 else " worse")
+
+
+def at_least(bound: float, digits: int) -> str:
+    """What a gain is at least, in words."""
+    if math.isnan(bound) or bound == -math.inf:
+        return "nothing"
+    text = number(abs(bound), decimals=digits)
+    if not any(c in "123456789" for c in text):
+        return "no worse"
+    return f"at least {text} better" if bound > 0.0 else f"at most {text} worse"
+
+
+def between(edges: tuple[float, float] | None, cost: bool, digits: int) -> str:
+    """An interval of a gain in the user's own sign; nothing where there is none."""
+    if edges is None:
+        return ""
+    low, high = sorted((-e if cost else e) for e in edges)
+    return f" [{number(low, signed=True, decimals=digits)}, {number(high, signed=True, decimals=digits)}]"
+
+
+def posterior_interval(certificate: Certificate, name: str) -> tuple[float, float] | None:
+    """The posterior's central interval of a gain."""
+    interval = certificate.diagnostics.get("interval", {})
+    if certificate.evidence != "posterior" or name not in interval:
+        return None
+    low, high = interval[name]
+    return float(low), float(high)
+
+
+def chosen_before(run: Run) -> CandidateInfo | None:
+    """What the posterior said of the proposal, where a test has had the last word since; None where there is no such thing."""
+    if run.certificate is None or run.certificate.evidence != "held-out" or not run.has_proposal:
+        return None
+    return next((c for c in run.info.candidates if c.outcome == "chosen" and c.evidence == "posterior"), None)
+
+
+def _place(certificate: Certificate, name: str) -> int | None:
+    return next((k for k, finding in enumerate(certificate.findings) if finding.objective == name), None)
+
+
+def _estimate(run: Run, estimator: str | None, objective: Objective) -> str:
+    row = next((r for r in run.evaluation if r["estimator"] == estimator and r["objective"] == objective.name), None)
+    return "–" if row is None else with_interval(row["value"], row["low"], row["high"])
+
+
+def floors(run: Run) -> list[dict[str, Any]]:
+    """Thresholds, in the user's own sign."""
+    if run.certificate is None:
+        return []
+    by_name = {o.name: o for o in run.objectives}
+    rows = []
+    for floor in run.certificate.floors:
+        objective = by_name[floor.objective]
+        bound = "at most" if objective.lower_is_better else "at least"
+        rows.append(
+            {
+                "title": shorten(objective.title),
+                "wanted": f"{bound} {number(user_sign(objective, floor.threshold), trim=True)}",
+                "guaranteed": "nothing"
+                if not math.isfinite(floor.guaranteed)
+                else f"{bound} {number(user_sign(objective, floor.guaranteed))}",
+                "passed": floor.passed,
+            }
+        )
+    return rows
+
+
+def beliefs(run: Run) -> list[dict[str, Any]]:
+    """What the posterior says under every set of priors."""
+    if run.certificate is None:
+        return []
+    return [
+        {
+            "priors": with_titles(belief.priors.split(";")[0] if place else f"As used: {belief.priors}", run),
+            "p_safe": chance(belief.p_safe, belief.draws),
+            "cells": [
+                chance(p, belief.draws)
+                + (f" (pessimistic {chance(belief.p_pessimistic[k], belief.draws)})" if belief.p_pessimistic else "")
+                for k, p in enumerate(belief.p_objective)
+            ],
+            "least": [_least(run, chances, belief.draws) for chances in (belief.p_objective, belief.p_pessimistic)],
+            "passes": belief.passes(run.certificate.delta),
+        }
+        for place, belief in enumerate(run.certificate.beliefs)
+    ]
+
+
+def _least(run: Run, chances: Sequence[float], draws: int) -> str:
+    """The objective that is least sure, and how sure; nothing where these priors were not asked."""
+    if not chances or run.certificate is None:
+        return "–"
+    k = min(range(len(chances)), key=lambda place: chances[place])
+    if chances[k] >= 1.0:
+        return f"{chance(chances[k], draws)} of each"
+    return f"{chance(chances[k], draws)} {titles(run)[run.certificate.findings[k].objective]}"

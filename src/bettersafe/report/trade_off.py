@@ -1,0 +1,132 @@
+"""The trade-off: everything that a run knows to put beside the baseline, as dots over two objectives, and as a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bettersafe.report.charts import Point, change
+from bettersafe.report.objectives import at_least, between, posterior_interval
+from bettersafe.runs.changes import deciding
+from bettersafe.text.names import CANDIDATES, SAME_DATA, proposed, shorten
+from bettersafe.text.numbers import precision, risk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.runs.run import Run
+
+MOST_DRAWN = 8
+"""Objectives of which every pair is drawn; 8 make 28 pictures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dot:
+    """A policy in the space of gains: its name, kind and gains [d], with what they are at least and at most."""
+
+    name: str
+    kind: str
+    result: str
+    gain: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def dots(run: Run) -> list[Dot]:
+    """Everything that the run knows to put beside the baseline."""
+    certificate, word = run.certificate, proposed(run).capitalize()
+    none = (math.nan,) * len(run.objectives)
+    tested = certificate is not None and certificate.evidence != "theory"
+    found = []
+    for row in run.info.candidates:
+        chosen = row.outcome == "chosen"
+        if chosen and tested and certificate is not None and row.evidence == certificate.evidence:
+            continue  # below, as what it became
+        found.append(
+            Dot(
+                name=f"{word} ({row.evidence}, before the test)" if chosen else shorten(row.name, 80),
+                kind="passed" if chosen else row.outcome,
+                result=CANDIDATES[row.outcome],
+                gain=row.gain,
+                low=row.least,
+                high=none,
+            )
+        )
+    gain = tuple((run.proposal_return - run.baseline_return).tolist())
+    by_model = Dot(name=f"{word} ({SAME_DATA.lower()})", kind="model", result="", gain=gain, low=none, high=none)
+    if certificate is not None and tested:
+        if run.has_proposal or not run.info.candidates:
+            found.append(_tested(run, certificate, word))
+        return [*found, by_model] if run.has_proposal else found
+    proven = certificate is not None and certificate.accepted
+    result = "proven by the counts" if proven else "not tested"
+    return [*found, replace(by_model, kind="policy", result=result)] if run.has_proposal else found
+
+
+def _tested(run: Run, certificate: Certificate, word: str) -> Dot:
+    """What a test or the posterior says."""
+    findings = {f.objective: f for f in certificate.findings}
+    own = [findings[o.name] for o in run.objectives]
+    edges = [posterior_interval(certificate, o.name) for o in run.objectives]
+    by = "posterior" if certificate.evidence == "posterior" else "held-out test"
+    return Dot(
+        name=f"{word} ({by})" if run.has_proposal else "Candidate that was tested",
+        kind="policy" if run.has_proposal else "failed",
+        result="passed" if certificate.accepted else "did not pass",
+        gain=tuple(f.estimate for f in own),
+        low=tuple(f.lower_bound if e is None else e[0] for f, e in zip(own, edges, strict=True)),
+        high=tuple(math.nan if e is None else e[1] for e in edges),
+    )
+
+
+def trade_off_points(found: Sequence[Dot], i: int, j: int) -> list[Point]:
+    """The dots over objectives i and j, but for what the model says of a tested policy: it is far out, and hides the rest."""
+    return [
+        Point(
+            label=dot.name + (f": {dot.result}" if dot.result else ""),
+            kind=dot.kind,
+            x=dot.gain[i],
+            y=dot.gain[j],
+            **(
+                {"x_low": dot.low[i], "x_high": dot.high[i], "y_low": dot.low[j], "y_high": dot.high[j]}
+                if dot.kind == "policy"
+                else {}
+            ),
+        )
+        for dot in found
+        if dot.kind != "model"
+    ]
+
+
+def bars_words(run: Run) -> str:
+    """What the bars at the policy are; nothing where there are none."""
+    if not run.has_proposal or run.certificate is None or run.certificate.evidence == "theory":
+        return ""
+    where = f"The bars at the {proposed(run)}"
+    if run.certificate.evidence == "posterior":
+        return f"{where} are its intervals, of posterior probability {risk(1.0 - run.certificate.delta)}."
+    return f"{where} reach to what its gain is at least."
+
+
+def drawn_pairs(run: Run) -> list[tuple[int, int]]:
+    """Pairs of objectives to draw: all of the MOST_DRAWN that most decide."""
+    chosen = deciding(run, MOST_DRAWN)
+    return [(i, j) for place, i in enumerate(chosen) for j in chosen[place + 1 :]]
+
+
+def dot_rows(run: Run, found: Sequence[Dot]) -> list[dict[str, Any]]:
+    """The dots as a table: the change on every objective in the user's own sign."""
+    rows = [{"name": "Baseline", "cells": ["0"] * len(run.objectives), "result": ""}]
+    for dot in found:
+        cells = []
+        for k, objective in enumerate(run.objectives):
+            text = change(dot.gain[k], objective.lower_is_better) if math.isfinite(dot.gain[k]) else "–"
+            if math.isfinite(dot.low[k]) and not math.isfinite(dot.high[k]):
+                text += f" ({at_least(dot.low[k], precision(dot.gain[k]))})"
+            elif math.isfinite(dot.low[k]):
+                text += between((dot.low[k], dot.high[k]), objective.lower_is_better, precision(dot.gain[k]))
+            cells.append(text)
+        rows.append({"name": dot.name, "cells": cells, "result": dot.result})
+    return rows

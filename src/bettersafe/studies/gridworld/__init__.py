@@ -1,0 +1,1 @@
+"""The gridworld study: policies improved from logs of gridworlds with pits."""

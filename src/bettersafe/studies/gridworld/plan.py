@@ -1,0 +1,201 @@
+"""The gridworld study: policies improved from logs of gridworlds with pits, judged by their true returns.
+
+An experiment is one CMDP (a seed) and one quality ρ of its baseline π_b = ρ π* + (1−ρ) uniform. In it, for every size |D|
+of the log and every preference λ, each method makes a policy, of which is recorded:
+
+    improvement   J_λ(π) − J_λ(π_b) in the true process
+    failure       for some k, J_k(π) < J_k(π_b) − TOL · range_k
+
+Methods are written as words (`bettersafe.studies.case`). The conventions of the published code that can be
+told apart are settings, so that each can be switched on and its effect measured; `CONVENTIONS` says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bettersafe.errors import ParameterError, check_probability
+from bettersafe.studies.case import draws_for
+from bettersafe.studies.sweep import Study
+
+QUALITIES = (0.1, 0.4, 0.7, 0.9)
+SIZES = (10, 50, 500, 2000)
+"""Episodes in the log, |D|, of the paper's studies."""
+
+PREFERENCES = ("1,0", "0,1", "1,1")
+
+CONVENTIONS: dict[str, Any] = {
+    "rewards": "known",  # "known": the true table, as published; "estimated": from the log
+    "error_objectives": 1,  # d in the error function; 1 as published, 0 for the true number
+    "unseen": "end",
+    "max_rounds": 10,
+    "completion": "lagrangian",  # of π* where it never goes; "uniform" is another reading
+    "ties": "baseline",  # "uniform": where a log has nothing of a state, a solver's interior point, not the baseline's row
+    "goal_paid": "on arrival",  # "next step": the published matrices pay one discount later than its episodes
+}
+"""The conventions of the reproduction; `VARIANTS` changes one at a time."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as in the reproduction": {},
+    "rewards estimated": {"rewards": "estimated"},
+    "d in the error function": {"error_objectives": 0},
+    "unseen pairs worth the baseline": {"rewards": "estimated", "unseen": "baseline"},
+    "ties go anywhere": {"ties": "uniform"},
+    "up to 100 rounds": {"max_rounds": 100},
+    "π* completed uniformly": {"completion": "uniform"},
+    "goal paid one step late in the model": {"goal_paid": "next step"},
+}
+
+PAPER_METHODS = (
+    "linearized", "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr",
+    "h-opt sequential dr",
+)  # fmt: skip
+TUNED_EPSILONS = (1e-4, 1e-3, 1e-2, 0.1, 0.5, 1.0, 2.0, 5.0)
+TUNED_ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a study of this family varies.
+
+    Attributes:
+        about: One line for the list of studies.
+        methods: The methods, in words.
+        delta: δ.
+        preferences: λ, as text.
+        kinds: Kinds of pits; d − 1.
+        cmdps: CMDPs of the full study.
+        variants: Names of `VARIANTS`.
+        sizes: Sizes |D| of the log.
+        tuned: Whether parameters are tuned on the first CMDP, and judged on the others.
+        drawn: Which figures the study has: means against |D| (with a grid of all cells), or one of its own.
+        heading: What the figures of means say first.
+        scattered: Methods whose true returns on one CMDP are drawn beside the means; none: that figure is left out.
+    """
+
+    about: str
+    methods: tuple[str, ...]
+    delta: float = 0.1
+    preferences: tuple[str, ...] = PREFERENCES
+    kinds: tuple[int, ...] = (1,)
+    cmdps: int = 100
+    variants: tuple[str, ...] = ("as in the reproduction",)
+    sizes: tuple[int, ...] = SIZES
+    tuned: bool = False
+    drawn: Literal["means", "lagrangian", "scaling", "conventions"] = "means"
+    heading: str = "Fixed parameters"
+    scattered: tuple[str, ...] = ()
+
+    @property
+    def has_b_opt(self) -> bool:
+        """Whether B-OPT is among the methods: such a study is ours, not the paper's, and takes any δ."""
+        return "b-opt" in self.methods
+
+
+PLANS: dict[str, Plan] = {
+    "gridworld/fixed": Plan(
+        about="Figure 1(a): fixed parameters, δ = 0.1, and Soft-SPIBB on the scalarised reward (Appendix A)",
+        methods=(*PAPER_METHODS, "soft-spibb 0.1", "soft-spibb 1.0"),
+        scattered=("linearized", "adv-linearized", "s-opt 0.1", "h-opt published dr", "h-opt sequential dr"),
+    ),
+    "gridworld/tuned": Plan(
+        about="Figure 1(b): parameters tuned on one CMDP, δ = 0.1",
+        methods=(
+            "linearized",
+            "adv-linearized",
+            *(f"s-opt {epsilon:g}" for epsilon in TUNED_EPSILONS),
+            *(f"h-opt published {estimator}" for estimator in TUNED_ESTIMATORS),
+            *(f"h-opt sequential {estimator}" for estimator in TUNED_ESTIMATORS),
+        ),
+        tuned=True,
+        heading="Parameters tuned on one CMDP",
+        scattered=("linearized", "adv-linearized", "s-opt tuned", "h-opt published tuned", "h-opt sequential tuned"),
+    ),
+    "gridworld/delta-0.9": Plan(about="Fixed parameters with the riskier δ = 0.9", methods=PAPER_METHODS, delta=0.9),
+    "gridworld/lagrangian": Plan(
+        about="The Lagrangian of Le et al. 2019 beside S-OPT and H-OPT",
+        methods=(
+            "lagrangian 0.01", "lagrangian 0.1", "lagrangian 1.0", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0",
+            "h-opt published dr", "h-opt sequential dr",
+        ),
+        drawn="lagrangian",
+    ),
+    "gridworld/scaling": Plan(
+        about="Scaling with the number of objectives, d = 1 + {1, 4, 16, 64}",
+        methods=(
+            "adv-linearized", "s-opt 0.001", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr",
+            "h-opt sequential dr",
+        ),
+        preferences=("1,0",),
+        kinds=(1, 4, 16, 64),
+        cmdps=10,
+        drawn="scaling",
+    ),
+    "gridworld/conventions": Plan(
+        about="What each convention of the published code changes, one at a time",
+        methods=("linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr"),
+        cmdps=10,
+        variants=tuple(VARIANTS),
+        drawn="conventions",
+    ),
+    "gridworld/bopt": Plan(
+        about="B-OPT and G-OPT beside the paper's methods, on the logs of Figure 1(a) and with |D| = 200",
+        methods=(
+            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
+            "g-opt 0.1", "g-opt 1.0", "b-opt",
+        ),
+        sizes=(10, 50, 200, 500, 2000),
+        heading="B-OPT and G-OPT beside the others",
+        scattered=("adv-linearized", "s-opt 0.1", "h-opt sequential dr", "g-opt 1.0", "b-opt"),
+    ),
+    "gridworld/bopt-scaling": Plan(
+        about="B-OPT and G-OPT as the number of objectives grows, d = 1 + {1, 4, 16, 64}, on the logs of gridworld/scaling",
+        methods=(
+            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
+            "g-opt 0.1", "g-opt 1.0", "b-opt", "optimum",
+        ),
+        preferences=("1,0",),
+        kinds=(1, 4, 16, 64),
+        cmdps=10,
+        drawn="scaling",
+    ),
+}  # fmt: skip
+
+
+def gridworld_study(study_id: str, *, cmdps: int | None = None, delta: float | None = None, seed: int = 0) -> Study:
+    """The study of that id, over ``cmdps`` CMDPs (as many as planned if left out), all drawn from ``seed``, at ``delta``."""
+    plan = PLANS[study_id]
+    allowed = plan.delta if delta is None else delta
+    check_probability("delta", allowed)
+    n = plan.cmdps if cmdps is None else cmdps
+    if n < 1:
+        raise ParameterError(f"a study needs at least 1 CMDP; got {n}.")
+    if plan.tuned and n < 2:
+        raise ParameterError(
+            "the tuned study needs at least 2 CMDPs: parameters are chosen on one and used on the others."
+        )
+    # What only these plans vary is a setting of theirs alone: experiments of the others are still known by the same keys.
+    more: dict[str, Any] = {"draws": draws_for(allowed), "sizes": list(plan.sizes)} if plan.has_b_opt else {}
+    return Study(
+        id=study_id,
+        version=1,
+        jobs=tuple(
+            {
+                "cmdp": cmdp,
+                "quality": quality,
+                "kinds": kinds,
+                "variant": variant,
+                "delta": allowed,
+                "seed": seed,
+                "preferences": list(plan.preferences),
+                "methods": list(plan.methods),
+                **more,
+            }
+            for cmdp in range(n)
+            for variant in plan.variants
+            for kinds in plan.kinds
+            for quality in QUALITIES
+        ),
+        work="bettersafe.studies.gridworld.experiment:experiment",
+    )

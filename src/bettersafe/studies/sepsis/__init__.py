@@ -1,0 +1,1 @@
+"""The sepsis study, on the ICU-Sepsis benchmark and on MIMIC-III."""

@@ -1,0 +1,354 @@
+"""An experiment of the sepsis study: one split of a cohort; policies from its training part, evaluated on the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
+from bettersafe.envs.tabular import sample_episodes, true_mdp
+from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
+from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
+from bettersafe.logs.dataset import Dataset, take_episodes
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.facts import METHODS
+from bettersafe.methods.h_opt import Trial, inside, try_candidates
+from bettersafe.model import estimate_baseline, estimate_model
+from bettersafe.posterior.judge import Question
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.studies.sepsis.mimic import draw_parts, load_mimic
+from bettersafe.studies.sepsis.plan import (
+    LARGE_DOSE,
+    MAX_ROUNDS,
+    OPE,
+    POLICIES,
+    PREFERENCES,
+    RARE_BELOW,
+    RARE_REWARD,
+    REMOVED_BELOW,
+    SHARES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bettersafe.mdp.mdp import MDP
+    from bettersafe.model import Model
+    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.typing import Floats, Ints
+
+Row = dict[str, Any]
+
+
+def icu_experiment(settings: dict[str, Any]) -> list[Row]:
+    """Route A: one cohort of the simulator, or one split of it."""
+    seed, repetition = settings["seed"], settings["repetition"]
+    drawn = [seed, 0] if settings["cohort"] == "fixed" else [seed, 1, repetition]
+    world, clinicians = icu_sepsis(), clinician_policy()
+    cohort = sample_episodes(world, clinicians, settings["patients"], np.random.default_rng(drawn))
+    chosen = draw_parts(cohort.n_episodes, np.array(SHARES), np.random.default_rng([seed, 2, repetition]))
+    logged = replace(cohort, baseline_prob=None)
+    parts = (take_episodes(logged, np.flatnonzero(part)) for part in chosen.values())
+    known = clinicians if settings["baseline"] == "known" else None
+    mdp = true_mdp(world)
+
+    def truth(rare: Floats) -> MDP:
+        return replace(
+            mdp,
+            reward=np.vstack([mdp.reward, rare[mdp.pair_state, mdp.pair_action]]),
+            discount=np.repeat(mdp.discount, 2),
+            unseen_value=np.zeros((2, mdp.n_states)),
+        )
+
+    return compare(*parts, settings=settings, known_baseline=known, truth=truth)
+
+
+def mimic_experiment(settings: dict[str, Any]) -> list[Row]:
+    """Route B: the prepared parts of the MIMIC-III cohort."""
+    parts = load_mimic(settings["folder"])
+    return compare(parts.train, parts.valid, parts.test, settings=settings)
+
+
+def compare(
+    train: Dataset,
+    valid: Dataset,
+    test: Dataset,
+    *,
+    settings: dict[str, Any],
+    known_baseline: Floats | None = None,
+    truth: Callable[[Floats], MDP] | None = None,
+) -> list[Row]:
+    """All policies of the study on one split; both routes end here.
+
+    Args:
+        train: Part to make policies from.
+        valid: Part that H-OPT tests on, and that ε is chosen on.
+        test: Part to report on.
+        settings: See `DEFAULTS`.
+        known_baseline: π_b [X, A], if it is not to be estimated.
+        truth: From the rare-treatment reward [X, A] to the true MDP with both objectives, where there is one.
+    """
+    main = _Case.make(train, valid, test, settings, known_baseline, truth, below=RARE_BELOW)
+    rows = [main.row("0,0", "clinician", "", main.baseline)]
+    for text in PREFERENCES:
+        preference = np.array([float(weight) for weight in text.split(",")])
+        rows += [main.row(text, *found) for found in main.policies(preference, without=settings.get("without"))]
+    return [{"rare_below": RARE_BELOW, **row} for row in rows] + [
+        {"rare_below": REMOVED_BELOW, **row} for row in _removed(train, valid, test, settings, known_baseline, truth)
+    ]
+
+
+def _removed(
+    train: Dataset,
+    valid: Dataset,
+    test: Dataset,
+    settings: dict[str, Any],
+    known_baseline: Floats | None,
+    truth: Callable[[Floats], MDP] | None,
+) -> list[Row]:
+    """Pairs seen fewer than 100 times are rare: removed from the data (Linearized), or a second reward (S-OPT)."""
+    case = _Case.make(train, valid, test, settings, known_baseline, truth, below=REMOVED_BELOW)
+    rows = [case.row("0,0", "clinician", "", case.baseline)]
+    frequent = _without_rare(case.counts, REMOVED_BELOW)
+    left = replace(case, model=case.estimate(frequent)).improved("linearized", np.array([1.0, 0.0]))
+    rows.append(case.row("1,0", "linearized, rare removed", "", left))
+    for name, epsilon in (("adv-linearized", np.inf), ("s-opt", 1.0)):
+        policy = case.improved(name, np.array([1.0, 1.0]), epsilon)
+        rows.append(case.row("1,1", name, "" if np.isinf(epsilon) else f"{epsilon:g}", policy))
+    return rows
+
+
+def _without_rare(counts: Counts, below: int) -> Counts:
+    """The counts without the pairs tried fewer than ``below`` times."""
+    keep = counts.pair_count >= below
+    lengths = np.diff(counts.outcome_ptr)
+    outcomes = np.repeat(keep, lengths)
+    return replace(
+        counts,
+        pair_state=counts.pair_state[keep],
+        pair_action=counts.pair_action[keep],
+        pair_count=counts.pair_count[keep],
+        outcome_ptr=np.concatenate([[0], np.cumsum(lengths[keep])]),
+        outcome_state=counts.outcome_state[outcomes],
+        outcome_count=counts.outcome_count[outcomes],
+        terminated_count=counts.terminated_count[keep],
+        reward_sum=counts.reward_sum[:, keep],
+        reward_square_sum=counts.reward_square_sum[:, keep],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """One split: what policies are made from and judged on.
+
+    Attributes:
+        counts: Of the training part, with the rare-treatment objective.
+        visits: n(x,a) of the training part, shape [X, A].
+        model: The model that policies are made in.
+        judge: The model of dr and wdr.
+        baseline: π_b, from the training part or known, shape [X, A].
+        behaviour: What the logged actions are weighted against, shape [X, A].
+        outcomes: The training part as B-OPT needs it.
+        valid: The valid part, with both objectives.
+        test: The test part, with both objectives.
+        truth: The true MDP, if there is one.
+        published: Whether to do as the published code.
+        clip: Where published estimates are clipped, or None.
+        unseen: What pairs never tried are worth.
+    """
+
+    counts: Counts
+    visits: Ints
+    model: Model
+    judge: Model
+    baseline: Floats
+    behaviour: Floats
+    outcomes: Outcomes
+    valid: Dataset
+    test: Dataset
+    truth: MDP | None
+    published: bool
+    clip: tuple[Floats, Floats] | None
+    unseen: str
+
+    @classmethod
+    def make(
+        cls,
+        train: Dataset,
+        valid: Dataset,
+        test: Dataset,
+        settings: dict[str, Any],
+        known_baseline: Floats | None,
+        truth: Callable[[Floats], MDP] | None,
+        *,
+        below: int,
+    ) -> _Case:
+        counts = with_rare(count(train), below=below, reward=RARE_REWARD)
+        visits = _visits(train)
+        objective = counts.objectives[-1]
+        train, valid, test = (
+            with_rare_rows(part, visits, objective, below=below, reward=RARE_REWARD) for part in (train, valid, test)
+        )
+        rare = np.where(visits < below, RARE_REWARD, 0.0)
+        published = settings["preset"] == "published"
+        baseline = estimate_baseline(counts) if known_baseline is None else known_baseline
+        behaviour, clip = baseline, None
+        if published:
+            longest = float(np.diff(test.episode_ptr).max())
+            clip = (np.array([-100.0, RARE_REWARD * longest]), np.array([100.0, 0.0]))
+            valid, test = (_supported(part, visits) for part in (valid, test))
+        elif known_baseline is None:
+            everything = visits + _visits(valid) + _visits(test)
+            total = everything.sum(axis=1, keepdims=True)
+            behaviour = np.where(total > 0, everything / np.maximum(total, 1), 1.0 / visits.shape[1])
+            # where the training part never acted its row was a guess: there the policy does what clinicians do
+            baseline = np.where(visits.sum(axis=1, keepdims=True) > 0, baseline, behaviour)
+        model = _estimate(counts, settings["unseen"], baseline)
+        return cls(
+            counts=counts,
+            visits=visits,
+            model=model,
+            judge=model if published else _estimate(counts, "baseline", behaviour),
+            baseline=baseline,
+            behaviour=behaviour,
+            outcomes=gather_outcomes(train, known_rewards={1: rare}),
+            valid=valid,
+            test=test,
+            truth=None if truth is None else truth(rare),
+            published=published,
+            clip=clip,
+            unseen=settings["unseen"],
+        )
+
+    def estimate(self, counts: Counts) -> Model:
+        """A model of other counts by the same rules."""
+        return _estimate(counts, self.unseen, self.baseline)
+
+    def policies(self, preference: Floats, *, without: str | None) -> list[tuple[str, str, Floats]]:
+        """(method, parameter, policy) of every method for ``preference``, but the one to leave out."""
+        bold = self.improved("adv-linearized", preference)
+        trial = self._trial(bold)
+        found = []
+        for name, parameters in POLICIES.items():
+            facts = METHODS[name]
+            for parameter in parameters if name != without else ():
+                if facts.posterior:
+                    policy = self.believed(preference, float(parameter))
+                elif facts.episodes:
+                    policy = self.tested(trial, parameter, preference)
+                else:
+                    epsilon = float(parameter) if facts.budget else np.inf
+                    policy = bold if name == "adv-linearized" else self.improved(name, preference, epsilon)
+                found.append((name, parameter, policy))
+        return found
+
+    def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:
+        """The policy of a method that uses the training part alone."""
+        facts = METHODS[name]
+        return facts.make(
+            self.model,
+            self.baseline,
+            preference=preference,
+            epsilon=epsilon,
+            max_rounds=MAX_ROUNDS if facts.per_state else None,
+        ).policy
+
+    def believed(self, preference: Floats, delta: float) -> Floats:
+        """B-OPT's policy, from the training part alone like the others."""
+        if not np.any(preference):
+            return self.baseline
+        return b_opt(
+            self.outcomes, self.model, self.baseline, preference=preference, question=Question(delta=delta)
+        ).improvement.policy
+
+    def tested(self, trial: Trial, parameter: str, preference: Floats) -> Floats:
+        """H-OPT's policy by an estimator and δ."""
+        estimator, _, delta = parameter.partition(" ")
+        rule = SafetyRule(
+            delta=float(delta),
+            zeta=np.zeros(2),
+            estimator=estimator,
+            comparison="published" if self.published else "paired",
+            strict=False,
+        )
+        return trial.choose(rule, "published" if self.published else "sequential", preference)
+
+    def _trial(self, proposal: Floats) -> Trial:
+        """H-OPT's candidates on the valid part.
+
+        Where the proposal would do what clinicians never do it has the baseline's row: no weight could be given to it. That is
+        less than `h_opt` refuses by default: it does not mind what was rarely tried, nor weights on a few patients.
+        """
+        return try_candidates(
+            inside(proposal, self.baseline, self.behaviour > 0.0),
+            self.baseline,
+            lambda policy: self._evaluate(self.valid, policy),
+            estimators=OPE,
+            baseline_return=expected_return(self.model.mdp, self.baseline),
+        )
+
+    def _evaluate(self, data: Dataset, policy: Floats) -> dict[str, Evaluation]:
+        return evaluate_many(data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.judge, clip=self.clip)
+
+    def row(self, preference: str, method: str, parameter: str, policy: Floats) -> Row:
+        """All that is recorded of one policy; rare treatments as the cost that they are."""
+        test, valid = self._evaluate(self.test, policy), self._evaluate(self.valid, policy)
+        inside = expected_return(self.model.mdp, policy)
+        row: Row = {"preference": preference, "method": method, "parameter": parameter}
+        for prefix, values in (
+            *((estimator, test[estimator].value) for estimator in OPE),
+            *((f"valid_{estimator}", valid[estimator].value) for estimator in OPE),
+            *((f"{estimator}_se", test[estimator].standard_error) for estimator in OPE),
+            ("model", inside),
+            ("true", np.full(2, np.nan) if self.truth is None else expected_return(self.truth, policy)),
+        ):
+            row[f"{prefix}_survival"] = float(values[0])
+            row[f"{prefix}_rare"] = float(values[1] if prefix.endswith("_se") else 0.0 - values[1])
+        row |= {"ess": test["dr"].ess, "test_episodes": test["dr"].n_episodes, "usable": not test["dr"].doubts}
+        return row | self._treatments(policy)
+
+    def _treatments(self, policy: Floats) -> Row:
+        """What the policy gives: vasopressors where clinicians give none, how usual its choice is, and the doses."""
+        seen = self.visits.sum(axis=1) > 0
+        states = np.flatnonzero(seen)
+        vaso = np.array([int(str(label)[-1]) for label in self.counts.action_labels])
+        usual = vaso[np.argmax(self.visits[states], axis=1)]
+        advised = np.argmax(policy[states], axis=1)
+        none = usual == 0
+        times = self.visits[states, advised]
+        share = times / self.visits[states].sum(axis=1)
+        weight = self.visits.sum(axis=1) / self.visits.sum()
+        doses = weight @ policy
+        return {
+            "states": int(states.size),
+            "states_without_vaso": int(none.sum()),
+            "given_vaso": int(np.count_nonzero(vaso[advised[none]] > 0)),
+            "given_large_vaso": int(np.count_nonzero(vaso[advised[none]] >= LARGE_DOSE)),
+            "advised_times_seen": float(times.mean()),
+            "advised_share_seen": float(share.mean()),
+            **{f"dose {label!s}": float(dose) for label, dose in zip(self.counts.action_labels, doses, strict=True)},
+        }
+
+
+def _visits(data: Dataset) -> Ints:
+    """n(x,a) of a log, shape [X, A]."""
+    flat = np.bincount(data.states * data.n_actions + data.actions, minlength=data.n_states * data.n_actions)
+    return np.asarray(flat.reshape(data.n_states, data.n_actions), dtype=np.int64)
+
+
+def _supported(data: Dataset, visits: Ints) -> Dataset:
+    """The episodes in which every pair was seen in training: what the published code keeps."""
+    unseen = np.add.reduceat(visits[data.states, data.actions] == 0, data.episode_ptr[:-1])
+    return take_episodes(data, np.flatnonzero(unseen == 0))
+
+
+def _estimate(counts: Counts, unseen: str, baseline: Floats) -> Model:
+    """A model with δ = 1 in the error function, as published; "death" ends at −100."""
+    if unseen == "death":
+        counts = replace(counts, unseen_reward=np.array([RETURN_OF_DEATH, counts.unseen_reward[1]]))
+        unseen = "end"
+    return estimate_model(counts, delta=1.0, error_objectives=1, unseen=unseen, baseline=baseline)  # type: ignore[arg-type]

@@ -1,0 +1,278 @@
+"""A saved policy judged by the posterior of a log, which may be the one that it was made from: `bettersafe certify --posterior`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bettersafe._system.files import versions
+from bettersafe.errors import DataError
+from bettersafe.logs._reader.files import data_digest
+from bettersafe.logs.counts import declare_actions
+from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
+from bettersafe.logs.dataset import Columns, Dataset
+from bettersafe.logs.source import count_files, read_dataset
+from bettersafe.mdp.values import policy_values
+from bettersafe.model import estimate_model
+from bettersafe.posterior.draws import connected
+from bettersafe.posterior.judge import Question, judge
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import PriorSet
+from bettersafe.tasks.evidence import (
+    Evidence,
+    evidence_on,
+    read_like,
+    run_visits,
+)
+from bettersafe.tasks.inputs import (
+    ESTIMATED,
+    PAIR_REWARDS,
+    by_objective,
+    counted_outcomes,
+    fits,
+    with_derived,
+)
+from bettersafe.tasks.retest import (
+    TESTS,
+    certificates_before,
+    check_proposal,
+    check_untested,
+    data_of_test,
+)
+from bettersafe.tasks.run import MODELLING, posterior_certificate
+from bettersafe.tasks.task import Rare
+from bettersafe.typing import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.model import Model
+    from bettersafe.posterior.choices import Form, Neutral
+    from bettersafe.posterior.draws import RayCluster
+    from bettersafe.posterior.linearised_counts import CountedOutcomes
+    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.runs.run import Run
+    from bettersafe.typing import Floats, Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosteriorTest:
+    """How to ask the posterior about a run; what is left out is as in the run's own settings.
+
+    Attributes:
+        delta: δ.
+        zeta: Accepted loss by objective.
+        draws: Processes drawn under every prior.
+        form: "draws", "linearised", or "auto" by the size of the log.
+        seed: Of the draws.
+        prior: Neutral prior.
+        pessimism: Bad visits that the pessimistic priors add to every pair.
+    """
+
+    delta: float | None = None
+    zeta: Mapping[str, float] = field(default_factory=dict)
+    draws: int = 200
+    form: Form = "auto"
+    seed: int = 0
+    prior: Neutral | None = None
+    pessimism: float | None = None
+
+
+AS_IN_THE_RUN = PosteriorTest()
+
+
+def certify_run_posterior(
+    run: Run,
+    data: str,
+    test: PosteriorTest = AS_IN_THE_RUN,
+    *,
+    columns: Columns | None = None,
+    cluster: RayCluster | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Certificate:
+    """Ask the posterior of a log, which may be the one that the proposal was made from, whether the proposal is safe.
+
+    Args:
+        run: The run.
+        data: The log: a file or a glob; or a file of counts, of the run's states and actions alone.
+        test: How.
+        columns: Which column is which, if not as in the run's log.
+        cluster: Where to make the draws, if not here; the numbers are the same.
+        force: Ask about a run that was tested on held-out episodes before.
+        progress: Called while the log is read and while the posterior is asked.
+
+    Raises:
+        ParameterError: The run was tested before: the posterior does not stand in for a test.
+        RunError: There is nothing to ask about.
+    """
+    check_proposal(run)
+    if not force:
+        check_untested(run, posterior=True)
+    old = run.info.settings
+    derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
+    if not fits(data, len(run.objectives)):
+        found = _counted(run, data, columns, derived, form=test.form, draws=test.draws, progress=progress)
+    else:
+        found = _gathered(run, data, columns, derived, progress=progress)
+    outcomes, model, evidence = found.outcomes, found.model, found.evidence
+    losses = {**old.get("zeta", {}), **test.zeta}
+    question = Question(
+        delta=old.get("delta", 0.1) if test.delta is None else test.delta,
+        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
+        draws=test.draws,
+        seed=test.seed,
+        form=test.form,
+        priors=PriorSet(
+            neutral=old.get("prior", "hierarchical") if test.prior is None else test.prior,
+            pessimism=old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
+        ),
+        cluster=cluster,
+    )
+    baseline_v = policy_values(model.mdp, evidence.baseline)[0]
+    with connected(cluster):
+        answer = judge(
+            [evidence.policy],
+            outcomes,
+            evidence.baseline,
+            question,
+            model=model,
+            names=["the run's policy"],
+            baseline_v=baseline_v,
+            progress=progress,
+        )
+        certificate = posterior_certificate(
+            answer,
+            answer.candidates[0],
+            outcomes,
+            evidence.baseline,
+            model=model,
+            baseline_known=evidence.baseline_known,
+            baseline_v=baseline_v,
+            objectives=run.objectives,
+            progress=progress,
+        )
+    earlier = certificates_before(run)
+    tests = [each for each in earlier if each["evidence"] in TESTS]
+    return dataclasses.replace(
+        certificate,
+        assumptions=(*certificate.assumptions, *_unknown_tests(tests)),
+        theory=None if run.certificate is None else run.certificate.theory,
+        settings={
+            **certificate.settings,
+            "earlier": earlier,
+            "tested_before": len(tests),
+            "zeta": losses,
+            "columns": None if columns is None else dataclasses.asdict(columns),
+            "notes": list(evidence.notes),
+        },
+        data=data_of_test(run, data, data_digest(data), found.rows, found.episodes),
+        versions=versions(),
+    )
+
+
+def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
+    """What the posterior leaves out of account."""
+    if not tests:
+        return ()
+    return (
+        f"On episodes held out the policy was tested {len(tests)} time{'s' if len(tests) > 1 else ''} before, and {_passed(tests)};"
+        " the posterior knows nothing of that.",
+    )
+
+
+def _passed(tests: list[dict[str, Any]]) -> str:
+    """Whether earlier tests passed, in words."""
+    passed = [test["accepted"] for test in tests]
+    return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the posterior is asked about, and of how large a log."""
+
+    outcomes: Outcomes | CountedOutcomes
+    model: Model
+    evidence: Evidence | _CountedEvidence
+    rows: int
+    episodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CountedEvidence:
+    """`Evidence` of counts, which have no log."""
+
+    policy: Floats
+    baseline: Floats
+    baseline_known: bool
+    notes: tuple[str, ...]
+
+
+def _gathered(
+    run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...], *, progress: Progress | None
+) -> _Asked:
+    """A log read whole."""
+    objectives, reading = read_like(run, columns)
+    evidence = evidence_on(run, read_dataset(data, objectives=objectives, columns=reading, progress=progress), data)
+    dataset = evidence.log
+    assert isinstance(dataset, Dataset)
+    names = [objective.name for objective in dataset.objectives]
+    visits = run_visits(run, dataset)
+    known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
+    return _Asked(
+        outcomes=gather_outcomes(dataset, known_rewards=known),
+        model=estimate_model(dataset, baseline=evidence.baseline),
+        evidence=evidence,
+        rows=dataset.n_rows,
+        episodes=dataset.n_episodes,
+    )
+
+
+def _counted(
+    run: Run,
+    data: str,
+    columns: Columns | None,
+    derived: tuple[Rare, ...],
+    *,
+    form: Form,
+    draws: int,
+    progress: Progress | None,
+) -> _Asked:
+    """Counts, of a file of them or of a log that is too large to be held."""
+    objectives, reading = read_like(run, columns)
+    if is_counts(data):
+        counts = with_objectives(load_counts(data), objectives, title=data)
+    else:
+        counts = count_files(data, objectives=objectives, columns=reading, progress=progress)
+    if progress is not None:
+        progress(Event(what=MODELLING))
+    counts = with_derived(counts, derived)
+    given = run.info.baseline_source.startswith("given")
+    if given:
+        counts = declare_actions(counts, run.action_labels)
+    same = [
+        np.array_equal(*pair)
+        for pair in ((counts.state_labels, run.state_labels), (counts.action_labels, run.action_labels))
+    ]
+    if not all(same):
+        raise DataError(
+            f"{data} has other {'states' if not same[0] else 'actions'} than the run: where a log is counted, the posterior can be asked"
+            " about the run's own alone. Give the log that the policy was made from, or count both together."
+        )
+    model = estimate_model(counts, baseline=run.baseline)
+    return _Asked(
+        outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
+        model=model,
+        evidence=_CountedEvidence(
+            policy=run.proposal,
+            baseline=run.baseline,
+            baseline_known=run.info.baseline_source != ESTIMATED,
+            notes=(*counts.notes, PAIR_REWARDS),
+        ),
+        rows=counts.n_rows,
+        episodes=counts.n_episodes,
+    )

@@ -1,0 +1,72 @@
+"""Labels, lists of names, and the words for kinds of evidence, grades and candidates."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from bettersafe.certificate.certificate import MOST_NAMED
+from bettersafe.runs.run import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.runs.run import Run
+
+LONGEST = 160
+"""Characters of a label that are shown; some users have labels of thousands."""
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+
+GRADES = {
+    "exact": "exact: in a known model",
+    "posterior": "posterior: as good as the priors named below",
+    "finite-sample": "finite-sample: holds for any amount of data, if the assumptions do",
+    "approximate": "approximate: nearly right for much data, and may fail more often than the risk says",
+}
+"""What a certificate is worth."""
+
+CANDIDATES = {
+    "chosen": "passed, chosen",
+    "passed": "passed",
+    "open": "not judged to the end: a better one had passed",
+    "failed": "did not pass",
+}
+"""What became of a candidate."""
+
+SAME_DATA = "Estimated model"
+"""Evidence that is none: estimates from the data that the policy was made from."""
+
+
+def clean(text: object) -> str:
+    """Text without what can't be shown, or would turn the text around it: control, half and direction characters."""
+    return _UNPRINTABLE.sub("\ufffd", str(text))
+
+
+def shorten(text: object, longest: int = LONGEST) -> str:
+    """Clean text, cut with an ellipsis."""
+    shown = clean(text)
+    return shown if len(shown) <= longest else shown[: longest - 1].rstrip() + "…"
+
+
+def listed(names: Sequence[str], *, of: int | None = None) -> str:
+    """a, b and c; of more than `MOST_NAMED` objectives only how many, and whether they are all ``of`` them."""
+    if of is not None and len(names) > MOST_NAMED:
+        return f"all {of} objectives" if len(names) == of else f"{len(names)} of {of} objectives"
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def titles(run: Run, longest: int = 60) -> dict[str, str]:
+    """What people call each objective, by its name."""
+    return {objective.name: shorten(objective.title, longest) for objective in run.objectives}
+
+
+def proposed(run: Run) -> str:
+    """What a proposal is called: the policy, unless it is refused."""
+    return "proposal" if run.has_proposal and run.decision is Decision.KEEP_BASELINE else "policy"
+
+
+def with_titles(priors: str, run: Run) -> str:
+    """Priors as certificates name them, with the objectives' titles."""
+    known = titles(run)
+    return re.sub(r"(?<=pessimistic for )[^;]+", lambda m: known.get(m[0], m[0]), clean(priors))

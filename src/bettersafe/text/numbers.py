@@ -1,0 +1,108 @@
+"""Numbers, shares and probabilities as people read them: with the digits that mean something."""
+
+from __future__ import annotations
+
+import math
+
+DIGITS = 3
+"""Significant digits of a number; a change has at least two, whatever it is a change of."""
+
+SAME = 1e-9
+"""A change of less than this share of what changes is rounding."""
+
+DOUBTED = "can't be told, the chances of a loss on each objective add up to 100 % and more"
+
+
+def number(value: float, *, signed: bool = False, trim: bool = False, decimals: int | None = None) -> str:
+    """Three significant digits, a real minus sign; ``trim`` drops trailing zeros, ``decimals`` fixes how many."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    if size != 0.0 and not 1e-4 <= size < 1e7:
+        text = f"{size:.2e}"
+        mantissa, exponent = text.split("e")
+        text = f"{mantissa}e{int(exponent)}"
+    else:
+        if decimals is None:
+            decimals = precision(value)
+        text = f"{size:,.{decimals}f}"
+        if trim and "." in text:
+            text = text.rstrip("0").rstrip(".")
+    if not any(c in "123456789" for c in text):
+        return text
+    return ("−" if value < 0 else "+" if signed else "") + text
+
+
+def precision(*values: float, digits: int = DIGITS) -> int:
+    """Decimals that give the largest of the values so many significant digits."""
+    size = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    if size == 0.0:
+        return 0
+    return min(max(digits - 1 - math.floor(math.log10(size)), 0), 7)
+
+
+def change_precision(before: float, after: float) -> int:
+    """Decimals for two numbers side by side and their difference, of which two digits can be seen."""
+    moved = 0.0 if is_same(before, after) else after - before
+    return max(precision(before, after), precision(moved, digits=2))
+
+
+def with_interval(value: float, low: float, high: float) -> str:
+    """An estimate with its interval, of whose width two digits can be seen; NaN edges for none."""
+    if math.isnan(low):
+        return number(value)
+    digits = max(precision(value), precision(high - low, digits=2))
+    return f"{number(value, decimals=digits)} [{number(low, decimals=digits)}, {number(high, decimals=digits)}]"
+
+
+def is_same(before: float, after: float) -> bool:
+    """Whether two returns differ by rounding alone."""
+    return abs(after - before) <= SAME * max(1.0, abs(before))
+
+
+def counted(n: int, what: str) -> str:
+    """1 state, 2 states."""
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def risk(share: float) -> str:
+    """A risk that somebody chose, as it was chosen: 10 %, 2.5 %."""
+    return number(100.0 * share, trim=True) + " %"
+
+
+def chance(share: float, draws: int) -> str:
+    """A probability counted in ``draws`` worlds: where it held in all of them, one more might have been otherwise.
+
+    With no draws it is an approximate one, and never certainty.
+    """
+    if math.isnan(share):
+        return "–"
+    if draws == 0:
+        return "over 99.9 %" if share > 0.999 else f"{100.0 * share:.1f} %"
+    least = math.floor(1000.0 * draws / (draws + 1)) / 10.0
+    return f"over {least:.1f} %" if share >= 1.0 else f"{100.0 * share:.1f} %"
+
+
+def about(p: float) -> str:
+    """A probability that was estimated: rounded down, and never certainty."""
+    if p > 0.999:
+        return "over 99.9 %"
+    return f"about {math.floor(100.0 * p + 1e-9)} %" if p >= 0.01 else "under 1 %"
+
+
+def at_least(p: float) -> str:
+    """A lower bound on a probability: rounded down, and never certainty; 0 says nothing, and is told so."""
+    if p <= 0.0:
+        return DOUBTED
+    parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
+    return f"at least {min(math.floor(100.0 * p * parts + 1e-9) / parts, 99.9):g} %"
+
+
+def percent(share: float) -> str:
+    """A share as people read it; what a solver's rounding leaves where nothing is, is nothing."""
+    value = 100.0 * share
+    if abs(share) <= SAME or value >= 99.95:
+        return f"{value:.0f} %"
+    return "< 0.1 %" if value < 0.1 else f"{value:.1f} %"
