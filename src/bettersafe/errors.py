@@ -17,6 +17,17 @@ if TYPE_CHECKING:  # the command line imports this module first: without NumPy i
     import numpy as np
     import numpy.typing as npt
 
+__all__ = [
+    "BettersafeError",
+    "DataError",
+    "MemoryLimitError",
+    "NoSolutionError",
+    "ParameterError",
+    "PolicyError",
+    "RunError",
+    "WrongTypeError",
+]
+
 
 class BettersafeError(Exception):
     """Any error that its user can mend; each is also an error of Python's own kinds.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.dataset import Dataset, Objective
 
+__all__ = ["Event", "Log", "Rng"]
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
