@@ -374,8 +374,14 @@ def bad_calls():
                         yield function, name, repr(wrong), {name: wrong}, index
 
 
-ACCEPTED = {("Estimates", "discount"), ("EpisodeCounter.add", "has_next"), ("drawn_gains", "out")}
-"""Arguments that say themselves how long they are, or may be empty."""
+ACCEPTED = {
+    ("Estimates", "discount", "longer"),
+    ("EpisodeCounter.write_outcomes", "ptr", "longer"),
+    *(("drawn_gains", "out", label) for label in ("empty", "shorter", "longer")),
+    *(("EpisodeCounter.add", name, "longer") for name in ("has_next", "terminated", "truncated")),
+    ("EpisodeCounter.add", "has_next", "empty"),
+}
+"""Lengths that are free: of arrays that say how many there are, and of those that may have more bits or places than are used."""
 
 
 def outcome(call, arguments):
