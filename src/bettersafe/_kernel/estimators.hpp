@@ -37,6 +37,7 @@ public:
     // has_model: every block has v, q and tail; else none has.
     Estimates(std::vector<double> discount, bool has_model);
 
+    static std::int64_t n_estimators();  // E
     Stage stage() const { return stage_; }
     bool has_model() const { return has_model_; }
     std::int64_t n_objectives() const { return d_; }
@@ -45,7 +46,7 @@ public:
 
     // First time: the weights; log_weight[i] = log ρ_{0:H-1}. Only ptr and log_ratio of a block are read.
     void weigh(const Trajectories& block, double* log_weight);
-    // Second time: unweighted terms, and weighted means. terms is [6, n, d] over all blocks: is, pdis, wis, cwpdis, dr, wdr.
+    // Second time: unweighted terms, and weighted means. terms is [E, n, d] over all blocks, by `kernel_row`.
     void average(const Trajectories& block, double* terms);
     // Third time: the remaining terms.
     void finish(const Trajectories& block, double* terms);

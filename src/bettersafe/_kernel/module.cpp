@@ -209,7 +209,7 @@ void make_terms(EstimatesObject& self, nb::handle first, nb::handle ptr, nb::han
         in.q = model[1].data();
         in.tail = model[2].data();
     }
-    const auto found = arguments.out<double>("terms", terms, {6, all, d});
+    const auto found = arguments.out<double>("terms", terms, {Estimates::n_estimators(), all, d});
     arguments.check_apart();
     check_trajectories(starts, n_rows, self.longest());
     if (n > all - before) refuse("ptr has " + text(n) + " trajectories after " + text(before) + "; weigh() saw " + text(all) + ".");
