@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from patience import TIMEOUT
 
 from bettersafe import Dataset, Objective, _kernel, count
 from bettersafe.errors import ParameterError
 from bettersafe.posterior import outcomes_of
+from patience import TIMEOUT
 
 pytestmark = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
 
