@@ -8,6 +8,7 @@ import pytest
 
 from bettersafe.certificate.certificate import Certificate, Finding, Floor
 from bettersafe.errors import ParameterError
+from toy_runs import toy_certificate
 
 
 def finding(bound=0.1, zeta=0.0, name="a"):
@@ -58,3 +59,12 @@ def test_verdicts_say_what_they_mean():
     assert "at most a 0.1" in certificate(finding(-0.05, zeta=0.1)).verdict
     assert "never takes" in " ".join(certificate(finding(), unsupported=0.02).verdict.split())
     assert "Not certified" in certificate(finding(-5.0), evidence="theory").verdict
+
+
+def test_what_many_missed_is_not_spelled_out():
+    found = tuple(
+        Finding(objective=f"o{k}", estimate=0.1, lower_bound=-float(k + 1), level=0.1, zeta=0.0) for k in range(20)
+    )
+    said = toy_certificate(findings=found).verdict
+    assert "on o19 the gain" in said
+    assert said.endswith("; and likewise on 17 more.")
