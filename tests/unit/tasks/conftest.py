@@ -6,7 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from bettersafe.cli.main import app
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.logs.dataset import write_dataset
@@ -48,3 +50,26 @@ def tested(saved, files, tmp_path):
         folder, *certify_run(load_run(folder), str(files / "later.parquet"), HeldOutTest(zeta={"harm": 0.1}))
     )
     return folder
+
+
+# Every setting goes everywhere
+class Reached(Exception):
+    """Stops a command where its task is there."""
+
+
+@pytest.fixture
+def reached(monkeypatch, tmp_path):
+    """The task that the words of a command come to."""
+
+    def stop(task, **_):
+        raise Reached(task)
+
+    monkeypatch.setattr("bettersafe.tasks.run.run_task", stop)
+    monkeypatch.setattr("bettersafe.explore.session.open_session", stop)
+
+    def run(*words):
+        caught = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "run")]).exception
+        assert isinstance(caught, Reached), (words, caught)
+        return caught.args[0]
+
+    return run
