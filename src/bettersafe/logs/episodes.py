@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Ints, Labels, Log
+    from bettersafe.typing import Ints, Labels, Log, Rng
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,11 @@ class Episodes:
         action_labels: The user's names of the actions, shape [A].
         objectives: The reward signals, in the order of the columns of ``rewards``.
         notes: Remarks of the reader, for people.
+
+    Examples:
+        >>> with bettersafe.open_episodes("log.parquet", objectives=log.objectives) as episodes:
+        ...     sum(block.n_rows for block in episodes.blocks()) == episodes.n_rows
+        True
     """
 
     blocks: Callable[[], Iterable[Dataset]]
@@ -79,7 +84,7 @@ def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
     )
 
 
-def split_log(data: Log, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Log, ...]:
+def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...]:
     """Parts of the log, by episode, drawn at random: those of `split`; in memory if the log is one block, else on disk."""
     parts = random_parts(data.n_episodes, fractions, rng)
     n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_vector
-from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
 from bettersafe.logs.counts import count
 from bettersafe.mdp.mdp import by_state
@@ -95,8 +95,10 @@ class HOpt:
                 "No solution found: training proposed nothing better than the baseline, so there was nothing to test."
             )
         nearest = self.tests[0]
-        if nearest.blind:
-            return f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.blind}."
+        if nearest.refusal:
+            return (
+                f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.refusal}."
+            )
         short = nearest.bound + nearest.zeta
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (

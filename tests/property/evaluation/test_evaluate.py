@@ -9,8 +9,8 @@ import pytest
 
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.evaluation import ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_many, evaluate_policy, evaluation_rows
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes
 from bettersafe.mdp.values import expected_return
 from bettersafe.model import Model, estimate_model

@@ -207,7 +207,7 @@ def test_what_was_never_seen_and_what_changes_nothing_does_not_pass():
     odd = np.tile([0.0, 0.0, 1.0], (5, 1))
     test = safety_test(odd, baseline, held_out, generous, model=model)
     assert test.unseen > 0.5
-    assert "no data has" in test.blind
+    assert "no data has" in test.refusal
     assert not certify(odd, baseline, held_out, generous, baseline_known=True, model=model).accepted
     result = h_opt(train, held_out, baseline, preference=[1.0, 0.0])
     assert np.all(result.improvement.policy[:, 2] <= baseline[:, 2])

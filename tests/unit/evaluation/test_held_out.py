@@ -17,9 +17,9 @@ def test_weights_on_a_few_episodes_do_not_pass():
     test = safety_test(
         0.02 * baseline + 0.98 * sharp, baseline, held_out, safety_rule(zeta=np.full(2, 1e9)), model=model
     )
-    assert test.thin
+    assert test.few_effective_episodes
     assert not test.passed
-    assert "too few episodes" in test.blind
+    assert "too few episodes" in test.refusal
 
 
 @pytest.mark.parametrize("bound", ["hoeffding", "bernstein", "anderson", "betting"])

@@ -158,6 +158,12 @@ def test_what_is_unusual_is_left_to_sql(tmp_path: Path, monkeypatch: pytest.Monk
         assert_same_bits(found, slow)
 
 
+def test_labels_that_end_in_a_null_are_refused(tmp_path: Path) -> None:
+    parquet.write_table(pa.table(LEFT_TO_SQL["texts that end in a null"]), tmp_path / "log.parquet")
+    with pytest.raises(DataError, match=r"action 'a\\x00' ends in a null character"):
+        count_files(tmp_path / "log.parquet", objectives=REWARDS)
+
+
 @pytest.mark.parametrize(
     "second",
     [
