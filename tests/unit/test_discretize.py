@@ -171,7 +171,7 @@ def test_files_that_are_no_map_are_refused(tmp_path):
     ):
         metadata = {"bettersafe.schema": "discretizer/1", "bettersafe.features": json.dumps([rule])}
         parquet.write_table(pa.table({"state": states, "center": center}).replace_schema_metadata(metadata), path)
-        with pytest.raises(DataError, match="is not a whole map"):
+        with pytest.raises(DataError, match="is not a complete map"):
             load_discretizer(path)
 
 

@@ -1,1 +1,1 @@
-"""Logs of decisions: in memory, in blocks of episodes, as counts; reading, counting, merging, describing, discretising."""
+"""Logged decisions in memory, in blocks of episodes, or as counts: reading, counting, merging, describing, discretising."""
