@@ -1,1 +1,1 @@
-"""Finite Markov decision processes: the process, values of policies, the per-state program, and the optimum under constraints."""
+"""Finite Markov decision processes: models, policy evaluation, per-state linear programs, constrained optima."""
