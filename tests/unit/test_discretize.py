@@ -261,7 +261,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["out"]
     with pytest.raises(RunError, match="replace it with --force"), whole_folder(target, mark="done"):
         pass
-    with pytest.raises(RunError, match="it is something else"), whole_folder(target, mark="other", force=True):
+    with pytest.raises(RunError, match="it holds something else"), whole_folder(target, mark="other", force=True):
         pass
     with pytest.raises(RunError, match="can't be written"), whole_folder(target / "done" / "x", mark="done"):
         pass
