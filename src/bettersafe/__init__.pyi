@@ -2,11 +2,12 @@ from .certificate.certificate import Certificate as Certificate
 from .certificate.certificate import Finding as Finding
 from .certificate.certificate import Floor as Floor
 from .certificate.certificate import Theory as Theory
+from .certificate.make import CrossFit as CrossFit
 from .certificate.make import certify as certify
 from .certificate.make import certify_h_opt as certify_h_opt
-from .certificate.make import certify_posterior as certify_posterior
 from .certificate.make import certify_theory as certify_theory
 from .certificate.make import prove as prove
+from .certificate.make_posterior import certify_posterior as certify_posterior
 from .errors import BettersafeError as BettersafeError
 from .errors import DataError as DataError
 from .errors import MemoryLimitError as MemoryLimitError

@@ -107,9 +107,7 @@ def check_indices(name: str, indices: npt.NDArray[np.int64], size: int, *, least
         return
     low, high = int(indices.min()), int(indices.max())
     if low < least or high >= size:
-        raise ParameterError(
-            f"{name} must be from {least} to {size - 1}; got {low if low < least else high}."
-        )
+        raise ParameterError(f"{name} must be from {least} to {size - 1}; got {low if low < least else high}.")
 
 
 def listed(names: Iterable[str], *, last: str = "and") -> str:

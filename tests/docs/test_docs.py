@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 
 import bettersafe
 from bettersafe.cli.main import app
+from patience import TIMEOUT
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TRUE_TO_THE_LETTER = {
     "README.md",
@@ -215,7 +216,7 @@ def test_every_public_name_is_in_the_reference():
 def test_the_site_builds_and_asks_nobody_for_anything(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=200, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=TIMEOUT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     reference = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")

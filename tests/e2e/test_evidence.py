@@ -8,10 +8,10 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from test_commands import COLUMNS, GOALS, run, visits, write_log
 
 from bettersafe.runs.evaluation_file import read_evaluation
 from bettersafe.runs.run import Decision, load_run
+from commands import COLUMNS, GOALS, run, visits, write_log
 
 RANGES = ("--reward-range", "recovery=0..1", "--reward-range", "pain=0..4")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import bettersafe
+from places import ROOT
 
 SOURCE = Path(bettersafe.__file__).parent
-ROOT = Path(__file__).parents[2]
 
 # A folder or module imports those before it, and its own. Only envs and studies may see a true MDP.
 ORDER = [

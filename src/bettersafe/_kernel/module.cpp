@@ -23,7 +23,7 @@ constexpr std::int64_t kMostProducts = 1'000'000;
 constexpr std::int64_t kMostEntries = 10'000'000;   // of one program: pivots are counted in int
 constexpr std::int64_t kMostObjectives = 1024;      // a counter keeps half a megabyte for each
 constexpr double kLargestReward = 1e100;            // a sum of squares must fit a Wide
-constexpr std::int64_t kMostDraws = std::int64_t{1} << 62;
+constexpr std::int64_t kFarthest = std::int64_t{1} << 62;  // of draws and bits: there is room to add to it
 
 // Programs
 
@@ -135,6 +135,8 @@ private:
 
 Array<const double> discounts_of(Arguments& arguments, nb::handle discount) {
     auto found = arguments.in<double>("discount", discount, {kAny});
+    if (found.size() < 1 || found.size() > kMostObjectives)
+        refuse("discount must have 1 to " + text(kMostObjectives) + " entries; got " + text(found.size()) + ".");
     for (std::int64_t k = 0; k < found.size(); ++k) {
         if (!(found[k] >= 0.0 && found[k] <= 1.0)) refuse("discount must be in [0, 1]; got " + text(found[k]) + ".");
     }
@@ -203,7 +205,7 @@ void make_terms(EstimatesObject& self, nb::handle first, nb::handle ptr, nb::han
         in.q = model[1].data();
         in.tail = model[2].data();
     }
-    const auto found = arguments.out<double>("terms", terms, {6, all, d});
+    const auto found = arguments.out<double>("terms", terms, {Estimates::n_estimators(), all, d});
     arguments.check_apart();
     check_trajectories(starts, n_rows, self.longest());
     if (n > all) refuse("ptr has " + text(n) + " trajectories; weigh() saw " + text(all) + ".");
@@ -308,7 +310,7 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
     in.discount = discount_of(discount);
     in.tol = number("tol", tol, std::numeric_limits<double>::min(), 1.0);
     in.seed = whole<std::uint64_t>("seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
-    const std::int64_t first_draw = whole("first", first, std::int64_t{0}, kMostDraws);
+    const std::int64_t first_draw = whole("first", first, std::int64_t{0}, kFarthest);
     const int n_threads = threads_of(threads);
     nb::gil_scoped_release release;
     drawn_gains(in, first_draw, gains.shape(0), n_threads, gains.data());
@@ -333,8 +335,6 @@ void make_counter(CounterObject* self, nb::handle discount, nb::handle cost, nb:
     Arguments arguments;
     const auto discounts = discounts_of(arguments, discount);
     const auto costs = arguments.in<std::uint8_t>("cost", cost, {discounts.size()});
-    if (discounts.size() < 1 || discounts.size() > kMostObjectives)
-        refuse("discount must have 1 to " + text(kMostObjectives) + " entries; got " + text(discounts.size()) + ".");
     const Columns columns{truth("step", step), truth("next", next), truth("terminated", terminated), truth("truncated", truncated),
                           truth("prob", prob)};
     new (self) CounterObject(std::vector<double>(discounts.data(), discounts.data() + discounts.size()),
@@ -342,11 +342,11 @@ void make_counter(CounterObject* self, nb::handle discount, nb::handle cost, nb:
                              number("largest", largest, 0.0, kLargestReward), truth("with_marks", with_marks));
 }
 
-// A bitmap as Arrow has it, of which n bits are read; an empty one has all bits set.
-Bitmap bitmap(Arguments& arguments, const char* name, nb::handle bits, std::int64_t offset, std::int64_t n) {
+// A bitmap in the order of Arrow, from which n bits are read. An empty one has all bits set, if it may be empty.
+Bitmap bitmap(Arguments& arguments, const char* name, nb::handle bits, std::int64_t offset, std::int64_t n, bool may_be_empty) {
     const auto bytes = arguments.in<std::uint8_t>(name, bits, {kAny});
-    if (offset < 0 || offset > kMostDraws) refuse("offset must be from 0 to " + text(kMostDraws) + "; got " + text(offset) + ".");
-    if (bytes.size() == 0) return {nullptr, 0};
+    if (offset < 0 || offset > kFarthest) refuse("offset must be from 0 to " + text(kFarthest) + "; got " + text(offset) + ".");
+    if (bytes.size() == 0 && may_be_empty) return {nullptr, 0};
     if (n > 0 && (offset + n - 1) / 8 >= bytes.size())
         refuse(std::string(name) + " must have " + text(offset + n) + " bits; got " + text(bytes.size()) + " bytes.");
     return {bytes.data(), offset};
@@ -374,9 +374,9 @@ bool add_rows_py(CounterObject& self, nb::handle episode, nb::handle step, nb::h
     rows.state = states.data();
     rows.action = actions.data();
     rows.next = following.data();
-    rows.has_next = bitmap(arguments, "has_next", has_next, offsets[0], columns.next ? n : 0);
-    rows.terminated = bitmap(arguments, "terminated", terminated, offsets[1], columns.terminated ? n : 0);
-    rows.truncated = bitmap(arguments, "truncated", truncated, offsets[2], columns.truncated ? n : 0);
+    rows.has_next = bitmap(arguments, "has_next", has_next, offsets[0], columns.next ? n : 0, true);
+    rows.terminated = bitmap(arguments, "terminated", terminated, offsets[1], columns.terminated ? n : 0, false);
+    rows.truncated = bitmap(arguments, "truncated", truncated, offsets[2], columns.truncated ? n : 0, false);
     rows.prob = probs.data();
     if (!nb::isinstance<nb::list>(reward) || nb::len(reward) != static_cast<std::size_t>(self.n_objectives()))
         refuse("reward must be a list of " + text(self.n_objectives()) + " columns.");
@@ -592,9 +592,8 @@ void gains_covariance_py(nb::handle ptr, nb::handle indptr, nb::handle indices, 
             return arguments.in<double>(name, given, shape);
         };
         const auto flags = arguments.in<std::uint8_t>("flag", flag, {arrays.rows.indices.size()});
-        const auto discounts = doubles("discount", discount, {kAny});
+        const auto discounts = discounts_of(arguments, discount);
         const std::int64_t n = discounts.size();
-        if (n < 1 || n > kMostObjectives) refuse("discount must have 1 to " + text(kMostObjectives) + " entries; got " + text(n) + ".");
         const auto values = doubles("value", value, {n_states, n, 2});
         const auto nu = doubles("state_visits", state_visits, {n_states, n, 2});
         const auto pi = doubles("policy", policy, {n_pairs});

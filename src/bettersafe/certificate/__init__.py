@@ -1,6 +1,7 @@
 """Certificates: what was tested, on what evidence, and whether the policy passed.
 
-certificate  the types and the verdict; imports no method
-make         certificates from a test, from H-OPT, from the posterior, or from the counts alone
-files        certificates as JSON documents
+certificate     the types and the verdict; imports no method
+make            certificates from a test, from H-OPT, or from the counts alone
+make_posterior  certificates from the posterior
+files           certificates as JSON documents
 """

@@ -1,4 +1,4 @@
-"""What a policy is worth, from data that another one made: off-policy estimators, for d objectives at once.
+"""Off-policy estimators: the return of a policy from data that another one made, for d objectives at once.
 
 For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running product and H_i its length:
 
@@ -34,7 +34,7 @@ from bettersafe.errors import ParameterError, check_choice
 from bettersafe.evaluation import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
-from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, opinions, value_model_of
+from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import Floats, Log, frozen
@@ -52,7 +52,7 @@ MANY_EPISODES = 50_000
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """An estimate of J(π) with what doubts it.
+    """Off-policy estimate of J(π), with its diagnostics.
 
     Attributes:
         estimator: Its name, a key of `bettersafe.evaluation.ESTIMATORS`.
@@ -206,14 +206,14 @@ def evaluate_many(
     labels, d = data.state_labels, data.n_objectives
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
     behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
-    judges: tuple[ValueModel, ...] = ()
+    value_models: tuple[ValueModel, ...] = ()
     fold = np.zeros(data.n_episodes, dtype=np.int64)
     if model is not None:
         _check_vocabulary(data, model)
-        judges = (value_model_of(model, policy, behaviour),)
+        value_models = (value_model_of(model, policy, behaviour),)
     elif folds is not None:
-        judges, fold = crossfit(data, policy, behaviour, folds, np.random.default_rng(0) if rng is None else rng)
-    survey = check_support(data, policy, behaviour, judges, fold)
+        value_models, fold = crossfit(data, policy, behaviour, folds, np.random.default_rng(0) if rng is None else rng)
+    survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
         raise ParameterError("every episode has a pair that the model never saw; there is nothing left to evaluate on.")
@@ -226,12 +226,12 @@ def evaluate_many(
         for block in data.blocks():
             place = slice(first, first + block.n_episodes)
             first = place.stop
-            yield from _trajectories(block, log_ratio, judges, fold[place], keep[place])
+            yield from _trajectories(block, log_ratio, value_models, fold[place], keep[place])
 
     terms, log_weight = terms_of_blocks(
         trajectories,
         np.array([o.discount for o in data.objectives]),
-        has_model=bool(judges),
+        has_model=bool(value_models),
         weighted=any(ESTIMATORS[estimator].normalised for estimator in estimators),
     )
 
@@ -250,7 +250,7 @@ def evaluate_many(
     for estimator in estimators:
         row = ESTIMATORS[estimator].kernel_row
         if row is None:
-            value = np.mean([judge.value for judge in judges], axis=0)
+            value = np.mean([values.value for values in value_models], axis=0)
             per = np.repeat(value[None, :], n, axis=0)
             error = np.full(d, np.nan)
         else:
@@ -348,19 +348,19 @@ def logged_rows(data: Log, baseline: Floats, *, delta: float, interval: str = "t
 def _trajectories(
     block: Dataset,
     log_ratio: Floats,
-    judges: tuple[ValueModel, ...],
+    value_models: tuple[ValueModel, ...],
     fold: npt.NDArray[np.int64],
     keep: npt.NDArray[np.bool_],
 ) -> Iterator[Trajectories]:
     """What the estimators need of a block, with ln π/π_b [X, A]; nothing where none of its episodes is kept."""
     rewards, ptr = block.rewards, block.episode_ptr
     ratios = log_ratio[block.states, block.actions]
-    v, q, tail = opinions(block, judges, fold)
+    v, q, tail = row_values(block, value_models, fold)
     if not np.all(keep):
         rows = np.repeat(keep, np.diff(ptr))
         ptr = np.concatenate([[0], np.cumsum(np.diff(ptr)[keep])])
         ratios, rewards = ratios[rows], rewards[rows]
-        v, q, tail = (v[rows], q[rows], tail[keep]) if judges else (v, q, tail)
+        v, q, tail = (v[rows], q[rows], tail[keep]) if value_models else (v, q, tail)
     if ptr.size > 1:
         yield Trajectories(ptr=ptr, log_ratio=ratios, rewards=rewards, v=v, q=q, tail=tail)
 

@@ -1,7 +1,7 @@
-"""What models say of the rows of a log: v̂, q̂, the value of where an episode was left, and what they never saw.
+"""Values of the rows of a log in estimated models: v̂, q̂, the value after an episode was cut off, and unseen pairs.
 
-One model judges all episodes, or, cross-fitted, each of k models those of its fold, which it was not fitted on. Only
-what goes by state or by pair is held of a model, and rows are judged block by block.
+One model serves all episodes, or, cross-fitted, each of k models those of its fold, which it was not fitted on. Of a model
+only tables by state or by pair are held, and rows are evaluated block by block.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueModel:
-    """A model's opinion of a policy.
+    """Values of a policy in an estimated model, and where the model has data.
 
     Attributes:
         v: v̂, shape [d, X].
@@ -55,10 +55,10 @@ class ValueModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What is odd in a log.
+    """How much of a policy a log covers.
 
     Attributes:
-        unsupported: Whether an episode has a pair that its judge never saw, shape [n].
+        unsupported: Whether an episode has a pair that its model never saw, shape [n].
         missing: Share of the policy's probability, over the logged states, on what is not supported.
     """
 
@@ -67,7 +67,7 @@ class Survey:
 
 
 def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel:
-    """The model's opinion of ``policy`` [X, A] where the data is the ``baseline``'s [X, A]."""
+    """Values of ``policy`` [X, A] in ``model``; the data is the ``baseline``'s [X, A]."""
     mdp = model.mdp
     v, q = policy_values(mdp, policy)
     pair = np.full((mdp.n_states, mdp.n_actions), -1, dtype=np.int32)
@@ -92,7 +92,7 @@ def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel
 def crossfit(
     data: Log, policy: Floats, baseline: Floats, folds: int, rng: np.random.Generator
 ) -> tuple[tuple[ValueModel, ...], Ints]:
-    """A judge for each of ``folds`` parts of the episodes, fitted on the others; and the part of every episode, shape [n]."""
+    """A value model for each of ``folds`` parts of the episodes, fitted on the others; and the part of every episode, shape [n]."""
     n = data.n_episodes
     if not 2 <= folds <= n:
         raise ParameterError(f"folds must be at least 2 and at most the number of episodes, {n}; got {folds}.")
@@ -104,17 +104,21 @@ def crossfit(
         tally.add(block, own)
     needed = crossfit_bytes(tally.n_groups, data.n_states, data.n_actions, data.n_objectives, folds)
     check_memory(needed, f"fitting {folds} models to {tally.n_groups:,} different transitions")
-    judges = []
+    models = []
     for number in range(folds):
         # what a pair never tried is worth is anybody's guess; the baseline's value is the most neutral one
         others = estimate_model(tally.counts(without=number), unseen="baseline", baseline=baseline)
-        judges.append(value_model_of(others, policy, baseline))
-    return tuple(judges), fold
+        models.append(value_model_of(others, policy, baseline))
+    return tuple(models), fold
 
 
-def check_support(data: Log, policy: Floats, baseline: Floats, judges: tuple[ValueModel, ...], fold: Ints) -> Survey:
-    """Look for what is odd, and raise where the log has what the baseline never plays; ``fold`` [n] says whose judge is whose."""
-    missing = [judge.missing for judge in judges] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
+def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[ValueModel, ...], fold: Ints) -> Survey:
+    """Measure how much of ``policy`` the data covers; ``fold`` [n] numbers the model of every episode.
+
+    Raises:
+        PolicyError: The log has an action to which the baseline gives probability 0.
+    """
+    missing = [model.missing for model in models] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
     unsupported = []
     for block, own in _with_folds(data, fold):
@@ -122,10 +126,10 @@ def check_support(data: Log, policy: Floats, baseline: Floats, judges: tuple[Val
         rows = np.repeat(own, np.diff(block.episode_ptr))
         visits += np.bincount(rows * data.n_states + block.states, minlength=visits.size).reshape(visits.shape)
         unseen = np.zeros(block.n_rows, dtype=bool)
-        for number, judge in enumerate(judges):
+        for number, model in enumerate(models):
             mine = rows == number
-            pair = judge.pair[block.states[mine], block.actions[mine]]
-            unseen[mine] = (pair < 0) | ~judge.tried[pair]
+            pair = model.pair[block.states[mine], block.actions[mine]]
+            unseen[mine] = (pair < 0) | ~model.tried[pair]
         unsupported.append(np.add.reduceat(unseen, block.episode_ptr[:-1]) > 0)
     share = sum(float(count @ mass) for count, mass in zip(visits, missing, strict=True)) / data.n_rows
     return Survey(unsupported=np.concatenate(unsupported), missing=share)
@@ -142,39 +146,39 @@ def _check_possible(block: Dataset, baseline: Floats) -> None:
         )
 
 
-def opinions(block: Dataset, judges: tuple[ValueModel, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
-    """v̂(x_t) and q̂(x_t,a_t), each [N, d], and the value of where episodes were left, [n, d]; empty without judges."""
+def row_values(block: Dataset, models: tuple[ValueModel, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
+    """v̂(x_t) and q̂(x_t,a_t), each [N, d], and the value of where episodes were left, [n, d]; empty without models."""
     d = block.n_objectives
-    if not judges:
+    if not models:
         return np.empty((0, d)), np.empty((0, d)), np.empty((0, d))
     v, q, tail = np.empty((block.n_rows, d)), np.empty((block.n_rows, d)), np.empty((block.n_episodes, d))
     rows = np.repeat(fold, np.diff(block.episode_ptr))
     last = block.episode_ptr[1:] - 1
-    for number, judge in enumerate(judges):
+    for number, model in enumerate(models):
         mine = np.flatnonzero(rows == number)
         x, a = block.states[mine], block.actions[mine]
-        pair = judge.pair[x, a]
+        pair = model.pair[x, a]
         ends = np.flatnonzero(fold == number)
-        value = _tail(block, last[ends], judge)
+        value = _tail(block, last[ends], model)
         for k in range(d):
-            v[mine, k] = judge.v[k, x]
-            q[mine, k] = np.where(pair >= 0, judge.q[k, pair], judge.otherwise[k, x])
+            v[mine, k] = model.v[k, x]
+            q[mine, k] = np.where(pair >= 0, model.q[k, pair], model.otherwise[k, x])
             tail[ends, k] = value[k]
     return v, q, tail
 
 
-def _tail(block: Dataset, last: Ints, judge: ValueModel) -> Floats:
+def _tail(block: Dataset, last: Ints, model: ValueModel) -> Floats:
     """The value of where episodes were left after the rows ``last`` [m], shape [d, m]: 0 where they terminated.
 
     Where the next state is not known, what the model expects of it: (q̂ − r̂)/γ.
     """
     following, truncated = block.next_states[last], ~block.terminated[last]
-    value = judge.v[:, np.maximum(following, 0)]
+    value = model.v[:, np.maximum(following, 0)]
     x = block.states[last]
-    pair = judge.pair[x, block.actions[last]]
-    gained = np.where(pair >= 0, judge.q[:, pair], judge.otherwise[:, x])
-    gained -= np.where(pair >= 0, judge.reward[:, pair], 0.0)
-    gamma = judge.discount[:, None]
+    pair = model.pair[x, block.actions[last]]
+    gained = np.where(pair >= 0, model.q[:, pair], model.otherwise[:, x])
+    gained -= np.where(pair >= 0, model.reward[:, pair], 0.0)
+    gamma = model.discount[:, None]
     expected = np.divide(gained, gamma, out=np.zeros_like(value), where=gamma > 0.0)
     return np.where(truncated, np.where(following >= 0, value, expected), 0.0)
 

@@ -138,7 +138,7 @@ class MDP:
 
 def _checked_csr(given: Any) -> sparse.csr_array:
     """``given`` as CSR. SciPy does not check index arrays before it reads, so they are checked first."""
-    form = str(getattr(given, "format", "dense"))
+    form = getattr(given, "format", None) if sparse.issparse(given) else None
     if form == "coo":
         for axis, size in (("row", given.shape[0]), ("col", given.shape[1])):
             check_indices(f"transition.{axis}", getattr(given, axis), size)

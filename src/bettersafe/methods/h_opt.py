@@ -52,7 +52,7 @@ MIXES = tuple(round(0.1 * i, 1) for i in range(10))
 
 @dataclass(frozen=True, kw_only=True)
 class HOpt:
-    """What H-OPT found.
+    """The policy that H-OPT returns, and the tests that it made.
 
     Attributes:
         improvement: The policy returned, as from any other method; the baseline if nothing passed.

@@ -1,15 +1,17 @@
 """From a task to a run: counts, baseline, model, improvement, and what can be promised of it.
 
 Nothing held out: the log is counted where it lies, whatever its size, and the certificate is what the counts prove.
-A share held out (always with H-OPT): the log is read into memory and split by episode; the policy is made from one part and
-tested on the other. B-OPT: the log is read into memory, and all of it is used for both; one of more than `LARGE_ROWS`, or too large for the
-memory that is free, is counted where it lies instead, and so are counts from a file used, whose rewards are known by pair.
+A share held out (always with H-OPT): the log is read in blocks and split by episode; the policy is made from one part and tested
+on the other.
+B-OPT: all of the log is used for both. It is read into memory or, if it has more than `LARGE_ROWS` rows or does not fit, counted
+where it lies; rewards of counts are known by pair.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +19,15 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe._system.records import to_json
-from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
+from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
+from bettersafe.certificate.make_posterior import certify_posterior
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
-from bettersafe.methods import METHODS, result
+from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
@@ -63,9 +66,11 @@ from bettersafe.typing import Event, ignore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.certificate.certificate import Certificate, Theory
+    from bettersafe.evaluation.held_out import SafetyRule
     from bettersafe.methods.b_opt import BOpt
     from bettersafe.methods.h_opt import HOpt
+    from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
@@ -79,202 +84,271 @@ if TYPE_CHECKING:
 MODELLING = "Making the model"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Problem:
+    """A task with its log counted and its model made: where every method begins.
+
+    Attributes:
+        task: The task.
+        counts: Counts of the data that the policy is made from; the objectives and sizes suffice, once there is a model.
+        baseline: π_b, shape [X, A].
+        source: Where the baseline came from, in words.
+        model: The model that the task asks for.
+    """
+
+    task: Task
+    counts: Counts
+    baseline: Floats
+    source: str
+    model: Model
+
+    @property
+    def baseline_known(self) -> bool:
+        """Whether the baseline is known, not estimated from the data."""
+        return self.source != ESTIMATED
+
+    @property
+    def preference(self) -> Floats:
+        """λ, shape [d]."""
+        return np.array([objective.weight for objective in self.counts.objectives])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What a method found, and what is promised of it: the fields of a run."""
+
+    improvement: Improvement
+    certificate: Certificate | None = None
+    status: str | None = None
+    candidates: Sequence[CandidateInfo] = ()
+    rows: Sequence[dict[str, Any]] = ()
+
+
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
     """From files to an improved policy and what can be promised of it.
 
     Args:
         task: What is wanted.
         progress: Called at every step, while the log is read, after every round and while the posterior is asked.
-        cluster: Where B-OPT makes its draws, if not here; the numbers are the same.
+        cluster: Ray cluster that makes B-OPT's draws, else this machine; the numbers are the same.
     """
     if is_counts(task.data):
         check_by_counts(task)
         check_memory(*memory_needed(task))
     if task.share > 0.0:
-        return _run_held_out(task, progress)
-    if METHODS[task.resolved_method].posterior:
+        with task_episodes(task, progress=progress) as log:
+            return _run_held_out(task, log, progress)
+    if not METHODS[task.resolved_method].posterior:
+        return _run_by_counts(task, progress)
+    if fits(task.data, len(task.objectives)):
         return _run_posterior(task, progress, cluster)
+    return _run_counted_posterior(task, progress, cluster)
+
+
+def _counted(task: Task, progress: Progress | None) -> _Problem:
+    """The problem from counts, whatever the number of rows."""
     say = progress or ignore
-    say(Event(what=_reading(task)))
+    say(Event(what="Reading counts" if is_counts(task.data) else "Reading and counting"))
     counts = task_counts(task, progress=progress)
     say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
-    counts = without_outcomes(counts)
-    say(Event(what="Improving: the baseline's values"))
-    result = task_improve(task, model, baseline, counts.objectives, progress)
-    thresholds = task_thresholds(task.threshold, counts.objectives)
-    certificate = None
-    if result.changed.size:
-        say(Event(what="Proving what the counts prove"))
-        theory = prove(
-            model,
-            result.policy,
-            baseline,
-            counts,
-            epsilon=_proven_budget(result),
-            delta=task.delta if thresholds is None else task.delta / 2.0,
-            baseline_known=source != ESTIMATED,
-            reward_range=reward_ranges(counts.objectives),
-            rewards_fixed=not task.derived,
-            baseline_v=result.baseline_v,
-        )
-        zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-        gain = result.policy_return - result.baseline_return
-        certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
-    return _run(task, result, model, counts, source, certificate)
+    return _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
 
 
-def _run_held_out(task: Task, progress: Progress | None) -> Run:
-    """Make the policy from one part of the episodes and test it on the other; the log is read in blocks."""
-    with task_episodes(task, progress=progress) as log:
-        return _tested_run(task, log, progress)
-
-
-def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
+def _run_by_counts(task: Task, progress: Progress | None) -> Run:
+    """Make the policy from counts; the certificate is what they prove."""
     say = progress or ignore
+    problem = _counted(task, progress)
+    problem = dataclasses.replace(problem, counts=without_outcomes(problem.counts))
+    counts = problem.counts
+    say(Event(what="Improving: the baseline's values"))
+    improvement = task_improve(task, problem.model, problem.baseline, counts.objectives, progress)
+    if not improvement.changed.size:
+        return _run(problem, _Found(improvement=improvement))
+    say(Event(what="Proving what the counts prove"))
+    thresholds = task_thresholds(task.threshold, counts.objectives)
+    theory = _prove(
+        problem,
+        improvement,
+        delta=task.delta if thresholds is None else task.delta / 2.0,
+        baseline_v=improvement.baseline_v,
+    )
+    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
+    gain = improvement.policy_return - improvement.baseline_return
+    certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
+    return _run(problem, _Found(improvement=improvement, certificate=certificate))
+
+
+def _prove(problem: _Problem, improvement: Improvement, *, delta: float, baseline_v: Floats | None = None) -> Theory:
+    """What the counts prove of the policy; Proposition 3.1 needs S-OPT's protection in every state as well as its budget."""
+    return prove(
+        problem.model,
+        improvement.policy,
+        problem.baseline,
+        problem.counts,
+        epsilon=improvement.epsilon if METHODS[improvement.method].proven else math.inf,
+        delta=delta,
+        baseline_known=problem.baseline_known,
+        reward_range=reward_ranges(problem.counts.objectives),
+        rewards_fixed=not problem.task.derived,
+        baseline_v=baseline_v,
+    )
+
+
+# ---- a share held out
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """Both parts of the log, the model for dr and wdr, and the rule of the test."""
+
+    train: Log
+    held_out: Log
+    control: Model
+    rule: SafetyRule
+
+
+def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
+    """Make the policy from one part of the episodes and test it on the other."""
     everything = count(log)
-    say(Event(what=MODELLING))
+    (progress or ignore)(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
     baseline, source = task_baseline(task, everything)
-    known = source != ESTIMATED
-    parts = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
-    counts = with_derived(count(parts[0]), task.derived)
+    halves = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
+    counts = with_derived(count(halves[0]), task.derived)
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
-        for part in parts
+        for part in halves
     )
     model = task_model(task, counts, baseline)
-    # in dr and wdr, what was never tried is taken to be worth what the baseline is: the most neutral guess
-    control = estimate_model(counts, unseen="baseline", baseline=baseline)
-    rule = safety_rule(task, counts.objectives)
-    thresholds = task_thresholds(task.threshold, counts.objectives)
-    certificate: Certificate | None = None
-    status: str | None = None
-    candidates: list[CandidateInfo] = []
-    if METHODS[task.resolved_method].episodes:
-        preference = np.array([objective.weight for objective in counts.objectives])
-        found = h_opt(
-            train,
-            held_out,
-            baseline,
-            preference=preference,
-            rule=dataclasses.replace(rule, comparison=task.comparison),
-            selection=task.selection,
-            model=model,
-            control=control,
-            progress=progress,
-        )
-        result, status, candidates = found.improvement, found.reason, _tested(found)
-        if found.tests:
-            certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
-    else:
-        result = task_improve(task, model, baseline, counts.objectives, progress)
-        if result.changed.size:
-            say(Event(what="Testing"))
-            certificate = certify(
-                result.policy,
-                baseline,
-                held_out,
-                rule,
-                baseline_known=known,
-                thresholds=thresholds,
-                tuning=train,
-                model=control,
-            )
-    rows: list[dict[str, Any]] = []
-    if certificate is not None and result.changed.size:
-        say(Event(what="Evaluating what was held out"))
-        evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
-        rows = [
-            *logged_rows(held_out, baseline, delta=task.delta),
-            *evaluation_rows(evaluations, counts.objectives, delta=task.delta),
-        ]
-        theory = prove(
-            model,
-            result.policy,
-            baseline,
-            counts,
-            epsilon=_proven_budget(result),
-            delta=task.delta,
-            baseline_known=known,
-            reward_range=rule.reward_range,  # type: ignore[arg-type]
-            rewards_fixed=not task.derived,
-        )
-        certificate = dataclasses.replace(
-            certificate,
-            theory=theory,
-            diagnostics=diagnostics(rows, task.estimator),
-        )
-    if certificate is not None:
-        tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
-        certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
-    return _run(task, result, model, counts, source, certificate, rows, status=status, candidates=candidates)
+    problem = _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
+    parts = _Parts(
+        train=train,
+        held_out=held_out,
+        # in dr and wdr, what was never tried is taken to be worth what the baseline is: the most neutral guess
+        control=estimate_model(counts, unseen="baseline", baseline=baseline),
+        rule=safety_rule(task, counts.objectives),
+    )
+    choose = _chosen_by_test if METHODS[task.resolved_method].episodes else _made_and_tested
+    found = choose(problem, parts, progress)
+    certificate, rows = found.certificate, found.rows
+    if certificate is None:
+        return _run(problem, found)
+    if found.improvement.changed.size:
+        (progress or ignore)(Event(what="Evaluating what was held out"))
+        certificate, rows = _with_estimates(problem, parts, found.improvement, certificate)
+    tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
+    certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
+    return _run(problem, dataclasses.replace(found, certificate=certificate, rows=rows))
+
+
+def _chosen_by_test(problem: _Problem, parts: _Parts, progress: Progress | None) -> _Found:
+    """H-OPT: candidates are tested, and one that passes is chosen."""
+    task = problem.task
+    found = h_opt(
+        parts.train,
+        parts.held_out,
+        problem.baseline,
+        preference=problem.preference,
+        rule=dataclasses.replace(parts.rule, comparison=task.comparison),
+        selection=task.selection,
+        model=problem.model,
+        control=parts.control,
+        progress=progress,
+    )
+    certificate = None
+    if found.tests:
+        certificate = certify_h_opt(found, parts.held_out, baseline_known=problem.baseline_known, seed=task.seed)
+    return _Found(
+        improvement=found.improvement, certificate=certificate, status=found.reason, candidates=_tested(found)
+    )
+
+
+def _made_and_tested(problem: _Problem, parts: _Parts, progress: Progress | None) -> _Found:
+    """Other methods: one policy is made, and tested if it differs from the baseline."""
+    task, objectives = problem.task, problem.counts.objectives
+    improvement = task_improve(task, problem.model, problem.baseline, objectives, progress)
+    if not improvement.changed.size:
+        return _Found(improvement=improvement)
+    (progress or ignore)(Event(what="Testing"))
+    certificate = certify(
+        improvement.policy,
+        problem.baseline,
+        parts.held_out,
+        parts.rule,
+        baseline_known=problem.baseline_known,
+        thresholds=task_thresholds(task.threshold, objectives),
+        tuning=parts.train,
+        model=parts.control,
+    )
+    return _Found(improvement=improvement, certificate=certificate)
+
+
+def _with_estimates(
+    problem: _Problem, parts: _Parts, improvement: Improvement, certificate: Certificate
+) -> tuple[Certificate, Sequence[dict[str, Any]]]:
+    """The certificate with what the counts prove and with diagnostics, and the rows of all estimators on what was held out."""
+    task, baseline = problem.task, problem.baseline
+    evaluations = evaluate_many(parts.held_out, improvement.policy, baseline, model=parts.control)
+    rows = [
+        *logged_rows(parts.held_out, baseline, delta=task.delta),
+        *evaluation_rows(evaluations, problem.counts.objectives, delta=task.delta),
+    ]
+    theory = _prove(problem, improvement, delta=task.delta)
+    return dataclasses.replace(certificate, theory=theory, diagnostics=diagnostics(rows, task.estimator)), rows
+
+
+# ---- B-OPT
 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """Make candidates from all the data, and ask the posterior which of them to trust."""
-    if not fits(task.data, len(task.objectives)):
-        return _run_counted_posterior(task, progress, cluster)
-    say = progress or ignore
+    """B-OPT on a log that is held in memory."""
     dataset = task_dataset(task, progress=progress)
-    say(Event(what=MODELLING))
+    (progress or ignore)(Event(what=MODELLING))
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
-    return _believed_run(task, outcomes, counts, model, baseline, source, progress, cluster)
-
-
-def _reading(task: Task) -> str:
-    """What is done until the counts are there, in words."""
-    return "Reading counts" if is_counts(task.data) else "Reading and counting"
+    problem = _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
+    return _believed_run(problem, outcomes, progress, cluster)
 
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """The same from counts, whatever the number of rows."""
-    say = progress or ignore
-    say(Event(what=_reading(task)))
-    counts = task_counts(task, progress=progress)
-    say(Event(what=MODELLING))
-    check_size(task, counts)
-    check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
-    baseline, source = task_baseline(task, counts)
-    model = task_model(task, counts, baseline)
-    outcomes = counted_outcomes(counts, model, task.derived, form=task.form, draws=task.draws)
+    """B-OPT on counts, whatever the number of rows."""
+    problem = _counted(task, progress)
+    counts = problem.counts
+    outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
     header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
+    problem = dataclasses.replace(problem, counts=header)
     del counts  # the model has what is still needed of it
-    return _believed_run(task, outcomes, header, model, baseline, source, progress, cluster)
+    return _believed_run(problem, outcomes, progress, cluster)
 
 
 def _believed_run(
-    task: Task,
+    problem: _Problem,
     outcomes: Outcomes | CountedOutcomes,
-    counts: Counts,
-    model: Model,
-    baseline: Floats,
-    source: str,
     progress: Progress | None,
     cluster: RayCluster | None,
 ) -> Run:
-    """Ask the posterior, and put together what it says; of ``counts`` only the objectives and the log's size matter."""
+    """Make candidates, ask the posterior about them, and choose."""
+    task, model, objectives = problem.task, problem.model, problem.counts.objectives
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
-    preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
     (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
         found = b_opt(
             outcomes,
             model,
-            baseline,
-            preference=preference,
-            question=task_question(task, counts.objectives, cluster),
+            problem.baseline,
+            preference=problem.preference,
+            question=task_question(task, objectives, cluster),
             policies=handed_in,
             progress=progress,
         )
@@ -283,24 +357,26 @@ def _believed_run(
                 found.answer,
                 found.deciding,
                 outcomes,
-                baseline,
+                problem.baseline,
                 model=model,
-                baseline_known=source != ESTIMATED,
+                baseline_known=problem.baseline_known,
                 baseline_v=found.improvement.baseline_v,
-                objectives=counts.objectives,
+                objectives=objectives,
                 progress=progress,
             )
-    task = dataclasses.replace(task, form=found.answer.question.form)
-    counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
+    problem = dataclasses.replace(
+        problem,
+        task=dataclasses.replace(task, form=found.answer.question.form),
+        counts=dataclasses.replace(problem.counts, notes=(*problem.counts.notes, *found.notes)),
+    )
     return _run(
-        task,
-        found.improvement,
-        model,
-        counts,
-        source,
-        certificate,
-        status=found.reason,
-        candidates=_believed(found),
+        problem,
+        _Found(
+            improvement=found.improvement,
+            certificate=certificate,
+            status=found.reason,
+            candidates=_believed(found),
+        ),
     )
 
 
@@ -385,7 +461,7 @@ def task_improve(
     baseline: Floats,
     objectives: tuple[Objective, ...],
     progress: Progress | None = None,
-) -> result.Improvement:
+) -> Improvement:
     """The policy of the task's method in ``model``; not for methods that choose among candidates."""
     preference = np.array([objective.weight for objective in objectives])
     return METHODS[task.resolved_method].make(
@@ -393,24 +469,9 @@ def task_improve(
     )
 
 
-def _proven_budget(result: result.Improvement) -> float:
-    """ε as Proposition 3.1 may use it: the proof needs S-OPT's protection in every state as well."""
-    return result.epsilon if METHODS[result.method].proven else math.inf
-
-
-def _run(
-    task: Task,
-    result: result.Improvement,
-    model: Model,
-    counts: Counts,
-    source: str,
-    certificate: Certificate | None,
-    rows: Sequence[dict[str, Any]] = (),
-    *,
-    status: str | None = None,
-    candidates: Sequence[CandidateInfo] = (),
-) -> Run:
+def _run(problem: _Problem, found: _Found) -> Run:
     """Put a run together: what was found, what is promised of it, and where it came from."""
+    task, counts, certificate = problem.task, problem.counts, found.certificate
     settings = settings_document(task)
     data = DataInfo(
         path=task.data,
@@ -428,15 +489,15 @@ def _run(
             seed=task.seed,
         )
     run = make_run(
-        result,
-        model,
+        found.improvement,
+        problem.model,
         counts.objectives,
-        baseline_source=source,
+        baseline_source=problem.source,
         data=data,
         settings=settings,
         notes=counts.notes,
         seed=task.seed,
-        status=status,
-        candidates=candidates,
+        status=found.status,
+        candidates=found.candidates,
     )
-    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(rows))
+    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(found.rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -32,7 +31,6 @@ from bettersafe.typing import Event
 NO_G_OPT = CandidateGrid(with_g_opt=False)
 
 needs_kernel = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
 
 def a_log(seed=0, *, d=2, episodes=30, n_states=12, n_actions=4, discounts=None, quality=0.5, noise=1.0):
@@ -333,8 +331,7 @@ def iter_closing(results):
     yield from results
 
 
-@needs_ray
-def test_on_ray_the_same_bits_and_a_worker_killed_costs_its_share(tmp_path, monkeypatch):
+def test_on_ray_the_same_bits_and_a_worker_killed_costs_its_share(ray, tmp_path, monkeypatch):
     data, baseline = a_log(episodes=60)
     outcomes, model = gather_outcomes(data), estimate_model(data)
     policies = np.array(some_policies(np.random.default_rng(0)))

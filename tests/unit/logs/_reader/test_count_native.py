@@ -529,7 +529,7 @@ NUMBERS = [
 TRUTHS = ["true", "false", "True", "1", "0", "1.0", "no", " true", "TRUE", "", "t"]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(st.data())
 def test_cells_of_any_kind_are_read_as_sql_reads_them_or_left_to_it(data: st.DataObject) -> None:
     """One row per episode, most of its cells plain, others not: what the quick way takes must be what SQL takes."""

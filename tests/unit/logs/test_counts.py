@@ -194,7 +194,7 @@ def logs(draw: st.DrawFn) -> Rows:
     return draw(st.permutations(rows))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(rows=logs(), name=st.sampled_from(["log.parquet", "log.jsonl"]))
 def test_counting_files_is_counting_the_dataset(rows: Rows, name: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -203,7 +203,7 @@ def test_counting_files_is_counting_the_dataset(rows: Rows, name: str) -> None:
         assert_same_counts(count(read_dataset(path, objectives=BOTH)), counts)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(rows=logs(), data=st.data())
 def test_merged_counts_are_the_counts_of_all(rows: Rows, data: st.DataObject) -> None:
     episodes = sorted({row["episode"] for row in rows})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -21,7 +20,6 @@ from bettersafe.logs.sharded import count_shard, count_shards, make_shards
 from logs import GAIN, PAIN, small_log, write
 
 OBJECTIVES = (GAIN, PAIN)
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
 
 def write_day(path, day, episodes=60, length=5):
@@ -121,8 +119,7 @@ def test_what_was_counted_is_kept(days, tmp_path, monkeypatch):
     assert len(done) == 7
 
 
-@needs_ray
-def test_on_ray_a_worker_that_is_killed_costs_its_shard_alone(days, tmp_path, monkeypatch):
+def test_on_ray_a_worker_that_is_killed_costs_its_shard_alone(ray, days, tmp_path, monkeypatch):
     monkeypatch.setattr(sharded, "count_shard", toys.count_dying)
     monkeypatch.setenv("PYTHONPATH", str(Path(toys.__file__).parent))  # where workers find the toys
     with pytest.raises(RunError, match=r"1 of 3 shards could not be counted \(day-1.parquet: its Ray worker failed"):

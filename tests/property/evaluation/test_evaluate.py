@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,7 @@ from bettersafe.evaluation.evaluate import evaluate_many, evaluate_policy, evalu
 from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes
 from bettersafe.mdp.values import expected_return
 from bettersafe.model import Model, estimate_model
-
-FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
+from places import FIXTURES
 
 
 def slow_values(ptr, log_ratio, reward, discount, v, q, tail):

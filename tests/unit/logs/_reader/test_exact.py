@@ -17,7 +17,7 @@ def whole(values) -> Fraction:
     return sum((Fraction(value) for value in np.asarray(values).tolist()), Fraction(0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs=st.lists(st.lists(ANY, min_size=1, max_size=12), min_size=1, max_size=4), data=st.data())
 def test_layers_add_up_to_the_sum_whatever_the_order(runs, data) -> None:
     terms = np.array([term for run in runs for term in run])

@@ -38,6 +38,7 @@ from bettersafe.runs.run import load_run
 from bettersafe.tasks.inputs import PAIR_REWARDS
 from bettersafe.tasks.task import Rare, Task
 from bettersafe.tasks.toml import read_task
+from patience import TIMEOUT
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 ACTIONS = ("wait & see", "treat", "<b>operate</b>")
@@ -423,7 +424,7 @@ class Client:
         self.origin = f"http://127.0.0.1:{explorer.port}"
 
     def ask(self, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.explorer.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.explorer.port, timeout=TIMEOUT)
         sent = {} if method == "GET" else {"Origin": self.origin, "Content-Type": "application/json"}
         if self.cookie:
             sent["Cookie"] = self.cookie
@@ -608,11 +609,11 @@ def test_the_command_prints_the_link_and_ends_cleanly(log, tmp_path, how):
     try:
         address = urlsplit(json.loads(process.stdout.readline())["url"])
         assert address.hostname == "127.0.0.1"
-        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=TIMEOUT)
         connection.request("GET", f"/?{address.query}")
         assert connection.getresponse().status == 303
         process.send_signal(how)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=TIMEOUT)
         connection.close()
     finally:
         process.kill()

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -24,6 +23,7 @@ from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import DataError, ParameterError, PolicyError
 from bettersafe.logs.dataset import Objective
+from places import ROOT
 
 if TYPE_CHECKING:
     from bettersafe.envs.tabular import World
@@ -278,7 +278,7 @@ def test_gymnasium_is_imported_only_on_request() -> None:
 
 
 def test_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, Any] = {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 from bettersafe.evaluation import APPROXIMATE, BOUNDED, BOUNDS, ESTIMATORS, FINITE_SAMPLE, TESTABLE
+from places import ROOT
 
-EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence.md"
+EVIDENCE = ROOT / "docs" / "evidence.md"
 
 
 def test_rows_are_complete():

@@ -29,8 +29,8 @@ from bettersafe.posterior import choices as posterior_choices
 from bettersafe.tasks.settings import BY_NAME, COLUMNS, EVERY, OBJECTIVE, RARE, SETTINGS, TABLES, with_flags
 from bettersafe.tasks.task import Rare, Task, command_words, settings_document
 from bettersafe.tasks.toml import read_task
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 TABLE_OF = {id(row): name for name, table in (("task", SETTINGS), *TABLES.items()) for row in table}
 NEEDS = {"support": {"error_kind": "l1"}}  # settings that go with another one alone
 OPTIONS = [row for row in EVERY if row.flag.startswith("--")]

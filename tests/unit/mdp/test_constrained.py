@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from bettersafe.mdp.constrained import cmdp_optimum, optimal_policy
 from bettersafe.mdp.mdp import MDP, dense_mdp
 from bettersafe.mdp.values import expected_return
 from oracles import dense_values
-
-FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
+from places import FIXTURES
 
 
 def test_one_state_by_hand():
