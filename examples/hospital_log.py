@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ward_log import write_ward_log
 
-from bettersafe import Columns, Objective, Task, certify_run, count_files, describe, largest_changes, run_task
+from bettersafe import Columns, Objective, Task, certify_run, count_files, describe, run_task
+from bettersafe.runs import largest_changes
 
 COLUMNS = Columns(
     episode="stay", step="block", state="condition", action="treatment", next_state="condition afterwards",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is quick
@@ -16,21 +17,22 @@ if TYPE_CHECKING:  # the command line imports this module first: without NumPy i
     import numpy as np
     import numpy.typing as npt
 
+__all__ = [
+    "BettersafeError",
+    "DataError",
+    "MemoryLimitError",
+    "NoSolutionError",
+    "ParameterError",
+    "PolicyError",
+    "RunError",
+    "WrongTypeError",
+]
+
 
 class BettersafeError(Exception):
-    """Any error that its user can mend."""
+    """Any error that its user can mend; each is also an error of Python's own kinds.
 
-
-class DataError(BettersafeError):
-    """The logged data is not what it should be."""
-
-
-class PolicyError(BettersafeError):
-    """A policy is not one, or does not fit the data."""
-
-
-class ParameterError(BettersafeError):
-    """A setting is outside what it may be.
+    Messages name settings, arguments and functions in backticks; the command line writes its options and commands in their place.
 
     Attributes:
         setting: Name of the setting that the message is about, as in `Task`; None where it is about none.
@@ -41,15 +43,31 @@ class ParameterError(BettersafeError):
         self.setting = setting
 
 
-class NoSolutionError(BettersafeError):
+class DataError(BettersafeError, ValueError):
+    """The logged data is not what it should be."""
+
+
+class PolicyError(BettersafeError, ValueError):
+    """A policy is not one, or does not fit the data."""
+
+
+class ParameterError(BettersafeError, ValueError):
+    """A setting or an argument is outside what it may be."""
+
+
+class WrongTypeError(BettersafeError, TypeError):
+    """An argument is the wrong kind of thing, such as a Dataset where counts are wanted."""
+
+
+class NoSolutionError(BettersafeError, RuntimeError):
     """What was asked has no solution: an answer, for those who asked for a policy."""
 
 
-class RunError(BettersafeError):
+class RunError(BettersafeError, RuntimeError):
     """A run directory can't be read or written."""
 
 
-class MemoryLimitError(BettersafeError):
+class MemoryLimitError(BettersafeError, MemoryError):
     """What was asked needs more memory than there is."""
 
 
@@ -80,11 +98,109 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         )
 
 
+MADE_BY = {
+    "BOpt": "b_opt",
+    "Certificate": "certify",
+    "Columns": "Columns(state=...)",
+    "CountedOutcomes": "gather_counted(counts, model)",
+    "Counts": "count(log) or count_files(path)",
+    "Dataset": "read_dataset(path)",
+    "Discretizer": "fit_discretizer or load_discretizer(path)",
+    "Facts": "METHODS[name]",
+    "Gridworld": "pit_gridworld or make_gridworld",
+    "HOpt": "h_opt",
+    "Improvement": "s_opt or g_opt",
+    "MDP": "model.mdp, true_mdp(world) or dense_mdp",
+    "Mixture": "lagrangian",
+    "Model": "estimate_model(log)",
+    "Objective": "Objective(name=...)",
+    "Outcomes": "gather_outcomes(dataset) or outcomes_of(counts)",
+    "Posterior": "posterior(outcomes)",
+    "PriorSet": "PriorSet()",
+    "Question": "Question(delta=...)",
+    "Run": "run_task(task) or load_run(path)",
+    "SafetyRule": "SafetyRule(delta=...)",
+    "Study": "make_study(name)",
+    "Task": "Task(data=...) or read_task(path)",
+    "World": "garnet or icu_sepsis",
+}
+"""What gives a value of a type, for messages; by the type's name."""
+
+
+def check_type(name: str, value: object, *kinds: type) -> None:
+    """Raise unless ``value`` is of one of ``kinds``: a Dataset where counts are wanted, an MDP for a Model, a path, None.
+
+    Args:
+        name: Name of the argument.
+        value: What was given.
+        kinds: Types that it may have.
+    """
+    if not isinstance(value, kinds):
+        made_by = [MADE_BY[kind.__name__] for kind in kinds if kind.__name__ in MADE_BY]
+        hint = f" Get it from {' or '.join(made_by)}." if made_by else ""
+        wanted = " or ".join(_with_article(kind.__name__) for kind in kinds)
+        raise WrongTypeError(f"{name} must be {wanted}; got {_shown(value)}.{hint}")
+
+
+def check_types(name: str, values: object, kind: type) -> None:
+    """Raise unless ``values`` is a list or tuple whose entries are all of ``kind``."""
+    if not isinstance(values, list | tuple):
+        raise WrongTypeError(f"{name} must be a list; got {_shown(values)}.")
+    for i, value in enumerate(values):
+        check_type(f"{name}[{i}]", value, kind)
+
+
+def check_log(name: str, value: object) -> None:
+    """Raise unless ``value`` is a log: a Dataset, Episodes, or another that is read in blocks."""
+    if isinstance(value, type) or not callable(getattr(value, "blocks", None)):
+        raise WrongTypeError(
+            f"{name} must be a log: a Dataset or Episodes; got {_shown(value)}. Get it from read_dataset(path) or open_episodes(path)."
+        )
+
+
+def check_path(name: str, value: object) -> None:
+    """Raise unless ``value`` is the name of a file or folder: text or a Path."""
+    if not isinstance(value, str | os.PathLike):
+        raise WrongTypeError(f"{name} must be a path; got {_shown(value)}.")
+
+
+def check_paths(name: str, value: object) -> None:
+    """Raise unless ``value`` is a path, or a list of them."""
+    for one in value if isinstance(value, list | tuple) else [value]:
+        check_path(name, one)
+
+
+def as_numbers(name: str, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """``value`` as an array of float64; raise where it is not made of numbers."""
+    import numpy as np
+
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WrongTypeError(f"{name} must be an array of numbers; got {_shown(value)}.") from None
+
+
+def _with_article(noun: str) -> str:
+    if noun in ("Counts", "Episodes", "Outcomes", "CountedOutcomes", "Columns"):
+        return noun
+    return f"{'an' if noun[0] in 'aeiouAEIOU' or noun in ('MDP', 'ndarray') else 'a'} {noun}"
+
+
+def _shown(value: object) -> str:
+    """A value of the wrong type in a sentence: its type, and the value itself if that is short."""
+    if value is None or isinstance(value, bool | int | float | str):
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return _with_article(type(value).__name__)
+
+
 def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt.NDArray[np.float64]:
     """``value`` as a finite float64 vector of ``length``; raise otherwise, saying what its entries stand for."""
     import numpy as np
 
-    vector = np.asarray(value, dtype=np.float64)
+    vector = as_numbers(name, value)
     if vector.shape != (length,):
         raise ParameterError(f"{name} needs {length} numbers, one per {what}; got shape {vector.shape}.")
     if not np.all(np.isfinite(vector)):

@@ -30,6 +30,7 @@ from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+__all__ = ["Model", "estimate_baseline", "estimate_model", "logged_baseline"]
 
 BLOCK = 1 << 16
 """Pairs per block, to avoid a copy of all outcomes."""

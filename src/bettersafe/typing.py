@@ -1,4 +1,4 @@
-"""Types that every part of the package shares: arrays, logs, and progress."""
+"""Types that every part of the package shares: arrays, random numbers, logs, and progress."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe.errors import ParameterError, check_type
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bettersafe.logs.dataset import Dataset, Objective
+
+__all__ = ["Event", "Log", "Rng"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -29,6 +33,21 @@ def frozen(array: npt.ArrayLike, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
     return view
+
+
+Rng = int | np.integer | np.random.Generator
+"""What functions that draw take as ``rng``: a seed, or a generator to go on with."""
+
+
+def generator(rng: Rng) -> np.random.Generator:
+    """The generator that ``rng`` stands for: a new one for a seed, itself for a generator."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if not isinstance(rng, np.integer):
+        check_type("rng", rng, int, np.random.Generator)
+    if rng < 0:
+        raise ParameterError(f"rng must be a seed of 0 or more, or a Generator; got {rng}.", setting="seed")
+    return np.random.default_rng(int(rng))
 
 
 class Log(Protocol):

@@ -10,7 +10,7 @@ import pytest
 
 from bettersafe.certificate.certificate import Certificate, Finding
 from bettersafe.logs.dataset import Objective
-from bettersafe.report import report_html
+from bettersafe.report.page import report_html
 from bettersafe.runs.run import Run
 from patience import TIMEOUT
 from toy_runs import toy_candidate, toy_info

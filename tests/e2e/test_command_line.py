@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import synthetic_mimic
 from bettersafe.cli.main import app
-from bettersafe.evaluation import BOUNDS, TESTABLE
-from bettersafe.methods import METHODS
+from bettersafe.evaluation.facts import BOUNDS, TESTABLE
+from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.toml import read_task
 from commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 from patience import TIMEOUT

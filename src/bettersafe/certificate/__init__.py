@@ -5,3 +5,7 @@ make            certificates from a test, from H-OPT, or from the counts alone
 make_posterior  certificates from the posterior
 files           certificates as JSON documents
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

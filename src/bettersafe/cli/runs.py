@@ -25,8 +25,8 @@ from bettersafe.cli.options import (
     task_from,
 )
 from bettersafe.errors import BettersafeError, ParameterError
-from bettersafe.evaluation import APPROXIMATE
-from bettersafe.methods import METHODS
+from bettersafe.evaluation.facts import APPROXIMATE
+from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import BY_NAME, COLUMNS, OBJECTIVE, TEST, Setting
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _leave(run: Run) -> None:
 def write_page(run: Path, left_out: bool) -> Path | None:
     """Write a run's page; None where it is not wanted."""
     from bettersafe.cli import show
-    from bettersafe.report import write_report
+    from bettersafe.report.page import write_report
 
     if left_out:
         return None
@@ -396,7 +396,7 @@ def report(
     Exit code 3: the page is written, and says to keep the baseline.
     """
     from bettersafe.cli import show
-    from bettersafe.report import write_report
+    from bettersafe.report.page import write_report
     from bettersafe.runs.run import load_run
 
     with show.working("Writing the report"):

@@ -31,19 +31,20 @@ import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluation import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
+from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.mdp.policy import check_policy
-from bettersafe.typing import Floats, Log, frozen
+from bettersafe.typing import Floats, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
     from bettersafe.model import Model
+    from bettersafe.typing import Rng
 
 
 MANY_EPISODES = 50_000
@@ -159,7 +160,7 @@ def evaluate_policy(
     estimator: str,
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> Evaluation:
@@ -172,7 +173,7 @@ def evaluate_policy(
         estimator: A key of `bettersafe.evaluation.ESTIMATORS`.
         model: v̂ and q̂ for estimators that need a model; fitted on other data, with the same vocabulary.
         folds: Instead of a model: fit this many on the data itself, each without the fold that it is used on.
-        rng: Draws the folds; a generator seeded with 0 if left out, so that the answer repeats.
+        rng: Seed or generator that draws the folds.
         clip: Cut every trajectory's term to [low, high], each [d]: biased, only to reproduce published numbers.
         drop_unsupported: Leave out episodes with a pair that the model never saw: biased, for the same purpose.
     """
@@ -197,7 +198,7 @@ def evaluate_many(
     estimators: Sequence[str] = tuple(ESTIMATORS),
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> dict[str, Evaluation]:
@@ -212,7 +213,7 @@ def evaluate_many(
         _check_vocabulary(data, model)
         value_models = (value_model_of(model, policy, behaviour),)
     elif folds is not None:
-        value_models, fold = crossfit(data, policy, behaviour, folds, np.random.default_rng(0) if rng is None else rng)
+        value_models, fold = crossfit(data, policy, behaviour, folds, generator(rng))
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):

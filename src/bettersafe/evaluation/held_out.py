@@ -26,18 +26,19 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
-from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.mdp.values import expected_return
+from bettersafe.typing import generator
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.model import Model
-    from bettersafe.typing import Floats, Log
+    from bettersafe.typing import Floats, Log, Rng
 
 
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -156,7 +157,7 @@ def safety_test(
     tuning: Log | None = None,
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     baseline_terms: Floats | None = None,
     training_baseline: Floats | None = None,
 ) -> SafetyTest:
@@ -170,7 +171,7 @@ def safety_test(
         tuning: Other episodes, for finite-sample bounds: where to cut the terms is chosen on them.
         model: For dr and wdr, of other data.
         folds: Instead of a model: cross-fitting on ``safety``.
-        rng: Draws the folds.
+        rng: Seed or generator that draws the folds.
         baseline_terms: The baseline's own terms on ``safety`` (`evaluate_policy`), shape [n, d], where many policies are
             tested on the same data.
         training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
@@ -253,13 +254,13 @@ def paired_terms(
     *,
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     baseline_terms: Floats | None = None,
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
     if BOUNDS[rule.bound].finite_sample:
         data = with_blocks(data, lambda block: _shifted(block, rule))
-    seed = None if rng is None else int(rng.integers(2**63))  # both policies with the same folds
+    seed = int(generator(rng).integers(2**63))  # both policies with the same folds
 
     def terms(target: Floats) -> Floats:
         needs = ESTIMATORS[rule.estimator].needs_model
@@ -270,7 +271,7 @@ def paired_terms(
             estimator=rule.estimator,
             model=model if needs else None,
             folds=folds if needs else None,
-            rng=None if seed is None else np.random.default_rng(seed),
+            rng=seed,
         ).per_trajectory
 
     if rule.comparison == "published":

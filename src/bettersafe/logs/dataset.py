@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bettersafe._system.files import whole_file
 from bettersafe.errors import DataError, ParameterError, check_discount
-from bettersafe.typing import Bools, Floats, Ints, Labels, frozen
+from bettersafe.typing import Bools, Floats, Ints, Labels, Rng, frozen, generator
 
 if TYPE_CHECKING:
     import os
@@ -315,13 +315,13 @@ def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
     )
 
 
-def split(dataset: Dataset, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Dataset, ...]:
+def split(dataset: Dataset, fractions: Sequence[float], rng: Rng) -> tuple[Dataset, ...]:
     """Split a dataset by episode, at random.
 
     Args:
         dataset: Dataset to split.
         fractions: Share of episodes of each part; positive, summing to 1. Cumulative shares are rounded.
-        rng: Generator of the permutation.
+        rng: Seed or generator of the permutation.
 
     Returns:
         One Dataset per fraction, each with the whole vocabulary and its episodes in their original order.
@@ -329,13 +329,13 @@ def split(dataset: Dataset, fractions: Sequence[float], rng: np.random.Generator
     return tuple(take_episodes(dataset, part) for part in random_parts(dataset.n_episodes, fractions, rng))
 
 
-def random_parts(n_episodes: int, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Ints, ...]:
+def random_parts(n_episodes: int, fractions: Sequence[float], rng: Rng) -> tuple[Ints, ...]:
     """Indices of the episodes of every part, sorted; as in `split`."""
     shares = np.asarray(fractions, dtype=np.float64)
     if shares.ndim != 1 or not shares.size or not np.all(shares > 0) or not np.isclose(shares.sum(), 1.0):
         raise ParameterError(f"fractions must be positive and sum to 1; got {shares.tolist()}.")
     cuts = np.rint(np.cumsum(shares) * n_episodes).astype(np.int64)
-    parts = np.split(rng.permutation(n_episodes), cuts[:-1])
+    parts = np.split(generator(rng).permutation(n_episodes), cuts[:-1])
     for share, part in zip(shares, parts, strict=True):
         if not part.size:
             raise DataError(

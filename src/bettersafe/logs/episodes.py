@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Ints, Labels, Log
+    from bettersafe.typing import Ints, Labels, Log, Rng
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
     )
 
 
-def split_log(data: Log, fractions: Sequence[float], rng: np.random.Generator) -> tuple[Log, ...]:
+def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...]:
     """Split a log by episode, at random, as `split` does; the parts are in memory if the log is one block, else on disk."""
     parts = random_parts(data.n_episodes, fractions, rng)
     n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)

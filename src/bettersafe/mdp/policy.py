@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import PolicyError
+from bettersafe.errors import PolicyError, as_numbers
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def check_policy(
     tol: float = 1e-6,
 ) -> Floats:
     """``policy`` as a read-only [X, A] array. Raises PolicyError, naming the first state, if a row is not a distribution."""
-    table = np.asarray(policy, dtype=np.float64)
+    table = as_numbers(f"the {name}", policy)
     if table.shape != (n_states, n_actions):
         raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")
 

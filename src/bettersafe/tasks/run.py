@@ -27,8 +27,8 @@ from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
-from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected

@@ -11,9 +11,10 @@ import pytest
 from bettersafe import _kernel
 from bettersafe.envs.tabular import World, sample_episodes, true_mdp
 from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.evaluation import ESTIMATORS, estimators
+from bettersafe.evaluation import estimators
 from bettersafe.evaluation.estimators import trajectory_terms
 from bettersafe.evaluation.evaluate import evaluate_many, evaluate_policy, evaluation_rows
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes
 from bettersafe.mdp.values import expected_return
 from bettersafe.model import Model, estimate_model

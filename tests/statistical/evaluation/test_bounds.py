@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bettersafe.evaluation import BOUNDS, FINITE_SAMPLE, bounds
+from bettersafe.evaluation import bounds
 from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.facts import BOUNDS, FINITE_SAMPLE
 
 DELTA = 0.1
 

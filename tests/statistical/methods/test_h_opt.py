@@ -12,7 +12,7 @@ from scipy import stats
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import ParameterError
-from bettersafe.evaluation import FINITE_SAMPLE
+from bettersafe.evaluation.facts import FINITE_SAMPLE
 from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.dataset import split
 from bettersafe.mdp.constrained import optimal_policy

@@ -6,13 +6,13 @@ Values are weighted by the initial distribution. The oracle is plain policy iter
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from bettersafe.envs import icu_sepsis as module
 from bettersafe.envs.icu_sepsis import admissible_pairs, clinician_policy, icu_sepsis, sofa_scores
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.errors import DataError
@@ -169,7 +169,7 @@ def test_policy_and_scores_are_plausible_and_read_only() -> None:
 
 
 def test_an_archive_of_another_schema_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SCHEMA", 2)
+    monkeypatch.setattr(sys.modules["bettersafe.envs.icu_sepsis"], "SCHEMA", 2)
     with pytest.raises(DataError, match="must have schema 2; it has 1"):
         icu_sepsis()
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bettersafe.errors import ParameterError
-from bettersafe.evaluation import BOUNDS, FINITE_SAMPLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
+from bettersafe.evaluation.facts import BOUNDS, FINITE_SAMPLE
 
 
 def bound(values, method, delta=0.1, low=0.0, cap=1.0):

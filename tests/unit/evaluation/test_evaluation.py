@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from bettersafe.evaluation import APPROXIMATE, BOUNDED, BOUNDS, ESTIMATORS, FINITE_SAMPLE, TESTABLE
+from bettersafe.evaluation.facts import APPROXIMATE, BOUNDED, BOUNDS, ESTIMATORS, FINITE_SAMPLE, TESTABLE
 from places import ROOT
 
 EVIDENCE = ROOT / "docs" / "evidence.md"

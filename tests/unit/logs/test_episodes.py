@@ -17,9 +17,9 @@ from bettersafe.certificate.files import certificate_json
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import DataError, MemoryLimitError, PolicyError
-from bettersafe.evaluation import ESTIMATORS
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks, trajectory_terms
 from bettersafe.evaluation.evaluate import evaluate_many
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader import blocks
 from bettersafe.logs.counts import Tally, count
 from bettersafe.logs.dataset import Objective, split, take_episodes, write_dataset

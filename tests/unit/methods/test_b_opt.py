@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
 
 import numpy as np
@@ -224,8 +225,8 @@ def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
     o, model, baseline = a_case(5, quality=0.95, episodes=400)
     bad = {f"bad {i}": 0.5 * baseline + 0.5 * np.eye(3)[(returns_worst(o) + i) % 3] for i in range(2)}
     found = list(bad.items())
-    monkeypatch.setattr("bettersafe.methods.b_opt.make_candidates", lambda *args, **more: found)
-    monkeypatch.setattr("bettersafe.posterior.judge.SCREEN", -10.0)  # everything is hopeless
+    monkeypatch.setattr(sys.modules["bettersafe.methods.b_opt"], "make_candidates", lambda *args, **more: found)
+    monkeypatch.setattr(sys.modules["bettersafe.posterior.judge"], "SCREEN", -10.0)  # everything is hopeless
     result = fast((o, model, baseline))
     assert sorted(c.draws for c in result.candidates) == [0, 60]
     assert result.deciding.draws == 60
@@ -254,7 +255,9 @@ def test_screening_never_changes_the_choice(monkeypatch):
         case = a_case(seed, quality=(0.2, 0.9)[seed % 2], episodes=(30, 200)[seed % 3 > 0], tied=seed % 4 > 0)
         _, model, baseline = case
         made = make_candidates(model, baseline, np.ones(2), grid=FEW)
-        monkeypatch.setattr("bettersafe.methods.b_opt.make_candidates", lambda *args, made=made, **more: made)
+        monkeypatch.setattr(
+            sys.modules["bettersafe.methods.b_opt"], "make_candidates", lambda *args, made=made, **more: made
+        )
         with_screen, without = fast(case), fast(case, screen=False)
         assert with_screen.chosen == without.chosen, seed
         for quick, full in zip(with_screen.candidates, without.candidates, strict=True):

@@ -15,7 +15,7 @@ from bettersafe import methods
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError
-from bettersafe.methods import METHODS, facts_of
+from bettersafe.methods.facts import METHODS, facts_of
 from bettersafe.model import estimate_model
 
 
@@ -34,15 +34,15 @@ def test_the_table_loads_no_method_and_no_numpy():
     script = "import sys, bettersafe.methods as m; assert m.METHODS; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "scipy", "pyarrow"} & set(loaded)
-    assert not [name for name in loaded if name.startswith("bettersafe.methods.")]
+    assert not [
+        name for name in loaded if name.startswith("bettersafe.methods.") and name != "bettersafe.methods.facts"
+    ]
 
 
 def test_no_method_imports_the_table():
     """It names them all, so that would be a cycle, which the rule on imports can't see: the table imports by name."""
     for path in Path(methods.__file__).parent.glob("[a-z]*.py"):
-        assert not re.search(
-            r"from bettersafe\.methods import [^\n]*\b(METHODS|Facts|facts_of)\b", path.read_text("utf-8")
-        )
+        assert not re.search(r"from bettersafe\.methods(\.facts)? import", path.read_text("utf-8")), path
 
 
 def test_methods_that_choose_among_candidates_are_not_made_from_one_model():

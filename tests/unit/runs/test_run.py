@@ -15,7 +15,7 @@ import pytest
 
 from bettersafe.certificate.certificate import Belief, Floor, Proof, Theory
 from bettersafe.errors import RunError
-from bettersafe.report import write_report
+from bettersafe.report.page import write_report
 from bettersafe.runs import run as runs
 from bettersafe.runs.info import info_from_json, info_json
 from bettersafe.runs.policy_file import read_policy

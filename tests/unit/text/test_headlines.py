@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bettersafe.certificate.certificate import Belief, Floor, Proof, Theory
 from bettersafe.cli.main import app
 from bettersafe.explore import keeping
-from bettersafe.report import report_html
+from bettersafe.report.page import report_html
 from bettersafe.runs.run import Decision, save_run
 from bettersafe.tasks.task import Task
 from bettersafe.text import names, numbers

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Literal
 
 import duckdb
 
-from bettersafe.errors import DataError
+from bettersafe.errors import BettersafeError, DataError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -242,8 +242,8 @@ def readable(name: str, form: Format) -> Iterator[None]:
     """Turn what goes wrong while reading files into one DataError that names the file."""
     try:
         yield
-    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
-        raise  # a bug of ours, never the file's fault
+    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, BettersafeError):
+        raise  # a bug of ours, never the file's fault; or said already
     except duckdb.OutOfMemoryException as error:
         raise DataError(f"{name} needs more memory than is allowed. Raise the memory limit.") from error
     except (duckdb.Error, OSError, EOFError, ValueError, csv.Error) as error:

@@ -14,8 +14,8 @@ from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
 from bettersafe.logs.dataset import Dataset, take_episodes
 from bettersafe.mdp.values import expected_return
-from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import Trial, inside, try_candidates
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior.judge import Question
