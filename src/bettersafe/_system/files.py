@@ -95,9 +95,7 @@ def scratch_folder() -> Iterator[Path]:
         folder = Path(name)
         with (folder / f".{LOCK}").open("wb") as mark:
             if _locked(mark):
-                os.replace(
-                    mark.name, folder / LOCK
-                )  # from now on, a free lock means that the owner is dead
+                os.replace(mark.name, folder / LOCK)  # from now on, a free lock means that the owner is dead
             yield folder
 
 

@@ -372,7 +372,9 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
         columns["baseline_prob"] = pa.array(dataset.baseline_prob)
     for k, objective in enumerate(dataset.objectives):
         if objective.name in {*columns, "truncated", "baseline_prob"}:
-            raise DataError(f"an objective can't be called {objective.name!r}: another column has this name. Rename it.")
+            raise DataError(
+                f"an objective can't be called {objective.name!r}: another column has this name. Rename it."
+            )
         reward = dataset.rewards[:, k]
         # 0 - r, not -r: a cost of 0 should not come back as -0.
         columns[objective.name] = pa.array(0.0 - reward if objective.lower_is_better else reward)

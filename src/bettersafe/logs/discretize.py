@@ -414,7 +414,9 @@ def _fit_rule(rule: FeatureRule, column: Floats) -> FeatureRule:
         return rule
     x = np.log(LOG_SHIFT + column) if rule.transform == "log-zscore" else column
     if x.size < 2 or np.all(x == x[0]):
-        raise DataError(f"feature {rule.name!r} has the same value in every training row, so it can't tell states apart. Leave it out.")
+        raise DataError(
+            f"feature {rule.name!r} has the same value in every training row, so it can't tell states apart. Leave it out."
+        )
     return FeatureRule(name=rule.name, transform=rule.transform, mean=float(x.mean()), sd=float(x.std(ddof=1)))
 
 

@@ -220,9 +220,7 @@ def _loaded(folder: Path, shards: Sequence[Shard]) -> Iterator[Counts]:
             yield load_counts(file)
         except DataError as error:
             file.unlink(missing_ok=True)
-            raise DataError(
-                f"the counts of {_title(shard)} were damaged: {error} Repeat the same command."
-            ) from None
+            raise DataError(f"the counts of {_title(shard)} were damaged: {error} Repeat the same command.") from None
 
 
 def _merged(parts: Iterable[Counts], *, force: bool) -> Counts:

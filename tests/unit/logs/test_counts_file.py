@@ -322,7 +322,7 @@ def test_files_that_are_none_or_damaged(tmp_path: Path) -> None:
         load_counts(log)
     with pytest.raises(DataError, match=r"there is no file"):
         load_counts(tmp_path / "nothing.parquet")
-    with pytest.raises(DataError, match=r"counts.parquet is a file of counts, which has no episodes"):
+    with pytest.raises(DataError, match=r"counts.parquet is a counts file, which has no episodes"):
         count_files(saved, objectives=BOTH)
     # a bit that flipped in the data of any column is found
     whole = bytearray(saved.read_bytes())
