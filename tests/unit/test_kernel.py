@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bettersafe import Dataset, Objective, ParameterError, _kernel, count, outcomes_of
+from bettersafe import Dataset, Objective, _kernel, count
+from bettersafe.errors import ParameterError
+from bettersafe.posterior import outcomes_of
 
 pytestmark = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
 

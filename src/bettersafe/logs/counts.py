@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.memory import Sizes
-from bettersafe.errors import DataError, ParameterError, check_indices, check_pointer
+from bettersafe.errors import DataError, ParameterError, check_indices, check_log, check_pointer, check_type
 from bettersafe.logs.dataset import Columns, Dataset, Objective, check_objectives, label_array, take_episodes
 from bettersafe.logs.tally import Groups, by_pair, sum_by
 from bettersafe.typing import Floats, Ints, Labels, Log, frozen
@@ -105,6 +105,12 @@ class Counts:
         notes: Remarks of the reader, for people.
         rests: Rounding errors of the sums, or None.
         origin: Files and columns that were counted, or None.
+
+    Examples:
+        >>> counts.n_episodes, counts.n_states, counts.n_pairs
+        (400, 6, 18)
+        >>> bool(counts.pair_count.sum() == counts.n_rows)
+        True
     """
 
     state_labels: Labels
@@ -210,7 +216,16 @@ class Counts:
 
 
 def count(log: Log) -> Counts:
-    """Counts of a log, with its whole vocabulary; the bits do not depend on the blocks of the log."""
+    """Counts of a log, with its whole vocabulary; the bits do not depend on the blocks of the log.
+
+    Args:
+        log: A Dataset, or Episodes on disk.
+
+    Examples:
+        >>> bettersafe.count(log).n_rows == log.n_rows
+        True
+    """
+    check_log("log", log)
     tally = Tally()
     for block in log.blocks():
         tally.add(block)
@@ -392,7 +407,13 @@ def with_rare(
         reward: Reward of a rare pair.
         discount: γ of the new objective.
         weight: λ of the new objective.
+
+    Examples:
+        >>> from bettersafe.logs import with_rare
+        >>> [objective.name for objective in with_rare(counts, below=100).objectives]
+        ['r0', 'r1', 'rare']
     """
+    check_type("counts", counts, Counts)
     if not math.isfinite(reward):
         raise ParameterError(f"the reward of rare pairs must be finite; got {reward!r}.")
     objective = Objective(

@@ -18,7 +18,7 @@ import numpy as np
 from bettersafe._system.files import whole_file
 from bettersafe._system.memory import Sizes, check_memory, counts_bytes
 from bettersafe._system.workers import cores
-from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.errors import DataError, ParameterError, RunError, check_path, check_paths, check_type
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, SCHEMA_KEY, schema_of
 from bettersafe.logs.counts import Counts, Input, Origin, Rests
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
@@ -62,10 +62,17 @@ def save_counts(counts: Counts, path: PathLike) -> None:
     Args:
         counts: Counts without derived objectives, which must be derived from the merged counts.
         path: File to write.
+
+    Examples:
+        >>> bettersafe.save_counts(counts, "counts.parquet")
+        >>> bettersafe.load_counts("counts.parquet").n_rows == counts.n_rows
+        True
     """
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_type("counts", counts, Counts)
+    check_path("path", path)
     target = Path(path)
     _check_name(target)
     if np.any(np.isnan(counts.return_sum)):
@@ -93,10 +100,20 @@ def save_counts(counts: Counts, path: PathLike) -> None:
 
 
 def load_counts(path: PathLike) -> Counts:
-    """Read a counts file. Raises DataError if the file is damaged."""
+    """Read a counts file. Raises DataError if the file is damaged.
+
+    Args:
+        path: Counts file.
+
+    Examples:
+        >>> bettersafe.save_counts(counts, "counts.parquet")
+        >>> bettersafe.load_counts("counts.parquet").n_episodes
+        400
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_path("path", path)
     file = _check_counts(Path(path))
     sizes = counted_sizes(file)
     check_memory(counts_bytes(sizes), f"reading {file.name} ({sizes})")
@@ -197,7 +214,14 @@ def add_files(
         memory_limit: Memory that DuckDB may use before it spills to disk.
         force: Also count files that were counted before, and episodes that seem to continue from one part to another.
         progress: Called while the logs are read.
+
+    Examples:
+        >>> from bettersafe.logs import add_files
+        >>> bettersafe.save_counts(add_files("log.parquet", objectives=log.objectives), "counts.parquet")
+        >>> add_files("later.parquet", objectives=log.objectives, add=["counts.parquet"], force=True).n_episodes
+        800
     """
+    check_paths("add", add)
     before = [load_counts(file) for file in add]
     known = [file for counts in before if counts.origin is not None for file in counts.origin.inputs]
     new = count_files(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import whole_file
-from bettersafe.errors import DataError, ParameterError, check_discount
+from bettersafe.errors import DataError, ParameterError, as_numbers, check_discount, check_path, check_type
 from bettersafe.typing import Bools, Floats, Ints, Labels, Rng, frozen, generator
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ class Objective:
         label: Name for people; ``name`` if None.
         unit: Unit of the column, for people.
         reward_range: Lowest and highest possible value of the column; None if not known.
+
+    Examples:
+        >>> pain = bettersafe.Objective(name="pain", lower_is_better=True, unit="points", reward_range=(0, 10))
+        >>> pain.title, pain.discount, pain.weight
+        ('pain', 0.99, 1.0)
     """
 
     name: str
@@ -67,6 +72,11 @@ class Columns:
 
     ``step="row-order"`` takes the rows of an episode in the order of the file. None stands for the column with the
     field's own name, if the file has one.
+
+    Examples:
+        >>> columns = bettersafe.Columns(episode="stay", step="hour", state="condition", action="treatment")
+        >>> columns.step
+        'hour'
     """
 
     episode: str = "episode"
@@ -100,6 +110,24 @@ class Dataset:
         episode_labels: User's names of the episodes, shape [n].
         objectives: Reward signals, in the order of the columns of ``rewards``.
         notes: Remarks of the reader, for people.
+
+    Examples:
+        One episode of two rows, from a state "ill" to its end:
+
+        >>> small = bettersafe.Dataset(
+        ...     states=[0, 0],
+        ...     actions=[0, 1],
+        ...     rewards=[[0.0], [1.0]],
+        ...     next_states=[0, -1],
+        ...     terminated=[False, True],
+        ...     episode_ptr=[0, 2],
+        ...     state_labels=["ill"],
+        ...     action_labels=["wait", "treat"],
+        ...     episode_labels=[1],
+        ...     objectives=[bettersafe.Objective(name="recovery")],
+        ... )
+        >>> small.n_rows, small.n_episodes, small.n_states
+        (2, 1, 1)
     """
 
     states: Ints
@@ -293,8 +321,22 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
 
 
 def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
-    """The episodes ``indices``, in this order, with the whole vocabulary and without notes."""
-    chosen = np.asarray(indices, dtype=np.int64)
+    """The episodes ``indices``, in this order, with the whole vocabulary and without notes.
+
+    Args:
+        dataset: Dataset to split.
+        indices: Indices of the episodes, from 0.
+
+    Examples:
+        >>> from bettersafe.logs import take_episodes
+        >>> take_episodes(log, [7, 3]).episode_labels
+        array([7, 3])
+    """
+    check_type("dataset", dataset, Dataset)
+    try:
+        chosen = np.asarray(indices, dtype=np.int64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.") from None
     if chosen.ndim != 1 or (chosen.size and (chosen.min() < 0 or chosen.max() >= dataset.n_episodes)):
         raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.")
     starts, lengths = dataset.episode_ptr[chosen], np.diff(dataset.episode_ptr)[chosen]
@@ -315,7 +357,7 @@ def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
     )
 
 
-def split(dataset: Dataset, fractions: Sequence[float], rng: Rng) -> tuple[Dataset, ...]:
+def split(dataset: Dataset, fractions: Sequence[float], rng: Rng = 0) -> tuple[Dataset, ...]:
     """Split a dataset by episode, at random.
 
     Args:
@@ -325,13 +367,19 @@ def split(dataset: Dataset, fractions: Sequence[float], rng: Rng) -> tuple[Datas
 
     Returns:
         One Dataset per fraction, each with the whole vocabulary and its episodes in their original order.
+
+    Examples:
+        >>> train, test = bettersafe.split(log, [0.75, 0.25], rng=0)
+        >>> train.n_episodes, test.n_episodes
+        (300, 100)
     """
+    check_type("dataset", dataset, Dataset)
     return tuple(take_episodes(dataset, part) for part in random_parts(dataset.n_episodes, fractions, rng))
 
 
 def random_parts(n_episodes: int, fractions: Sequence[float], rng: Rng) -> tuple[Ints, ...]:
     """Indices of the episodes of every part, sorted; as in `split`."""
-    shares = np.asarray(fractions, dtype=np.float64)
+    shares = as_numbers("fractions", fractions)
     if shares.ndim != 1 or not shares.size or not np.all(shares > 0) or not np.isclose(shares.sum(), 1.0):
         raise ParameterError(f"fractions must be positive and sum to 1; got {shares.tolist()}.")
     cuts = np.rint(np.cumsum(shares) * n_episodes).astype(np.int64)
@@ -349,12 +397,23 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
 
     Labels and signs are the user's. Labels that no row uses are not written. The file appears under its name
     only when it is complete.
+
+    Args:
+        dataset: The log.
+        path: File to write.
+
+    Examples:
+        >>> bettersafe.write_dataset(log, "copy.parquet")
+        >>> bettersafe.read_dataset("copy.parquet", objectives=log.objectives).n_rows == log.n_rows
+        True
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     from bettersafe.logs._reader.files import SCHEMA, SCHEMA_KEY
 
+    check_type("dataset", dataset, Dataset)
+    check_path("path", path)
     if np.unique(dataset.episode_labels).size != dataset.n_episodes:
         raise DataError("episodes must have different labels to be written; some occur twice.")
     lengths = np.diff(dataset.episode_ptr)

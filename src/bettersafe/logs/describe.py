@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe.errors import check_type
+from bettersafe.logs.counts import Counts
 from bettersafe.mdp.policy import check_policy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from bettersafe.logs.counts import Counts
 
 
 PERCENTS = (0, 10, 25, 50, 75, 90, 100)
@@ -104,7 +104,13 @@ def describe(counts: Counts, *, baseline: npt.ArrayLike | None = None) -> Descri
     Args:
         counts: Statistics of the log.
         baseline: π_b, shape [X, A], or None if not known.
+
+    Examples:
+        >>> told = bettersafe.describe(counts)
+        >>> told.episodes, told.pairs, told.few  # all 18 pairs were tried, none of them fewer than 10 times
+        (400, 18, 0)
     """
+    check_type("counts", counts, Counts)
     rare = counts.pair_count < FEW
     counted = int(counts.pair_count.sum())
     quantiles = np.percentile(counts.pair_count, PERCENTS) if counts.n_pairs else np.zeros(len(PERCENTS))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -25,15 +26,24 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import whole_file, whole_folder
-from bettersafe.errors import DataError, ParameterError, check_choice
+from bettersafe.errors import (
+    DataError,
+    ParameterError,
+    WrongTypeError,
+    check_choice,
+    check_path,
+    check_paths,
+    check_type,
+    check_types,
+)
 from bettersafe.logs._reader.features import read_features
 from bettersafe.logs._reader.tables import open_table
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns
-from bettersafe.typing import Event, Floats, Ints, Progress, frozen, ignore
+from bettersafe.typing import Event, Floats, Ints, Progress, Rng, frozen, generator, ignore
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -118,7 +128,7 @@ def fit_discretizer(
     *,
     features: Wanted | None = None,
     k: int,
-    random_state: int = 0,
+    rng: Rng = 0,
     quick: bool = False,
     n_init: int = 10,
 ) -> Discretizer:
@@ -128,14 +138,21 @@ def fit_discretizer(
         table: Training rows: name -> column, an Arrow table, or an array [N, f] with ``features`` naming its columns.
         features: Names, or (name, transform); a name alone stands for a z-score. All columns of the table if None.
         k: Number of states.
-        random_state: Seed of k-means.
+        rng: Seed or generator of the starts of k-means.
         quick: Whether to use mini-batches and a single start: seconds instead of minutes, with somewhat wider clusters.
         n_init: Starts of the full k-means; the tightest clustering is taken.
 
     Returns:
         The map. With equal rows, seed and versions it is equal to the bit on one or two threads; with more threads the
         last bits of sums may differ (``OMP_NUM_THREADS=1`` prevents it).
+
+    Examples:
+        >>> from bettersafe.logs import fit_discretizer
+        >>> vitals = {"pulse": [60.0, 62.0, 118.0, 120.0], "lactate": [1.0, 1.2, 6.0, 7.0]}
+        >>> fit_discretizer(vitals, features=["pulse", ("lactate", "log-zscore")], k=2).n_states
+        2
     """
+    _check_table(table)
     if features is None:
         if isinstance(table, np.ndarray):
             raise ParameterError("name the features of an array: features=['age', ...], one per column.")
@@ -148,7 +165,9 @@ def fit_discretizer(
     if k > values.shape[0]:
         raise DataError(f"{k} states need at least as many training rows; got {values.shape[0]}. Choose a smaller k.")
     fitted = tuple(_fit_rule(rule, values[:, j]) for j, rule in enumerate(rules))
-    centers = _k_means(_transform(fitted, values), k=k, random_state=random_state, quick=quick, n_init=n_init)
+    drawn = generator(rng)
+    seed = int(drawn.integers(2**31)) if isinstance(rng, np.random.Generator) else int(rng)
+    centers = _k_means(_transform(fitted, values), k=k, random_state=seed, quick=quick, n_init=n_init)
     return Discretizer(features=fitted, centers=centers)
 
 
@@ -158,7 +177,16 @@ def assign_states(discretizer: Discretizer, table: Features) -> Ints:
     Args:
         discretizer: Fitted map.
         table: Rows with the map's features among their columns, or an array [N, f] in the map's order.
+
+    Examples:
+        >>> from bettersafe.logs import assign_states, fit_discretizer
+        >>> fitted = fit_discretizer({"pulse": [60.0, 62.0, 118.0, 120.0]}, k=2)
+        >>> low, high = assign_states(fitted, {"pulse": [64.0, 130.0]})
+        >>> bool(low != high)
+        True
     """
+    check_type("discretizer", discretizer, Discretizer)
+    _check_table(table)
     values = _matrix(table, discretizer.names)
     check_domain(discretizer.features, values)
     states = np.empty(values.shape[0], dtype=np.int64)
@@ -186,9 +214,22 @@ def explained_share(discretizer: Discretizer, table: Features, states: Ints) -> 
 
 
 def save_discretizer(discretizer: Discretizer, path: str | os.PathLike[str]) -> None:
-    """Write a Parquet file that `load_discretizer` reads back to the bit. It appears under its name only when complete."""
+    """Write a Parquet file that `load_discretizer` reads back to the bit. It appears under its name only when complete.
+
+    Args:
+        discretizer: Fitted map.
+        path: File to write.
+
+    Examples:
+        >>> from bettersafe.logs import fit_discretizer, load_discretizer, save_discretizer
+        >>> save_discretizer(fit_discretizer({"pulse": [60.0, 62.0, 118.0, 120.0]}, k=2), "map.parquet")
+        >>> load_discretizer("map.parquet").names
+        ('pulse',)
+    """
     import pyarrow as pa
 
+    check_type("discretizer", discretizer, Discretizer)
+    check_path("path", path)
     flat = pa.array(discretizer.centers.ravel())
     table = pa.table(
         {
@@ -205,10 +246,21 @@ def save_discretizer(discretizer: Discretizer, path: str | os.PathLike[str]) -> 
 
 
 def load_discretizer(path: str | os.PathLike[str]) -> Discretizer:
-    """Read a saved map. Raises DataError if its schema or shape is wrong."""
+    """Read a saved map. Raises DataError if its schema or shape is wrong.
+
+    Args:
+        path: File of `save_discretizer` or `discretize_log`.
+
+    Examples:
+        >>> from bettersafe.logs import fit_discretizer, load_discretizer, save_discretizer
+        >>> save_discretizer(fit_discretizer({"pulse": [60.0, 62.0, 118.0, 120.0]}, k=2), "map.parquet")
+        >>> load_discretizer("map.parquet").n_states
+        2
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_path("path", path)
     place = Path(path)
     if not place.is_file():
         raise DataError(
@@ -301,7 +353,7 @@ def discretize_log(
     features: Wanted | None = None,
     train_share: float | None = None,
     fitted: str | os.PathLike[str] | None = None,
-    seed: int = 0,
+    rng: Rng = 0,
     quick: bool = False,
     n_init: int = 10,
     force: bool = False,
@@ -320,7 +372,7 @@ def discretize_log(
         train_share: Share of episodes, drawn at random, that the map is fitted on; the others are the test log.
         fitted: Saved map to apply instead of fitting one. The table then needs no actions, e.g. for new patients who
             await a decision.
-        seed: Seed of the split and of k-means.
+        rng: Seed or generator of the split and of the starts of k-means.
         quick: See `fit_discretizer`.
         n_init: See `fit_discretizer`.
         force: Whether to replace an earlier result.
@@ -328,7 +380,24 @@ def discretize_log(
 
     Returns:
         The map and the contents of the logs. Columns with a role get its default name; all others but features keep theirs.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> from pyarrow import parquet
+        >>> draw = np.random.default_rng(0)
+        >>> vitals = {"pulse": draw.normal(80, 10, 200), "lactate": draw.exponential(2, 200)}
+        >>> stays = {"episode": np.arange(200) // 4, "step": np.arange(200) % 4, "action": draw.integers(0, 2, 200)}
+        >>> parquet.write_table(pa.table({**stays, **vitals, "comfort": draw.random(200)}), "vitals.parquet")
+        >>> made = bettersafe.discretize_log("vitals.parquet", "states", k=5, objectives=["comfort"])
+        >>> made.discretizer.names, made.parts["log.parquet"].states
+        (('pulse', 'lactate'), 5)
     """
+    check_paths("data", data)
+    check_path("output", output)
+    check_type("columns", columns, Columns)
+    check_types("objectives", objectives, str)
+    if fitted is not None:
+        check_path("fitted", fitted)
     say = progress or ignore
     given = None if fitted is None else load_discretizer(fitted)
     if given is not None and (features is not None or train_share is not None):
@@ -356,13 +425,13 @@ def discretize_log(
                 raise DataError(
                     f"a share of {train_share:g} of {n_episodes} episodes leaves a part empty. Choose another."
                 )
-            train = np.isin(episode, np.random.default_rng(seed).permutation(n_episodes)[:n_train])
+            train = np.isin(episode, generator(rng).permutation(n_episodes)[:n_train])
             parts = {"train": train, "test": ~train}
         if given is None:
             rows = values[next(iter(parts.values()))]
             say(Event(what=f"Finding {k:,} states in {rows.shape[0]:,} rows"))
             wanted = [(rule.name, rule.transform) for rule in rules]
-            given = fit_discretizer(rows, features=wanted, k=k, random_state=seed, quick=quick, n_init=n_init)
+            given = fit_discretizer(rows, features=wanted, k=k, rng=rng, quick=quick, n_init=n_init)
         say(Event(what="Writing"))
         states = assign_states(given, values)
         log = log.add_column(2, "state", [states])
@@ -378,6 +447,18 @@ def discretize_log(
         save_discretizer(given, folder / "discretizer.parquet")
     passed_on = tuple(name for name in log.column_names if name not in {"episode", "step", "state", "action"})
     return Discretization(discretizer=given, parts=held, passed_on=passed_on)
+
+
+def _check_table(table: object) -> None:
+    """Raise unless ``table`` has columns by name, or is an array."""
+    if (
+        not isinstance(table, np.ndarray | Mapping)
+        and not hasattr(table, "column_names")
+        and not hasattr(table, "columns")
+    ):
+        raise WrongTypeError(
+            f"table must be columns by name, an Arrow table or an array; got {type(table).__name__}. Read a file before."
+        )
 
 
 def _matrix(table: Features, names: Sequence[str]) -> Floats:

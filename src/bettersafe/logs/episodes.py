@@ -35,6 +35,11 @@ class Episodes:
         action_labels: User's names of the actions, shape [A].
         objectives: Reward signals, in the order of the columns of ``rewards``.
         notes: Remarks of the reader, for people.
+
+    Examples:
+        >>> with bettersafe.open_episodes("log.parquet", objectives=log.objectives) as episodes:
+        ...     sum(block.n_rows for block in episodes.blocks()) == episodes.n_rows
+        True
     """
 
     blocks: Callable[[], Iterable[Dataset]]

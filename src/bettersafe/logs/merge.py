@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.memory import check_memory, tally_bytes
-from bettersafe.errors import DataError, ParameterError
+from bettersafe.errors import DataError, ParameterError, check_types
 from bettersafe.logs._reader.exact import sum_runs
 from bettersafe.logs.counts import Counts, Origin, Rests, dropped_note, layered, owner_of, unite
 from bettersafe.logs.tally import BLOCK, Groups, by_pair_in_blocks, concatenate
@@ -29,7 +29,13 @@ def merge_counts(parts: Sequence[Counts], *, force: bool = False) -> Counts:
     Args:
         parts: Counts to merge, at least one, with equal objectives and columns.
         force: Also merge parts with a file in common, or with an episode that seems to continue from one to another.
+
+    Examples:
+        >>> from bettersafe.logs import merge_counts
+        >>> merge_counts([counts, bettersafe.count(later)]).n_episodes
+        800
     """
+    check_types("parts", parts, Counts)
     if not parts:
         raise ParameterError("there is nothing to merge: name at least one counts file.")
     first = parts[0]

@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING, Literal
 from bettersafe._system.files import scratch_folder, whole_file
 from bettersafe._system.memory import available_bytes
 from bettersafe._system.workers import Lost, cores, here, in_pool, on_ray
-from bettersafe.errors import BettersafeError, DataError, ParameterError, RunError, check_choice
+from bettersafe.errors import (
+    BettersafeError,
+    DataError,
+    ParameterError,
+    RunError,
+    check_choice,
+    check_path,
+    check_paths,
+    check_type,
+    check_types,
+)
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, expand
 from bettersafe.logs.counts_file import load_counts, save_counts
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
@@ -98,7 +108,17 @@ def count_shards(
         workers: Shards at a time; all cores if None.
         address: Address of the Ray cluster; if None, the one that ``ray start`` made on this machine, else a new one.
         progress: Called with the bytes of the files that have been counted.
+
+    Examples:
+        >>> from bettersafe.logs import count_shards
+        >>> count_shards("log.parquet", parts="shards", objectives=log.objectives, engine="local", workers=1).n_episodes
+        400
     """
+    check_paths("path", path)
+    check_path("parts", parts)
+    check_types("objectives", objectives, Objective)
+    check_type("columns", columns, Columns)
+    check_paths("add", add)
     check_choice("engine", engine, ENGINES)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bettersafe.errors import check_paths, check_type, check_types
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective
 
 if TYPE_CHECKING:
@@ -35,10 +36,16 @@ def read_dataset(
 
     Returns:
         The log, with its episodes sorted by label, and states and actions numbered in the order of their labels.
+
+    Examples:
+        >>> r0 = bettersafe.Objective(name="r0", label="Comfort")
+        >>> bettersafe.read_dataset("log.parquet", objectives=[r0]).n_episodes
+        400
     """
     from bettersafe.logs._reader.files import expand, rows_in
     from bettersafe.logs._reader.relation import check_reading, load, open_source
 
+    _check_asked(path, objectives, columns)
     n_rows = rows_in(expand(path))
     if n_rows is not None:  # check before reading; the rows of text files are not known before
         check_reading(n_rows, len(objectives), os.fspath(path) if isinstance(path, str | os.PathLike) else "the log")
@@ -66,9 +73,16 @@ def open_episodes(
         columns: Names of the other columns.
         memory_limit: Memory that DuckDB may use before it spills to disk, e.g. "2GB".
         progress: Called while the log is sorted, and at every block.
+
+    Examples:
+        >>> with bettersafe.open_episodes("log.parquet", objectives=log.objectives) as episodes:
+        ...     counted = bettersafe.count(episodes)
+        >>> counted.n_rows == log.n_rows
+        True
     """
     from bettersafe.logs._reader.blocks import sorted_episodes
 
+    _check_asked(path, objectives, columns)
     with sorted_episodes(
         path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
     ) as episodes:
@@ -95,11 +109,17 @@ def count_files(
         mergeable: Whether to keep what exact merging needs: rests of the sums, digests of files, ends of episodes.
         known: With ``mergeable``, files that were counted before; raises DataError if one of them is in ``path``.
         progress: Called while the log is read, perhaps from another thread.
+
+    Examples:
+        >>> counted = bettersafe.count_files("log.parquet", objectives=log.objectives)
+        >>> counted.n_episodes, counted.n_pairs
+        (400, 18)
     """
     from bettersafe.logs._reader.count_native import count_sorted
     from bettersafe.logs._reader.count_sql import count_source, input_digests, source_origin
     from bettersafe.logs._reader.relation import open_source
 
+    _check_asked(path, objectives, columns)
     digests = input_digests(path, known) if mergeable else {}
     reported = 0  # by the fast path, which may give up
 
@@ -127,3 +147,10 @@ def count_files(
     ) as source:
         counts = count_source(source, mergeable=mergeable)
         return replace(counts, origin=source_origin(source, columns, digests)) if mergeable else counts
+
+
+def _check_asked(path: object, objectives: object, columns: object) -> None:
+    """Raise unless these are paths, Objectives and Columns."""
+    check_paths("path", path)
+    check_types("objectives", objectives, Objective)
+    check_type("columns", columns, Columns)

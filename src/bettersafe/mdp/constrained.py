@@ -15,19 +15,17 @@ about ten policy iterations, and is a hundred times faster on large models.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_vector
+from bettersafe.errors import NoSolutionError, ParameterError, as_numbers, check_choice, check_type, check_vector
+from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.programs import highs
 from bettersafe.mdp.values import occupancy, policy_values, solve_policy
 from bettersafe.typing import Floats, frozen
-
-if TYPE_CHECKING:
-    from bettersafe.mdp.mdp import MDP
 
 Engine = Literal["auto", "lp", "columns"]
 ENGINES: tuple[Engine, ...] = ("auto", "lp", "columns")
@@ -74,7 +72,14 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto"
 
     Raises:
         NoSolutionError: No policy satisfies the thresholds.
+
+    Examples:
+        >>> from bettersafe.mdp import cmdp_optimum
+        >>> best = cmdp_optimum(model.mdp, thresholds=[5.5])  # r0 as large as can be, with a return of at least 5.5 on r1
+        >>> bool(best.returns[1] >= 5.5 - 1e-9)
+        True
     """
+    check_type("mdp", mdp, MDP)
     check_choice("engine", engine, ENGINES)
     floors = check_vector("thresholds", thresholds, mdp.n_objectives - 1, "objective after the first")
     if np.any(mdp.discount != mdp.discount[0]):
@@ -100,22 +105,35 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto"
     )
 
 
-def optimal_policy(mdp: MDP, preference: Floats, *, start: Floats | None = None) -> Floats:
+def optimal_policy(mdp: MDP, preference: npt.ArrayLike, *, start: Floats | None = None) -> Floats:
     """Deterministic policy [X, A] that is optimal for Σ_k λ_k r_k, by Howard's policy iteration over stored pairs.
 
     A state without pairs gets a uniform row. Ties keep the current action, so that the iteration ends.
+
+    Args:
+        mdp: The MDP; discounts must be equal.
+        preference: λ, shape [d].
+        start: Policy to begin with, shape [X, A].
+
+    Examples:
+        >>> from bettersafe.mdp import optimal_policy
+        >>> best = optimal_policy(model.mdp, preference=[1.0, 0.0])  # for r0 alone
+        >>> bool(bettersafe.expected_return(model.mdp, best)[0] > bettersafe.expected_return(model.mdp, baseline)[0])
+        True
     """
+    check_type("mdp", mdp, MDP)
+    weights = check_vector("preference", preference, mdp.n_objectives, "objective")
     acting = np.flatnonzero(np.diff(mdp.state_ptr) > 0)
     first = mdp.state_ptr[acting]
     played = first.copy()
     if start is not None:
-        played = _argmax(start[mdp.pair_state, mdp.pair_action], mdp, acting)
+        played = _argmax(as_numbers("start", start)[mdp.pair_state, mdp.pair_action], mdp, acting)
     v: Floats | None = None
     while True:
         policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
         policy[acting] = 0.0
         policy[acting, mdp.pair_action[played]] = 1.0
-        values = solve_policy(mdp, policy, preference=preference, guess=v)
+        values = solve_policy(mdp, policy, preference=weights, guess=v)
         v, q = values.v, values.q
         best = _argmax(q[0], mdp, acting)
         better = q[0, best] > q[0, played] + 2.0 * values.error[0]  # smaller gains may be evaluation error

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import ParameterError, check_discount, check_indices
+from bettersafe.errors import ParameterError, as_numbers, check_discount, check_indices
 from bettersafe.typing import Floats, Ints, frozen
 
 
@@ -38,6 +38,10 @@ class MDP:
         discount: γ_k, shape [d].
         initial: μ(x), shape [X].
         unseen_value: Value of a pair that is not stored, shape [d, X]; zero if left out.
+
+    Examples:
+        >>> model.mdp.n_states, model.mdp.n_actions, model.mdp.n_objectives
+        (6, 3, 2)
     """
 
     n_states: int
@@ -64,13 +68,8 @@ class MDP:
             raise ParameterError(
                 f"reward has {n_pairs} pairs, but pair_state has shape {pair_state.shape} and pair_action {pair_action.shape}."
             )
-        if n_pairs and (
-            pair_state.min() < 0
-            or pair_state.max() >= n_states
-            or pair_action.min() < 0
-            or pair_action.max() >= n_actions
-        ):
-            raise ParameterError(f"pairs must lie in {n_states} states × {n_actions} actions.")
+        check_indices("pair_state", pair_state, n_states)
+        check_indices("pair_action", pair_action, n_actions)
         if np.any(np.diff(pair_state * n_actions + pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
         transition = _checked_csr(self.transition)
@@ -174,12 +173,21 @@ def dense_mdp(
         reward: r_k(x,a), shape [d, X, A].
         discount: γ_k, shape [d], or one number for all.
         initial: μ, shape [X].
+
+    Examples:
+        Two states, two actions: stay, or go to the other state, where a step pays 1.
+
+        >>> from bettersafe.mdp import dense_mdp
+        >>> stay_or_go = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+        >>> mdp = dense_mdp(stay_or_go, [[[0.0, 0.0], [1.0, 1.0]]], discount=0.9, initial=[1.0, 0.0])
+        >>> bettersafe.expected_return(mdp, [[0.0, 1.0], [1.0, 0.0]]).round(3)
+        array([9.])
     """
-    table = np.asarray(transition, dtype=np.float64)
+    table = as_numbers("transition", transition)
     if table.ndim != 3 or table.shape[0] != table.shape[2]:
         raise ParameterError(f"transition must have shape [X, A, X]; got {table.shape}.")
     n_states, n_actions, _ = table.shape
-    rewards = np.asarray(reward, dtype=np.float64)
+    rewards = as_numbers("reward", reward)
     if rewards.ndim != 3 or rewards.shape[1:] != (n_states, n_actions):
         raise ParameterError(f"reward must have shape [d, {n_states}, {n_actions}]; got {rewards.shape}.")
     return MDP(
@@ -189,8 +197,8 @@ def dense_mdp(
         pair_action=np.tile(np.arange(n_actions), n_states),
         transition=sparse.csr_array(table.reshape(n_states * n_actions, n_states)),
         reward=rewards.reshape(rewards.shape[0], -1),
-        discount=np.asarray(discount, dtype=np.float64),
-        initial=np.asarray(initial, dtype=np.float64),
+        discount=as_numbers("discount", discount),
+        initial=as_numbers("initial", initial),
     )
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from bettersafe import _kernel
 from bettersafe._system import workers
-from bettersafe.errors import ParameterError, check_choice, check_epsilon
+from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_pointer
 from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.typing import Floats, Ints, frozen
 
@@ -77,14 +77,7 @@ class Programs:
             raise ParameterError(
                 f"programs with {n} entries need error [{n}] and rows [d, {n}]; got {self.error.shape}, {self.rows.shape}."
             )
-        if (
-            self.ptr.ndim != 1
-            or self.ptr.size < 1
-            or self.ptr[0] != 0
-            or self.ptr[-1] != n
-            or np.any(np.diff(self.ptr) < 0)
-        ):
-            raise ParameterError("ptr must rise from 0 to the number of entries.")
+        check_pointer("ptr", self.ptr, n)
         if not (np.all(self.baseline >= 0.0) and np.all(self.baseline <= 1.0 + 1e-9)):
             raise ParameterError("baseline probabilities must be in [0, 1].")
         if not np.all(self.error >= 0.0) or not np.all(np.isfinite(self.rows)):

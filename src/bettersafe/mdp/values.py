@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
-from bettersafe.errors import ParameterError
+from bettersafe.errors import ParameterError, PolicyError, as_numbers, check_type
 from bettersafe.mdp.mdp import MDP, by_state
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _solve_direct(matrix: Any, discount: float, rhs: Floats) -> Floats:
     return np.ascontiguousarray((solution + lu.solve(columns - sparse_system @ solution)).T)
 
 
-def policy_values(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
+def policy_values(mdp: MDP, policy: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Exact values of ``policy``: v [d, X] and q [d, P].
 
         v_k = (I − γ_k P_π)^{-1} r_{π,k}        q_k = r_k + γ_k p v_k
@@ -168,9 +169,25 @@ def policy_values(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
     Args:
         mdp: The MDP.
         policy: π(a|x), shape [X, A].
+
+    Examples:
+        >>> v, q = bettersafe.policy_values(model.mdp, baseline)
+        >>> v.shape, q.shape
+        ((2, 6), (2, 18))
     """
-    values = solve_policy(mdp, policy)
+    values = solve_policy(mdp, _checked(mdp, policy))
     return values.v, values.q
+
+
+def _checked(mdp: MDP, policy: npt.ArrayLike) -> Floats:
+    """``policy`` as an array, if both are what they should be; its rows are not summed."""
+    check_type("mdp", mdp, MDP)
+    table = as_numbers("the policy", policy)
+    if table.shape != (mdp.n_states, mdp.n_actions):
+        raise PolicyError(
+            f"the policy must have shape [{mdp.n_states}, {mdp.n_actions}] (states, actions); got {table.shape}."
+        )
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,12 +301,33 @@ def state_values(
     return _solve_states(mdp, weight, mdp.discount[objectives], rhs, guess, AIM)[0]
 
 
-def expected_return(mdp: MDP, policy: Floats) -> Floats:
-    """J_k(π) = Σ_x μ(x) v_k(x), shape [d]."""
-    return state_values(mdp, policy) @ mdp.initial
+def expected_return(mdp: MDP, policy: npt.ArrayLike) -> Floats:
+    """J_k(π) = Σ_x μ(x) v_k(x), shape [d].
+
+    Args:
+        mdp: The MDP.
+        policy: π(a|x), shape [X, A].
+
+    Examples:
+        >>> from bettersafe.envs import true_mdp
+        >>> bettersafe.expected_return(true_mdp(world), baseline).round(2)  # what the baseline is truly worth
+        array([5.29, 5.25])
+    """
+    return state_values(mdp, _checked(mdp, policy)) @ mdp.initial
 
 
-def occupancy(mdp: MDP, policy: Floats, k: int = 0) -> Floats:
-    """Expected discounted visits ν(x) = Σ_t γ_k^t P(x_t = x | π), shape [X]."""
-    weight = policy.take(mdp.pair_index)
+def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
+    """Expected discounted visits ν(x) = Σ_t γ_k^t P(x_t = x | π), shape [X].
+
+    Args:
+        mdp: The MDP.
+        policy: π(a|x), shape [X, A].
+        k: Objective whose discount is taken.
+
+    Examples:
+        >>> from bettersafe.mdp import occupancy
+        >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
+        10.14
+    """
+    weight = _checked(mdp, policy).take(mdp.pair_index)
     return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)

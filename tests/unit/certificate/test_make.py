@@ -309,7 +309,7 @@ def test_what_was_never_seen_and_what_changes_nothing_does_not_pass():
     odd = np.tile([0.0, 0.0, 1.0], (5, 1))
     test = safety_test(odd, baseline, held_out, generous, model=model)
     assert test.unseen > 0.5
-    assert "no data has" in test.blind
+    assert "no data has" in test.refusal
     assert not certify(odd, baseline, held_out, generous, baseline_known=True, model=model).accepted
     result = h_opt(train, held_out, baseline, preference=[1.0, 0.0])
     assert np.all(result.improvement.policy[:, 2] <= baseline[:, 2])
@@ -323,9 +323,9 @@ def test_weights_on_a_few_episodes_do_not_pass():
     _, baseline, _, _, held_out, model = a_case(episodes=200)
     sharp = np.eye(3)[np.argmin(baseline, axis=1)]
     test = safety_test(0.02 * baseline + 0.98 * sharp, baseline, held_out, rule(zeta=np.full(2, 1e9)), model=model)
-    assert test.thin
+    assert test.few_effective_episodes
     assert not test.passed
-    assert "too few episodes" in test.blind
+    assert "too few episodes" in test.refusal
 
 
 @pytest.mark.parametrize("bound", ["hoeffding", "bernstein", "anderson", "betting"])

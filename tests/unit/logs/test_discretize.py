@@ -92,7 +92,7 @@ def test_features_default_to_all_columns_and_arrow_is_a_table():
 def test_the_seed_decides():
     rng = np.random.default_rng(0)
     table = {"a": rng.normal(size=300), "b": rng.normal(size=300)}
-    first, again, other = (fit_discretizer(table, k=20, random_state=s, n_init=1).centers for s in (0, 0, 1))
+    first, again, other = (fit_discretizer(table, k=20, rng=s, n_init=1).centers for s in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 

@@ -149,7 +149,7 @@ def good():
     ("change", "message"),
     [
         ({"pair_state": [0, 1, 1]}, "2 pairs, but pair_state has shape"),
-        ({"pair_state": [0, 5]}, "2 states × 2 actions"),
+        ({"pair_state": [0, 5]}, "pair_state must be from 0 to 1; got 5"),
         ({"pair_state": [1, 0]}, "sorted by state"),
         ({"transition": sparse.csr_array(np.ones((2, 3)))}, r"\[pairs, states\] = \[2, 2\]"),
         (

@@ -211,7 +211,13 @@ def _return_moments(
 def _labels(source: Source, role: str, sql: str) -> Labels:
     """Sorted labels of a query; DuckDB and NumPy sort them alike."""
     found = source.table(f"SELECT label FROM ({sql}) AS labels(label) WHERE label IS NOT NULL ORDER BY label")["label"]
-    return label_array(np.array(found.to_pylist(), dtype=np.str_) if source.kinds[role] == "text" else found.to_numpy())
+    if source.kinds[role] != "text":
+        return label_array(found.to_numpy())
+    texts = found.to_pylist()
+    ended = next((text for text in texts if text.endswith("\0")), None)
+    if ended is not None:  # NumPy would drop the character, and two labels could become one
+        raise DataError(f"{source.title}: {role} {ended!r} ends in a null character. Remove the character.")
+    return label_array(np.array(texts, dtype=np.str_))
 
 
 def _blocks(source: Source, states: Labels, actions: Labels, *, with_prob: bool) -> Iterator[Groups]:
