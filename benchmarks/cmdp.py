@@ -8,7 +8,8 @@ from models import random_model
 from scipy import sparse
 from scipy.optimize import linprog
 
-from bettersafe import cmdp_optimum, policy_values
+from bettersafe import policy_values
+from bettersafe.mdp import cmdp_optimum
 
 PATIENCE = 120.0  # seconds for HiGHS
 WORDS = """25 actions, all available, 20 successors, one threshold (the baseline's return of the second objective). Ours is column generation over

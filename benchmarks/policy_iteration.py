@@ -9,7 +9,8 @@ from measuring import alone, attempt, beside, say, shown, timed, times
 from models import random_model
 from scipy import sparse
 
-from bettersafe import linearized, policy_values
+from bettersafe import policy_values
+from bettersafe.methods import linearized
 
 METHODS = ("policy_iteration", "modified_policy_iteration")
 TOL = 1e-8  # of the modified iteration's value

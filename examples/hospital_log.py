@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ward_log import write_ward_log
 
-from bettersafe import Columns, Objective, Task, certify_run, count_files, describe, largest_changes, run_task
+from bettersafe import Columns, Objective, Task, certify_run, count_files, describe, run_task
+from bettersafe.runs import largest_changes
 
 COLUMNS = Columns(
     episode="stay", step="block", state="condition", action="treatment", next_state="condition afterwards",
@@ -37,8 +38,8 @@ def main(folder: Path) -> None:
 
     # Weight 0 protects: recovery is pursued, and neither pain nor cost may rise.
     run = run_task(Task(data=log, objectives=OBJECTIVES, columns=COLUMNS))
-    print(run.info["status"])
-    for objective, before, after in zip(run.objectives, run.baseline_return, run.policy_return, strict=True):
+    print(run.decision.sentence)
+    for objective, before, after in zip(run.objectives, run.baseline_return, run.proposal_return, strict=True):
         sign = -1.0 if objective.lower_is_better else 1.0
         print(
             f"  {objective.title}: {sign * before:.4g} -> {sign * after:.4g} {objective.unit}, in the estimated model"
@@ -50,7 +51,7 @@ def main(folder: Path) -> None:
     certificate, _ = certify_run(run, later)
     print(certificate.verdict)
     for finding in certificate.findings:
-        print(f"  {finding.objective}: gain at least {finding.lower_bound:+.4g} at risk {finding.level:g}")
+        print(f"  {finding.title}: gain at least {finding.lower_bound:+.4g} at risk {finding.level:g}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,17 @@ INDICES = {"indices", "outcome_next", "count_outcome", "worst", "place", "order"
 FINITE = {
     "solve_programs": ("baseline", "objective", "rows"),
     "solve_mean": ("weight", "even", "extra", "rhs"),
-    "drawn_gains": ("outcome_reward", "count", "share", "going", "others", "extra", "concentration", "weight", "starts"),
+    "drawn_gains": (
+        "outcome_reward",
+        "count",
+        "share",
+        "going",
+        "others",
+        "extra",
+        "concentration",
+        "weight",
+        "starts",
+    ),
     "draw_gammas": ("shape",),
     "Estimates.weigh": ("log_ratio",),
 }
@@ -56,7 +66,16 @@ OUTPUTS = {
     "Estimates.weigh": ("log_weight",),
     "Estimates.average": ("terms",),
     "Estimates.finish": ("terms",),
-    "EpisodeCounter.write": ("state", "initial", "action", "pair", "prob", "reward_range", "return_part", "return_range"),
+    "EpisodeCounter.write": (
+        "state",
+        "initial",
+        "action",
+        "pair",
+        "prob",
+        "reward_range",
+        "return_part",
+        "return_range",
+    ),
     "EpisodeCounter.count_outcomes": ("successors", "ended"),
     "EpisodeCounter.write_outcomes": ("state", "count"),
     "EpisodeCounter.write_sums": ("part",),
@@ -355,8 +374,14 @@ def bad_calls():
                         yield function, name, repr(wrong), {name: wrong}, index
 
 
-ACCEPTED = {("Estimates", "discount"), ("EpisodeCounter.add", "has_next"), ("drawn_gains", "out")}
-"""Arguments that say themselves how long they are, or may be empty."""
+ACCEPTED = {
+    ("Estimates", "discount", "longer"),
+    ("EpisodeCounter.write_outcomes", "ptr", "longer"),
+    *(("drawn_gains", "out", label) for label in ("empty", "shorter", "longer")),
+    *(("EpisodeCounter.add", name, "longer") for name in ("has_next", "terminated", "truncated")),
+    ("EpisodeCounter.add", "has_next", "empty"),
+}
+"""Lengths that are free: of arrays that say how many there are, and of those that may have more bits or places than are used."""
 
 
 def outcome(call, arguments):
@@ -391,7 +416,9 @@ def random_array(rng, like):
         scale = 10.0 ** rng.integers(-320, 308) if kind == 0 else 1.0
         array = (rng.random(shape) if kind < 3 else rng.normal(size=shape)) * scale
         if kind == 4 and array.size:
-            array.reshape(-1)[rng.integers(array.size)] = rng.choice([np.nan, np.inf, -np.inf, 0.0, 1e308, -1e308, 5e-324])
+            array.reshape(-1)[rng.integers(array.size)] = rng.choice(
+                [np.nan, np.inf, -np.inf, 0.0, 1e308, -1e308, 5e-324]
+            )
         return array.astype(dtype)
     info = np.iinfo(dtype)
     high = min(int(rng.choice([2, 8, 30, info.max])), info.max)
@@ -453,7 +480,13 @@ def after_refusal():
     """A counter that refused rows refuses all that follows."""
     made, rows = counter()
     bad = rows | {"reward": [np.full(40, np.nan), rows["reward"][1]]}
-    return [made.add(**rows), made.add(**bad), made.add(**rows), made.close(), outcome(made.write_sums, good_call("EpisodeCounter.write_sums")[1])]
+    return [
+        made.add(**rows),
+        made.add(**bad),
+        made.add(**rows),
+        made.close(),
+        outcome(made.write_sums, good_call("EpisodeCounter.write_sums")[1]),
+    ]
 
 
 def many_threads():

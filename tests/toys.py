@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bettersafe.logs.sharded import count_shard
 from bettersafe.posterior.draws import draw_share
+from patience import TIMEOUT
 
 
 def draws(settings):
@@ -93,9 +94,9 @@ def kinds(settings):
 
 
 def slow(settings):
-    """Long enough to be interrupted, marked when begun."""
+    """Longer than any test waits, marked when begun."""
     Path(settings["marker"]).touch()
-    time.sleep(30.0)
+    time.sleep(2 * TIMEOUT)
     return []
 
 

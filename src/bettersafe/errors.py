@@ -1,39 +1,41 @@
-"""What a user can do wrong, and the checks that say so.
+"""Errors for users, and the checks that raise them.
 
-Every message says what was expected, what came, where, and what to do. These errors are for people: the
-command line prints their sentence alone. Anything else that is raised is a bug and keeps its traceback.
+Every message says what was expected, what was found, where, and what to do. The command line prints the message without a
+traceback. Any other exception is a bug, and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
+import os
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is quick
+if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is fast
     from collections.abc import Collection, Iterable
 
     import numpy as np
     import numpy.typing as npt
 
+__all__ = [
+    "BettersafeError",
+    "DataError",
+    "MemoryLimitError",
+    "NoSolutionError",
+    "ParameterError",
+    "PolicyError",
+    "RunError",
+    "WrongTypeError",
+]
+
 
 class BettersafeError(Exception):
-    """Any error that its user can mend."""
+    """Base class of errors that the user can fix; each subclass also derives from a built-in exception.
 
-
-class DataError(BettersafeError):
-    """The logged data is not what it should be."""
-
-
-class PolicyError(BettersafeError):
-    """A policy is not one, or does not fit the data."""
-
-
-class ParameterError(BettersafeError):
-    """A setting is outside what it may be.
+    Messages name settings, arguments and functions in backticks; the command line replaces them by its options and commands.
 
     Attributes:
-        setting: Name of the setting that the message is about, as in `Task`; None where it is about none.
+        setting: Name of the setting that caused the error, as in `Task`; None if no setting did.
     """
 
     def __init__(self, message: str, *, setting: str | None = None) -> None:
@@ -41,38 +43,54 @@ class ParameterError(BettersafeError):
         self.setting = setting
 
 
-class NoSolutionError(BettersafeError):
-    """What was asked has no solution: an answer, for those who asked for a policy."""
+class DataError(BettersafeError, ValueError):
+    """Invalid logged data."""
 
 
-class RunError(BettersafeError):
-    """A run directory can't be read or written."""
+class PolicyError(BettersafeError, ValueError):
+    """Invalid policy, or a policy that does not fit the data."""
 
 
-class MemoryLimitError(BettersafeError):
-    """What was asked needs more memory than there is."""
+class ParameterError(BettersafeError, ValueError):
+    """Setting or argument outside its range."""
+
+
+class WrongTypeError(BettersafeError, TypeError):
+    """Argument of a wrong type, such as a Dataset instead of Counts."""
+
+
+class NoSolutionError(BettersafeError, RuntimeError):
+    """The problem has no solution, e.g. no policy satisfies the thresholds."""
+
+
+class RunError(BettersafeError, RuntimeError):
+    """File or run directory that can't be read or written."""
+
+
+class MemoryLimitError(BettersafeError, MemoryError):
+    """Step that needs more memory than is available."""
 
 
 def check_probability(name: str, value: float) -> None:
-    """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
+    """Raise ParameterError unless 0 < value ≤ 1 (published studies use δ = 1 to disable the union bound's log)."""
     if not 0.0 < value <= 1.0:
         raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.", setting=name)
 
 
 def check_discount(name: str, value: float) -> None:
-    """Raise unless 0 ≤ value < 1."""
+    """Raise ParameterError unless 0 ≤ value < 1."""
     if not 0.0 <= value < 1.0:
         raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.", setting="discount")
 
 
 def check_epsilon(value: float) -> None:
-    """Raise unless ε ≥ 0; infinity is allowed and means no budget."""
+    """Raise ParameterError unless ε ≥ 0; infinity means no budget."""
     if math.isnan(value) or value < 0.0:
         raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.", setting="epsilon")
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raise unless ``value`` is one of ``choices``, suggesting the nearest."""
+    """Raise ParameterError, with the nearest choice, unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise ParameterError(
             f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}",
@@ -80,11 +98,109 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         )
 
 
-def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt.NDArray[np.float64]:
-    """``value`` as a finite float64 vector of ``length``; raise otherwise, saying what its entries stand for."""
+MADE_BY = {
+    "BOpt": "b_opt",
+    "Certificate": "certify",
+    "Columns": "Columns(state=...)",
+    "CountedOutcomes": "gather_counted(counts, model)",
+    "Counts": "count(log) or count_files(path)",
+    "Dataset": "read_dataset(path)",
+    "Discretizer": "fit_discretizer or load_discretizer(path)",
+    "Facts": "METHODS[name]",
+    "Gridworld": "pit_gridworld or make_gridworld",
+    "HOpt": "h_opt",
+    "Improvement": "s_opt or g_opt",
+    "MDP": "model.mdp, true_mdp(world) or dense_mdp",
+    "Mixture": "lagrangian",
+    "Model": "estimate_model(log)",
+    "Objective": "Objective(name=...)",
+    "Outcomes": "gather_outcomes(dataset) or outcomes_of(counts)",
+    "Posterior": "posterior(outcomes)",
+    "PriorSet": "PriorSet()",
+    "Question": "Question(delta=...)",
+    "Run": "run_task(task) or load_run(path)",
+    "SafetyRule": "SafetyRule(delta=...)",
+    "Study": "make_study(name)",
+    "Task": "Task(data=...) or read_task(path)",
+    "World": "garnet or icu_sepsis",
+}
+"""Name of a type -> functions that return it, for messages."""
+
+
+def check_type(name: str, value: object, *kinds: type) -> None:
+    """Raise WrongTypeError unless ``value`` is an instance of one of ``kinds``.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+        kinds: Accepted types.
+    """
+    if not isinstance(value, kinds):
+        made_by = [MADE_BY[kind.__name__] for kind in kinds if kind.__name__ in MADE_BY]
+        hint = f" Get it from {' or '.join(made_by)}." if made_by else ""
+        wanted = " or ".join(_with_article(kind.__name__) for kind in kinds)
+        raise WrongTypeError(f"{name} must be {wanted}; got {_shown(value)}.{hint}")
+
+
+def check_types(name: str, values: object, kind: type) -> None:
+    """Raise WrongTypeError unless ``values`` is a list or tuple of ``kind``."""
+    if not isinstance(values, list | tuple):
+        raise WrongTypeError(f"{name} must be a list; got {_shown(values)}.")
+    for i, value in enumerate(values):
+        check_type(f"{name}[{i}]", value, kind)
+
+
+def check_log(name: str, value: object) -> None:
+    """Raise WrongTypeError unless ``value`` is a log: a Dataset, Episodes, or another object with ``blocks``."""
+    if isinstance(value, type) or not callable(getattr(value, "blocks", None)):
+        raise WrongTypeError(
+            f"{name} must be a log: a Dataset or Episodes; got {_shown(value)}. Get it from read_dataset(path) or open_episodes(path)."
+        )
+
+
+def check_path(name: str, value: object) -> None:
+    """Raise WrongTypeError unless ``value`` is a path: text or a Path."""
+    if not isinstance(value, str | os.PathLike):
+        raise WrongTypeError(f"{name} must be a path; got {_shown(value)}.")
+
+
+def check_paths(name: str, value: object) -> None:
+    """Raise WrongTypeError unless ``value`` is a path or a list of paths."""
+    for one in value if isinstance(value, list | tuple) else [value]:
+        check_path(name, one)
+
+
+def as_numbers(name: str, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """``value`` as a float64 array. Raises WrongTypeError if it is not numeric."""
     import numpy as np
 
-    vector = np.asarray(value, dtype=np.float64)
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WrongTypeError(f"{name} must be an array of numbers; got {_shown(value)}.") from None
+
+
+def _with_article(noun: str) -> str:
+    if noun in ("Counts", "Episodes", "Outcomes", "CountedOutcomes", "Columns"):
+        return noun
+    return f"{'an' if noun[0] in 'aeiouAEIOU' or noun in ('MDP', 'ndarray') else 'a'} {noun}"
+
+
+def _shown(value: object) -> str:
+    """Description of a value of a wrong type, for messages: a short value itself, else its type."""
+    if value is None or isinstance(value, bool | int | float | str):
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return _with_article(type(value).__name__)
+
+
+def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt.NDArray[np.float64]:
+    """``value`` as a finite float64 vector of ``length``. Raises ParameterError otherwise; ``what`` describes an entry."""
+    import numpy as np
+
+    vector = as_numbers(name, value)
     if vector.shape != (length,):
         raise ParameterError(f"{name} needs {length} numbers, one per {what}; got shape {vector.shape}.")
     if not np.all(np.isfinite(vector)):
@@ -93,7 +209,7 @@ def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt
 
 
 def check_pointer(name: str, pointer: npt.NDArray[np.int64], size: int) -> None:
-    """Raise unless ``pointer`` rises from 0 to ``size``."""
+    """Raise ParameterError unless ``pointer`` rises from 0 to ``size``."""
     import numpy as np
 
     rises = pointer.ndim == 1 and pointer.size > 0 and not np.any(pointer[1:] < pointer[:-1])
@@ -102,26 +218,24 @@ def check_pointer(name: str, pointer: npt.NDArray[np.int64], size: int) -> None:
 
 
 def check_indices(name: str, indices: npt.NDArray[np.int64], size: int, *, least: int = 0) -> None:
-    """Raise unless all ``indices`` are at least ``least`` and below ``size``."""
+    """Raise ParameterError unless all ``indices`` are in [least, size)."""
     if not indices.size:
         return
     low, high = int(indices.min()), int(indices.max())
     if low < least or high >= size:
-        raise ParameterError(
-            f"{name} must be from {least} to {size - 1}; got {low if low < least else high}."
-        )
+        raise ParameterError(f"{name} must be from {least} to {size - 1}; got {low if low < least else high}.")
 
 
 def listed(names: Iterable[str], *, last: str = "and") -> str:
-    """Names in a sentence: ``a, b and c``."""
+    """Names joined for a sentence: ``a, b and c``."""
     *first, end = names
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` when something like ``word``, or one that has it as a part, is among ``words``, else nothing."""
+    """`` Did you mean 'x'?`` if ``words`` has a word similar to ``word`` or one that contains it, else empty."""
     plain = {candidate.casefold(): candidate for candidate in words}
     near = difflib.get_close_matches(word.casefold(), list(plain), n=1, cutoff=0.6)
-    if not near and len(word) >= 3:  # 'pain' for 'reward_pain'; two letters are a part of too much
+    if not near and len(word) >= 3:  # 'pain' for 'reward_pain'; shorter words match too much
         near = [candidate for candidate in plain if word.casefold() in candidate][:1]
     return f" Did you mean {plain[near[0]]!r}?" if near else ""

@@ -10,6 +10,8 @@ import shutil
 
 import pytest
 
+from patience import TIMEOUT
+
 CHROMIUM = (
     os.environ.get("CHROMIUM")
     or shutil.which("chromium")
@@ -28,7 +30,7 @@ def browser():
     )
     with sync.sync_playwright() as playwright:
         try:
-            found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=1000 * TIMEOUT)
         except sync.Error as error:
             pytest.skip(f"{CHROMIUM} does not start: {str(error).splitlines()[0]}")
         yield found

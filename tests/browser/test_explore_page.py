@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +18,8 @@ from bettersafe.explore import session as explore
 from bettersafe.logs.dataset import Objective
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.task import Task
+from bettersafe.text.headlines import tell
+from patience import TIMEOUT, until
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 EXPECTED = ("ERR_CONNECTION_REFUSED", "403 (Forbidden)", "409 (Conflict)", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
@@ -78,7 +79,7 @@ class Server:
     def stop(self, how=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=TIMEOUT)
         self.process.stdout.close()
 
 
@@ -96,7 +97,7 @@ def visitor(browser):
 
     def enter():
         context = browser.new_context(viewport={"width": 1280, "height": 1000})
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(1000 * TIMEOUT)
         context.on("console", lambda said: said.type != "error" or troubles.append(said.text))
         context.on("weberror", lambda error: troubles.append(str(error.error)))
         context.on("request", lambda asked: asked.url.startswith(LOCAL) or troubles.append(asked.url))
@@ -117,17 +118,6 @@ def page(server, visitor):
     page.goto(server.url)
     settled(page, visits=1)
     return page
-
-
-def until(what, seconds=20.0):
-    """Wait for ``what`` to be true; returns it."""
-    end = time.monotonic() + seconds
-    while True:
-        found = what()
-        if found:
-            return found
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 def settled(page, visits=None):
@@ -241,6 +231,7 @@ def test_one_is_kept_as_improve_would(page, server, visitor, library):
     assert text_of(page, "#kept-report") == [str(server.folder / "kept-1" / "report.html")]
     settings = requests.read_settings(settled(page)["settings"], library)
     np.testing.assert_array_equal(load_run(kept).policy, explore.solve(library, settings).policy)
+    assert text_of(page, "#kept-headline") == [tell(load_run(kept)).headline]
     assert text_of(page, "#kept-command")[0].startswith("bettersafe improve")
     name = page.get_by_label("Save the run as")
     assert name.input_value() == "kept-2"

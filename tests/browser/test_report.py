@@ -10,8 +10,9 @@ import pytest
 
 from bettersafe.certificate.certificate import Certificate, Finding
 from bettersafe.logs.dataset import Objective
-from bettersafe.report import report_html
+from bettersafe.report.page import report_html
 from bettersafe.runs.run import Run
+from patience import TIMEOUT
 from toy_runs import toy_candidate, toy_info
 
 NASTY = "</script><b>bold</b>"
@@ -143,7 +144,7 @@ def visit(browser, pages):
         context = browser.new_context(
             viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script
         )
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(1000 * TIMEOUT)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: troubles.append(message.text))

@@ -6,18 +6,18 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from patience import TIMEOUT
+from places import ROOT
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra 'docs'")
 def test_the_search_works_from_disk(browser, tmp_path):
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
-        check=True, capture_output=True, cwd=ROOT, timeout=200, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True, capture_output=True, cwd=ROOT, timeout=TIMEOUT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     page, troubles = browser.new_page(), []
     page.on("console", lambda said: said.type != "error" or troubles.append(said.text))
@@ -25,7 +25,7 @@ def test_the_search_works_from_disk(browser, tmp_path):
     page.goto((tmp_path / "site" / "index.html").as_uri())
     page.locator("input.md-search__input").fill("certificate")
     result = page.locator(".md-search-result__item a").first
-    result.wait_for(timeout=20_000)
+    result.wait_for(timeout=1000 * TIMEOUT)
     assert result.get_attribute("href").startswith("file:")
     page.close()
     assert troubles == []

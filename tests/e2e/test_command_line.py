@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 import typer
-from test_commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
 from typer.testing import CliRunner
 
 import synthetic_mimic
 from bettersafe.cli.main import app
-from bettersafe.evaluation import BOUNDS, TESTABLE
-from bettersafe.methods import METHODS
+from bettersafe.evaluation.facts import BOUNDS, TESTABLE
+from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.toml import read_task
+from commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
+from patience import TIMEOUT
 
 
 def commands(command=None, path=()):
@@ -103,7 +104,7 @@ def test_json_is_one_document(place, monkeypatch):
 def run_with(environment, *arguments):
     clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
     done = subprocess.run(
-        [BETTERSAFE, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120,
+        [BETTERSAFE, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=TIMEOUT,
         env={**clean, "TERM": "xterm-256color", **environment},
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
@@ -154,7 +155,7 @@ def test_completion_in_bash(tmp_path):
         " echo ${COMPREPLY[*]}"
     )
     done = subprocess.run(
-        ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60,
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=TIMEOUT,
         env={**os.environ, "PATH": f"{Path(BETTERSAFE).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.stdout.split() == ["certify", "--bound"]

@@ -2,72 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import load_run
-
-BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
-
-
-def run(*arguments, code=0, cwd=None):
-    """Run a command, check its exit code; returns (stdout, stderr)."""
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
-    done = subprocess.run(
-        [BETTERSAFE, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stdout, done.stderr
-
-
-def write_log(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def visits(n=400, seed=0):
-    """A ward with odd labels: treating early is better for recovery, and no worse for pain; rows shuffled."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for stay in range(n):
-        state, step = "at ease", 0
-        while True:
-            action = rng.choice(["wait & see", "treat “now”"], p=[0.6, 0.4])
-            well = rng.random() < (0.7 if action == "treat “now”" else 0.3)
-            end = rng.random() < 0.4 or step > 8
-            rows.append(
-                {
-                    "stay": f"S-{stay:04d}", "block": step + 1, "zustand": state, "what was done": action,
-                    "recovery": int(well), "pain": round(float(rng.normal(2 - well, 0.1)), 3),
-                }
-            )  # fmt: skip
-            if end:
-                break
-            state, step = ("at ease" if well else "in größter Not"), step + 1
-    rng.shuffle(rows)
-    return rows
-
-
-COLUMNS = ("--episode", "stay", "--step", "block", "--state", "zustand", "--action", "what was done")
-GOALS = ("--objective", "recovery", "--objective", "pain=0", "--lower-is-better", "pain")
+from commands import COLUMNS, GOALS, run, visits, write_log
 
 
 @pytest.fixture(scope="module")

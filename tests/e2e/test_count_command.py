@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_commands import run, visits, write_log
 
-COLUMNS = ("--episode", "stay", "--step", "block", "--state", "zustand", "--action", "what was done")
-OBJECTIVES = ("--objective", "recovery", "--objective", "pain=0", "--lower-is-better", "pain")
+from commands import COLUMNS, GOALS, run, visits, write_log
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +19,7 @@ def days(tmp_path_factory):
     write_log(folder / "monday.csv", [row for row in rows if row["stay"] in first])
     write_log(folder / "tuesday.csv", [row for row in rows if row["stay"] not in first])
     write_log(folder / "week.csv", rows)
-    run("count", "monday.csv", "-o", "monday.parquet", *COLUMNS, *OBJECTIVES, cwd=folder)
+    run("count", "monday.csv", "-o", "monday.parquet", *COLUMNS, *GOALS, cwd=folder)
     return folder
 
 
@@ -29,16 +27,16 @@ def test_days_add_up_to_the_week(days):
     out, _ = run("count", "tuesday.csv", "--add", "monday.parquet", "-o", "both.parquet", "--json", cwd=days)
     counted = json.loads(out)
     assert (counted["files"], counted["episodes"]) == (2, 400)
-    run("count", "tuesday.csv", "-o", "tuesday.parquet", *COLUMNS, *OBJECTIVES, cwd=days)
+    run("count", "tuesday.csv", "-o", "tuesday.parquet", *COLUMNS, *GOALS, cwd=days)
     run("merge", "monday.parquet", "tuesday.parquet", "-o", "merged.parquet", cwd=days)
     assert (days / "merged.parquet").read_bytes() == (days / "both.parquet").read_bytes()
     from_counts = json.loads(run("describe", "both.parquet", "--json", cwd=days)[0])
-    from_log = json.loads(run("describe", "week.csv", *COLUMNS, *OBJECTIVES, "--json", cwd=days)[0])
+    from_log = json.loads(run("describe", "week.csv", *COLUMNS, *GOALS, "--json", cwd=days)[0])
     assert from_counts == from_log
 
     out, _ = run("improve", "both.parquet", "-o", "by-counts", "--method", "s-opt", "--json", cwd=days)
     out_of_log, _ = run(
-        "improve", "week.csv", "-o", "by-log", "--method", "s-opt", *COLUMNS, *OBJECTIVES, "--json", cwd=days
+        "improve", "week.csv", "-o", "by-log", "--method", "s-opt", *COLUMNS, *GOALS, "--json", cwd=days
     )
     for key in ("objectives", "rounds", "states_changed", "n_pairs"):
         assert json.loads(out)[key] == json.loads(out_of_log)[key], key
@@ -52,7 +50,7 @@ def test_days_add_up_to_the_week(days):
 
 def test_the_posterior_from_counts_without_draws(days):
     """From counts to a saved run that can be shown, reported on and repeated."""
-    run("count", "week.csv", "-o", "week.parquet", *COLUMNS, *OBJECTIVES, cwd=days)
+    run("count", "week.csv", "-o", "week.parquet", *COLUMNS, *GOALS, cwd=days)
     out, _ = run("improve", "week.parquet", "-o", "quick", "--form", "linearised", "--json", cwd=days)
     found = json.loads(out)
     assert found["method"] == "b-opt"
@@ -78,7 +76,7 @@ def test_what_counts_can_not_do_and_what_must_not_be(days):
     before = (days / "monday.parquet").read_bytes()
     _, error = run("count", "monday.csv", "--add", "monday.parquet", "-o", "monday.parquet", code=1, cwd=days)
     assert "monday.csv was counted already" in error
-    _, error = run("count", "tuesday.csv", "-o", "monday.parquet", *COLUMNS, *OBJECTIVES, code=1, cwd=days)
+    _, error = run("count", "tuesday.csv", "-o", "monday.parquet", *COLUMNS, *GOALS, code=1, cwd=days)
     assert "monday.parquet exists" in error
     assert (days / "monday.parquet").read_bytes() == before
     assert not [path for path in days.iterdir() if path.name.endswith(".partial")]

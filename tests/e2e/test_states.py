@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
+import commands
 import synthetic_mimic
 from bettersafe.logs.discretize import assign_states, load_discretizer
 
-BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
-
-
-def run(*arguments, code=0):
-    """Run a command, check its exit code; returns (stdout, stderr)."""
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [BETTERSAFE, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False, timeout=120
-    )
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stdout, done.stderr
+run = partial(commands.run, OMP_NUM_THREADS="1")
 
 
 @pytest.fixture(scope="module")

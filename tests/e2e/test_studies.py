@@ -6,10 +6,10 @@ import json
 
 import pytest
 from pyarrow import parquet
-from test_commands import run
 
 import synthetic_mimic
 from bettersafe.studies.sweep import read_rows
+from commands import run
 
 
 def test_a_smoke_run_and_its_figures(tmp_path):

@@ -6,8 +6,6 @@ published solver returns the centre of the optimal face.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -16,8 +14,8 @@ from bettersafe.mdp.programs import Programs, solve
 from bettersafe.mdp.values import expected_return, policy_values
 from bettersafe.methods.s_opt import adv_linearized, linearized, s_opt
 from bettersafe.model import Model, error_bound_q
+from places import FIXTURES
 
-FIXTURES = sorted((Path(__file__).parents[1] / "data").glob("inst_*.npz"))
 AGENTS = ("linearized", "adv_linearized", "s_opt")
 pytestmark = pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
 

@@ -1,7 +1,23 @@
-"""The C++ kernel, where it was built: ``compiled`` is the extension module, or None.
+"""The C++ kernel: ``compiled`` is the extension module, or None if it was not built.
 
-The kernel knows arrays and tolerances, nothing of policies or data. Everything it does has a slower twin in
-Python (`bettersafe.mdp.programs`, `bettersafe.mdp.values`, `bettersafe.posterior.priors`) or SQL (`bettersafe.logs`), which is used where ``compiled`` is None.
+Each file is one computation:
+
+    programs      per-state linear programs
+    values        values of a policy in an MDP
+    mean_process  values at the posterior mean, and the covariance of gains, from counts
+    draws         gains in processes drawn from a posterior
+    counting      counts and exact sums of the rows of a log
+    estimators    terms of six off-policy estimators, from importance ratios, rewards and model values
+
+The kernel works on arrays of numbers. The rows of a log must be sorted by episode, with states and actions as integers; rows that
+do not form episodes are rejected. Estimators are formulas. Labels, columns, files, names of objectives, baselines, certificates
+and settings are handled in Python.
+
+Every function has a slower equivalent in Python (`bettersafe.mdp.programs`, `bettersafe.mdp.values`, `bettersafe.posterior`,
+`bettersafe.evaluation.estimators`) or SQL (`bettersafe.logs`), which is used if ``compiled`` is None.
+
+Arguments are checked on entry (`checks.hpp`, `module.cpp`). An invalid one raises TypeError or ValueError with a message that names it.
+Results have equal bits on any number of threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Signatures of the C++ kernel; `programs.hpp`, `values.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp` say what each does."""
+"""Signatures of the C++ kernel, documented in `programs.hpp`, `values.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp`.
+
+Arrays are contiguous; output arrays share no memory with others.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -116,9 +119,8 @@ def mark_outcomes(
     distinct: npt.NDArray[np.float64],
     on: npt.NDArray[np.float64],
     threads: int,
-    /,
 ) -> None: ...
-def log_rising(alpha: npt.NDArray[np.float64], count: npt.NDArray[np.float64], threads: int, /) -> float: ...
+def log_rising(alpha: npt.NDArray[np.float64], count: npt.NDArray[np.float64], threads: int) -> float: ...
 def successor_likelihood(
     ptr: npt.NDArray[np.int64],
     indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
@@ -131,7 +133,6 @@ def successor_likelihood(
     grid: npt.NDArray[np.float64],
     out: npt.NDArray[np.float64],
     threads: int,
-    /,
 ) -> None: ...
 def worst_outcomes(
     ptr: npt.NDArray[np.int64],
@@ -144,7 +145,6 @@ def worst_outcomes(
     value: npt.NDArray[np.float64],
     worst: npt.NDArray[np.int64],
     threads: int,
-    /,
 ) -> None: ...
 def solve_mean(
     ptr: npt.NDArray[np.int64],
@@ -164,7 +164,6 @@ def solve_mean(
     tol: float,
     max_products: int,
     threads: int,
-    /,
 ) -> float: ...
 def gains_covariance(
     ptr: npt.NDArray[np.int64],
@@ -197,23 +196,35 @@ def gains_covariance(
     end_weight: npt.NDArray[np.float64],
     out: npt.NDArray[np.float64],
     threads: int,
-    /,
 ) -> None: ...
 
-class Chains:
-    n_rows: int
-    n_episodes: int
-    n_truncated: int
-    n_dropped: int
-    shortest: int
-    longest: int
-    n_states: int
-    n_actions: int
-    n_pairs: int
-    n_groups: int
-    n_parts: int
-    n_return_parts: int
-    bytes: float
+class EpisodeCounter:
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_episodes(self) -> int: ...
+    @property
+    def n_truncated(self) -> int: ...
+    @property
+    def n_dropped(self) -> int: ...
+    @property
+    def shortest(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+    @property
+    def n_states(self) -> int: ...
+    @property
+    def n_actions(self) -> int: ...
+    @property
+    def n_pairs(self) -> int: ...
+    @property
+    def n_groups(self) -> int: ...
+    @property
+    def n_parts(self) -> int: ...
+    @property
+    def n_return_parts(self) -> int: ...
+    @property
+    def bytes(self) -> float: ...
     def __init__(
         self,
         discount: npt.NDArray[np.float64],

@@ -19,8 +19,8 @@ constexpr std::int64_t kLongest = std::int64_t{1} << 29;    // digits of 24 bits
 constexpr std::int64_t kBatch = std::int64_t{1} << 17;      // rows that come at a time, at most: 1 MB of CSV
 constexpr std::int64_t kMostLabels = std::int64_t{1} << 31;  // two indices make one key
 constexpr std::int64_t kFarthestStep = std::int64_t{1} << 60;
-constexpr double kLeastWeight = 1.0 / 18446744073709551616.0;  // 2^-64, LEAST_WEIGHT of logs/sums.py
-constexpr int kDigit = 24;                                     // WIDTH of exact.py
+constexpr double kLeastWeight = 1.0 / 18446744073709551616.0;  // 2^-64, LEAST_WEIGHT of logs/_reader/exact_sql.py
+constexpr int kDigit = 24;                                     // WIDTH of logs/_reader/exact.py
 constexpr std::uint64_t kDigitMask = (1u << kDigit) - 1;
 
 // ± m · 2^e, without error.
@@ -169,7 +169,7 @@ bool EpisodeCounter::add_rows(const Rows& rows) {
 bool EpisodeCounter::close() {
     if (refused_ || !open_) return false;
     refused_ = true;
-    if (!end_chain(0)) return false;
+    if (!end_episode(0)) return false;
     settle(0);
     for (int k = 0; k < d_; ++k) end_return(k);
     refused_ = false;
@@ -179,7 +179,7 @@ bool EpisodeCounter::close() {
 
 // One thing after the other for many rows, rather than all for one row: short loops, in which the processor can look ahead.
 bool EpisodeCounter::add_block(const Rows& rows, std::int64_t from, std::int64_t n) {
-    if (!take_columns(rows, from, n) || !follow_chains(rows, from, n)) return false;
+    if (!take_columns(rows, from, n) || !follow_episodes(rows, from, n)) return false;
     add_returns(n);
     settle(n - 1);
     pair_[0] = pair_[n];
@@ -193,7 +193,7 @@ bool EpisodeCounter::take_columns(const Rows& rows, std::int64_t from, std::int6
     for (std::int64_t i = 1; i <= n; ++i) {
         const std::uint64_t x = states_.at(rows.state[from + i - 1]), a = actions_.at(rows.action[from + i - 1]);
         pair_[i] = static_cast<std::int64_t>(pairs_.at(x << 32 | a, pairs_.size()));
-        outcome_[i - 1] = static_cast<std::int64_t>(x);  // unless the row before is the last of its chain
+        outcome_[i - 1] = static_cast<std::int64_t>(x);  // unless the row before is the last of its episode
     }
     bool good = true;
     if (columns_.prob) {
@@ -221,8 +221,8 @@ bool EpisodeCounter::take_columns(const Rows& rows, std::int64_t from, std::int6
     return good;
 }
 
-// Each row must follow from the one before: the outcomes, and the ends of chains.
-bool EpisodeCounter::follow_chains(const Rows& rows, std::int64_t from, std::int64_t n) {
+// Each row must follow from the one before: the outcomes, and the ends of episodes.
+bool EpisodeCounter::follow_episodes(const Rows& rows, std::int64_t from, std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         const std::int64_t row = from + i - 1, episode = rows.episode[row], step = columns_.step ? rows.step[row] : 0;
         if (open_ && episode == episode_) {
@@ -231,7 +231,7 @@ bool EpisodeCounter::follow_chains(const Rows& rows, std::int64_t from, std::int
             if (++t_ >= kLongest) return false;
         } else {
             const std::int64_t x = outcome_[i - 1];
-            if (open_ && (episode < episode_ || !end_chain(i - 1))) return false;
+            if (open_ && (episode < episode_ || !end_episode(i - 1))) return false;
             if (step > kFarthestStep || step < -kFarthestStep) return false;
             if (!open_) outcome_[0] = kNoRow;
             open_ = true;
@@ -252,8 +252,8 @@ bool EpisodeCounter::follow_chains(const Rows& rows, std::int64_t from, std::int
     return true;
 }
 
-// The row at `last` was the last of its chain.
-bool EpisodeCounter::end_chain(std::int64_t last) {
+// The row at `last` was the last of its episode.
+bool EpisodeCounter::end_episode(std::int64_t last) {
     const bool ended = columns_.terminated ? terminated_ : !truncated_;
     const std::int64_t length = t_ + 1;
     outcome_[last] = ended ? kEnd : has_next_ ? static_cast<std::int64_t>(states_.at(next_)) : kUnknown;
@@ -275,7 +275,7 @@ double EpisodeCounter::weight(std::size_t k, std::int64_t t) const {
     return power < kLeastWeight ? 0.0 : power;
 }
 
-// Digits of γ^t r; where a row is the first of its chain, the one before ends its own.
+// Digits of γ^t r; if a row is the first of its episode, the one before ends its own.
 void EpisodeCounter::add_returns(std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         for (; powers_ <= time_[i] && powers_ < kPowers; ++powers_)

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kMaxProducts = 2000;
 constexpr double kMaxRounds = 1e7;    // a discount of 0.999998 at a tolerance of 1e-9
 constexpr double kUnderflow = 745.0;  // exp(−745) is the least double
-constexpr double kNegligible = 80.0;  // exp(−80) = 2e-35, where the total is of order 1
+constexpr double kNegligible = 80.0;  // exp(−80) = 2e-35, beside a total of order 1
 
 // A bijection of 64 bits that leaves no trace of its argument (splitmix64's finaliser)
 inline std::uint64_t scramble(std::uint64_t z) {
@@ -67,7 +67,7 @@ public:
             if (outer + uniform() * (inner - outer) < 1.0) return x;
         }
     }
-    // Marsaglia and Tsang's method; a shape a under 1 is that of a + 1 times U^(1/a), or 0 where that is under exp(−cut)
+    // Marsaglia and Tsang's method; a shape a under 1 is that of a + 1 times U^(1/a), or 0 if that is under exp(−cut)
     double gamma(double shape, double cut) {
         if (shape >= 1.0) return gamma_from_one(shape);
         const double decay = exponential() / shape;
@@ -108,11 +108,11 @@ private:
     }
 };
 
-// What is the same in all draws: the outcomes that lead on, by where they come from and by where they lead
+// The same in all draws: outcomes with a successor, in rows by origin and in rows by successor
 struct Layout {
     std::vector<std::int64_t> state, one_each;         // [K], [X+1]
-    std::vector<std::int64_t> on, ptr, next;           // outcomes that lead on, rows by state of origin
-    std::vector<std::int64_t> back, back_ptr, origin;  // the same, rows by state that they lead to
+    std::vector<std::int64_t> on, ptr, next;           // rows by origin
+    std::vector<std::int64_t> back, back_ptr, origin;  // rows by successor
     std::vector<double> ones;
 
     explicit Layout(const DrawnProcesses& in)
@@ -168,7 +168,7 @@ private:
     const DrawnProcesses& in_;
     const Layout& layout_;
     std::vector<double> mixed_;   // [G, K] q
-    std::vector<double> reward_;  // [G, d, X] policy 0: of its pairs; others: what theirs are more than that
+    std::vector<double> reward_;  // [G, d, X] of policy 0; differences from it of the others
     std::vector<double> initial_, data_, value_, visits_, after_, change_, shape_, mean_;
 
     static std::int64_t pick(double u, const double* cumulative, std::int64_t n) {
@@ -218,7 +218,7 @@ private:
         }
     }
 
-    // shape_ becomes a draw of p(·|pair): whether and how it ends, and where to if not
+    // shape_ becomes a draw of p(·|pair): whether and how it ends, and the successor if not
     void draw_row(Random random, std::int64_t pair, std::int64_t x, std::int64_t begin, std::int64_t width, double c_on,
                   double c_end) {
         const std::int64_t* next = in_.outcome_next + begin;
@@ -260,7 +260,7 @@ private:
         }
         return mass;
     }
-    // (I − γM) v = rhs; where BiCGSTAB stalls, v ← rhs + γMv, which always gets there
+    // (I − γM) v = rhs; if BiCGSTAB stalls, by v ← rhs + γMv, which always converges
     void solve(const std::vector<std::int64_t>& ptr, const std::vector<std::int64_t>& index, std::int64_t n_rhs,
                const double* rhs, double* v) {
         const PolicyMatrix<std::int64_t> matrix{in_.n_states, layout_.one_each.data(), layout_.ones.data(), ptr.data(),
@@ -271,8 +271,8 @@ private:
         for (std::int64_t j = 0; j < n_rhs; ++j) {
             double* own = v + j * in_.n_states;
             std::fill(own, own + in_.n_states, 0.0);
-            bool moves = true;
-            for (double round = 0.0; moves && round < rounds; round += 1.0) {
+            bool moves = true, finite = true;
+            for (double round = 0.0; moves && finite && round < rounds; round += 1.0) {
                 if (round >= kMaxRounds) throw std::runtime_error("the values of a drawn process were not found: the discount is too close to 1.");
                 moves = false;
                 for (std::int64_t x = 0; x < in_.n_states; ++x) {
@@ -280,13 +280,14 @@ private:
                     for (std::int64_t i = ptr[x]; i < ptr[x + 1]; ++i) sum += data_[i] * own[index[i]];
                     next[x] = rhs[j * in_.n_states + x] + in_.discount * sum;
                     moves = moves || next[x] != own[x];
+                    finite = finite && std::isfinite(next[x]);
                 }
                 std::copy(next.begin(), next.end(), own);
             }
         }
     }
 
-    // v of policy 0, and what follows on every outcome under it
+    // v of policy 0, and the value after every outcome
     void solve_first() {
         const std::int64_t d = in_.n_objectives;
         for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = mixed_[layout_.on[i]];

@@ -1,24 +1,22 @@
-// Processes drawn from independent Dirichlets, and what policies gain over a first one in each: `drawn_gains`.
+// Gains of policies over policy 0 in processes drawn from a posterior: `drawn_gains`.
 //
-// The pairs of state x all lead to the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]: ends, and where else it may lead. In
-// draw m, with concentrations c and c' of its own,
+// All pairs of state x have the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]: ends and successors. In every draw, with its own
+// concentrations c and c',
 //
-//     (going on, ends)  ~ Dirichlet( w' (going, share) + (1 − w') count(pair) + extra )
-//     where to, if on   ~ Dirichlet( w share + (1 − w) count(pair) + extra ),     r_k(pair) ~ N( reward_mean, reward_noise² )
+//     (continue, ends)           ~ Dirichlet( w' (going, share) + (1 − w') count(pair) + extra )
+//     successor, if it continues ~ Dirichlet( w share + (1 − w) count(pair) + extra ),     r_k(pair) ~ N( reward_mean, reward_noise² )
 //
-// where the share holds all that was seen of the state, the pair's own too, of which (1 − w) is left to count in full: the prior is
-// what the *other* pairs saw. With others(pair) = Σ share − Σ count(pair), w = c̃ / others, 1/(c̃+1) = 1/(c+1) + c/(c+1)/(others+1):
-// no prior is stronger than what it was learned from. Where others is 0, w = c and counts count in full: a plain Dirichlet.
-// Episodes start in x ~ Dirichlet( starts ).
+// share holds the counts of all pairs of the state, so the pair's own counts get a weight of 1 − w beside it: the prior comes from the
+// *other* pairs. w is a function of c and others(pair) = Σ share − Σ count(pair) (prior.hpp). The initial distribution is
+// Dirichlet( starts ).
 //
-// so a policy's process is a mix q_g(o) = Σ_pairs weight_g(pair) p(o|pair) over outcomes, formed state by state without
-// keeping the pairs. With v the value of policy 0 and ν_g the discounted visits of policy g, one linear solve for all objectives,
+// The process under a policy is the mixture q_g(o) = Σ_pairs weight_g(pair) p(o|pair) over outcomes, formed state by state without
+// storing the pairs. With v the value of policy 0 and ν_g the discounted visits of policy g, one linear solve for all objectives,
 //
 //     J_k(g) − J_k(0) = Σ_x ν_g(x) [ Σ_o (q_g − q_0)(o) (ρ_k(o) + γ v_k(next o)) + Σ_pairs (weight_g − weight_0) r_k ]
 //
-// which is exactly 0 where a policy does what policy 0 does. Every pair of every draw has a generator of its own
-// (xoshiro256++, seeded with a hash of seed, draw and the pair's key), so a number depends neither on the threads, nor
-// on the other draws, nor on which other pairs are drawn.
+// It is exactly 0 for a policy equal to policy 0. Every pair of every draw has its own generator (xoshiro256++, seeded with a hash of
+// seed, draw and the pair's key), so a number does not depend on the threads, on the other draws, or on the other pairs that are drawn.
 #pragma once
 #include <cstdint>
 
@@ -27,29 +25,29 @@ namespace bettersafe {
 struct DrawnProcesses {
     std::int64_t n_states, n_pairs, n_outcomes, n_concentrations, n_end_concentrations, n_policies, n_objectives;
     const std::int64_t* state_ptr;       // [X+1] pairs of a state
-    const std::int64_t* pair_key;        // [P] what names a pair in the seeds
-    const std::int64_t* objective_key;   // [d] what names an objective in the seeds
+    const std::int64_t* pair_key;        // [P] key of a pair in the seeds
+    const std::int64_t* objective_key;   // [d] key of an objective in the seeds
     const std::int64_t* outcome_ptr;     // [X+1]
-    const std::int64_t* outcome_next;    // [K] where to; −1 is the end
+    const std::int64_t* outcome_next;    // [K] successor; −1 is the end
     const double* outcome_reward;        // [d, K] ρ
     const std::int64_t* count_ptr;       // [P+1]
     const std::int64_t* count_outcome;   // [S]
     const double* count;                 // [S]
     const double* share;                 // [K]
     const double* going;                 // [X]
-    const double* others;                // [P] of where to
-    const double* end_others;            // [P] of ends
+    const double* others;                // [P] visits of other pairs, for the prior of successors
+    const double* end_others;            // [P] visits of other pairs, for the prior of ends
     const double* extra;                 // [K]
     const double* concentration;         // [C] c
-    const double* cumulative;            // [C] of the concentrations' probabilities; the last is 1
+    const double* cumulative;            // [C] cumulative probabilities of the concentrations; the last is 1
     const double* end_concentration;     // [C'] c'
     const double* end_cumulative;        // [C']
     const double* reward_mean;           // [d, P]
     const double* reward_noise;          // [d, P]
     const double* weight;                // [G, P]
     const double* starts;                // [X]
-    const double* value;                 // [d, X] first guess of policy 0's values
-    const double* visits;                // [G, X] first guess of every policy's visits
+    const double* value;                 // [d, X] initial guess of the values of policy 0
+    const double* visits;                // [G, X] initial guess of the visits of every policy
     double discount;
     double tol;                          // backward error of the solves
     std::uint64_t seed;
@@ -58,7 +56,7 @@ struct DrawnProcesses {
 // Gains of policies 1 … G−1 in draws first … first + n_draws − 1; out is [n_draws, G−1, d].
 void drawn_gains(const DrawnProcesses& in, std::int64_t first, std::int64_t n_draws, int threads, double* out);
 
-// One gamma variate of every shape, all from one generator.
+// Gamma variates, one for every shape, from one generator.
 void draw_gammas(std::int64_t n, const double* shape, std::uint64_t seed, double* out);
 
 }  // namespace bettersafe

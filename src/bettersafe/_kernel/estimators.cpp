@@ -8,6 +8,7 @@
 namespace bettersafe {
 namespace {
 
+constexpr std::int64_t kEstimators = 6;  // is, pdis, wis, cwpdis, dr, wdr
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
 // log(exp(a) + exp(b))
@@ -17,6 +18,8 @@ double log_add(double a, double b) {
 }
 
 }  // namespace
+
+std::int64_t Estimates::n_estimators() { return kEstimators; }
 
 Estimates::Estimates(std::vector<double> discount, bool has_model)
     : discount_(std::move(discount)), d_(static_cast<std::int64_t>(discount_.size())), has_model_(has_model) {}
@@ -73,7 +76,7 @@ void Estimates::average(const Trajectories& in, double* terms) {
     double* wis = pdis + all_terms;
     double* dr = wis + 2 * all_terms;
     std::vector<double> power(d);
-    for (std::int64_t estimator = 0; estimator < 6; ++estimator) {
+    for (std::int64_t estimator = 0; estimator < kEstimators; ++estimator) {
         double* own = is + estimator * all_terms;
         std::fill(own, own + in.n * d, 0.0);
     }

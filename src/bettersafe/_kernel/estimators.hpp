@@ -1,17 +1,18 @@
-// Off-policy estimates, per trajectory, for d objectives at once.
+// Terms of six off-policy estimators, per trajectory, for d objectives at once, from importance ratios, rewards and model values of
+// the rows of a log.
 //
-// Trajectory i has the rows ptr[i] .. ptr[i+1]-1. With ρ_t = exp(log_ratio), ρ_{0:t} its running product, L the log of
-// that, and w_t = ρ_{0:t} / mean over all trajectories of ρ_{0:t} (those that ended keep their last weight):
+// Trajectory i has the rows ptr[i] .. ptr[i+1]-1, at least one. With ρ_t = exp(log_ratio), ρ_{0:t} its running product, and
+// w_t = ρ_{0:t} / mean over all trajectories of ρ_{0:t} (a trajectory keeps its last weight after its end):
 //
 //     is      ρ_{0:H-1} Σ γ^t r_t                      pdis    Σ γ^t ρ_{0:t} r_t
 //     dr      Σ γ^t [ρ_{0:t} (r_t − q_t) + ρ_{0:t-1} v_t] + γ^H ρ_{0:H-1} tail
-//     wis, cwpdis, wdr: the same with w for ρ. Their terms are linearised: value + influence of the trajectory, so that
+//     wis, cwpdis, wdr: as is, pdis, dr, with w for ρ. Their terms are linearised: value + influence of the trajectory, so that
 //     their mean is the estimate and their spread its first-order uncertainty.
 //
-// tail is the model's value of the state that a truncated trajectory was left in (0 where it terminated).
+// tail is the model's value of the last state of a truncated trajectory (0 if it terminated).
 //
-// Trajectories may come in blocks, three times in the same order: to add up their weights, to average with them, and to
-// make the terms. Every sum goes over trajectories one by one, so how they are cut into blocks does not change a bit.
+// Trajectories may come in blocks, three times in the same order: to sum their weights, to compute weighted means, and to
+// compute the terms. Sums are taken trajectory by trajectory, so the bits do not depend on the blocks.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -20,7 +21,7 @@ namespace bettersafe {
 
 struct Trajectories {
     std::int64_t n;             // trajectories of this block
-    std::int64_t first;         // how many there are in the blocks before
+    std::int64_t first;         // trajectories in earlier blocks
     const std::int64_t* ptr;    // [n+1]
     const double* log_ratio;    // [N]
     const double* reward;       // [N, d]
@@ -31,22 +32,23 @@ struct Trajectories {
 
 class Estimates {
 public:
-    enum class Stage { kWeigh, kAverage, kFinish };  // what was done last
+    enum class Stage { kWeigh, kAverage, kFinish };  // the latest stage
 
-    // The model's v, q and tail come with every block, or with none.
+    // has_model: whether all blocks have v, q and tail, or none has.
     Estimates(std::vector<double> discount, bool has_model);
 
+    static std::int64_t n_estimators();  // E
     Stage stage() const { return stage_; }
     bool has_model() const { return has_model_; }
     std::int64_t n_objectives() const { return d_; }
-    std::int64_t n_trajectories() const { return n_; }  // that were weighed
-    std::int64_t longest() const { return longest_; }   // rows of the longest of them
+    std::int64_t n_trajectories() const { return n_; }  // in all blocks of weigh()
+    std::int64_t longest() const { return longest_; }   // rows of the longest trajectory
 
-    // First time: the weights; log_weight[i] = log ρ_{0:H-1} of the block's. Of a block, only ptr and log_ratio are read.
+    // First pass: the weights; log_weight[i] = log ρ_{0:H-1}. Only ptr and log_ratio of a block are read.
     void weigh(const Trajectories& block, double* log_weight);
-    // Second time: unweighted terms, and weighted means. terms is [6, n, d] over all blocks: is, pdis, wis, cwpdis, dr, wdr.
+    // Second pass: unweighted terms, and weighted means. terms is [E, n, d] over all blocks, by `kernel_row`.
     void average(const Trajectories& block, double* terms);
-    // Third time: what is left of the terms.
+    // Third pass: the remaining terms.
     void finish(const Trajectories& block, double* terms);
 
 private:

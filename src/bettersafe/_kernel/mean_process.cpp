@@ -59,8 +59,7 @@ struct LogProduct {
 
 constexpr std::uint64_t kAllMarked = 0x0303030303030303;  // eight entries that count, each the first of its outcome
 
-// Calls both(e) or, where not all of the next eight entries are marked alike, single(e) for the entries of a row: most rows are
-// of new outcomes throughout, and need not be asked one by one.
+// Calls both(e) for pairs of entries if the next eight are all marked, else single(e) for each: most rows have only new outcomes.
 template <typename Both, typename Single, typename Ahead>
 void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, std::int64_t all, const Both& both, const Single& single,
              const Ahead& ahead) {
@@ -295,7 +294,7 @@ double solve_group(const MeanMatrix<Index>& a, const std::vector<double>& scale,
 // What the covariance of one pair's rows needs, of n numbers D: sums over outcomes by shares, and over its own counts.
 struct Moments {
     const double *share1, *share2;  // Σ share D [n], Σ share D Dᵀ [n, n] lower
-    const double *own1, *own2;      // the same by its own counts; null where it was never tried
+    const double *own1, *own2;      // the same by its own counts; null if it was never tried
     const double *worst, *end;      // D of the worst outcome and of the end [n]
     double share_on, on, extra_on, share_end, ended, extra_end, going, others, end_others;
 };
@@ -355,7 +354,7 @@ private:
 
 std::size_t lower(std::int64_t n) { return static_cast<std::size_t>(n * (n + 1) / 2); }
 
-// Adds Σ weight z [n] and Σ weight z zᵀ [n, n], lower, of rows z [rows, n]; N is n where that is known beforehand, else 0.
+// Adds Σ weight z [n] and Σ weight z zᵀ [n, n], lower, of rows z [rows, n]; N is n if that is known when compiled, else 0.
 template <int N>
 void add_moments(int size, std::int64_t rows, const double* weight, const double* z, double* first, double* second) {
     const int n = N ? N : size;
@@ -382,7 +381,7 @@ void add_moments(int size, std::int64_t rows, const double* weight, const double
     }
 }
 
-// Adds the lower part of the covariance over states first to end; N is n where that is known when compiled, else 0.
+// Adds the lower part of the covariance over states first to end; N is n if that is known when compiled, else 0.
 //
 // With a = ν^π (γ v^π(next) − v^π) − b, b = ν^b (γ v^b(next) − v^b) of an outcome, D = π a + (π − π_b) b of a pair.
 template <int N, typename Index>

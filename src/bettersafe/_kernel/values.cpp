@@ -36,8 +36,7 @@ inline Two two(V first, V second) {
     return Two{static_cast<double>(first), static_cast<double>(second)};
 }
 
-// Ask for what a row of a few pairs on will read: reading at random beside it keeps the processor from seeing that the matrix
-// itself is read in order.
+// Asks for entries of the matrix ahead of time: the processor does not see that they are read in order beside reads at random.
 template <typename Index>
 inline void prefetch_ahead(const double* data, const Index* index, std::int64_t size) {
     constexpr std::int64_t ahead = 160, line = 64;
@@ -88,7 +87,7 @@ inline void gather_in_step(const double* data, const Index* index, std::int64_t 
     }
 }
 
-// Nonzeros in the rows of pairs that are played: of a policy that plays one of many actions, few.
+// Nonzeros in the rows of pairs that are played: few, if the policy plays one of many actions.
 template <typename Index>
 std::int64_t played_nonzeros(const PolicyMatrix<Index>& matrix) {
     std::int64_t found = 0;
@@ -301,7 +300,7 @@ private:
     double previous_[K], goal_[K] = {};
 };
 
-// Right-hand sides, where their values go, and how well they are to be solved.
+// Right-hand sides, their values, and how well they are to be solved.
 struct Sides {
     std::int64_t n;
     const double* rhs;  // [n, X], like value

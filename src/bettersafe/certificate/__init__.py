@@ -1,6 +1,11 @@
 """Certificates: the test of a policy, its evidence and its verdict.
 
-certificate  types and verdict; imports no method
-make         certificates from a held-out test, from H-OPT, from the posterior, or from the counts alone
-files        certificates as JSON documents
+certificate     types and verdict; imports no method
+make            certificates from a held-out test, from H-OPT, or from the counts alone
+make_posterior  certificates from the posterior
+files           certificates as JSON documents
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

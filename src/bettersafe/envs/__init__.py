@@ -1,1 +1,12 @@
-"""Environments whose truth is known: what is learned from their logs can be checked exactly."""
+"""Environments whose truth is known: what is learned from their logs can be checked exactly.
+
+tabular     World: a finite environment, its true MDP, and logs of it
+random_mdp  random worlds (Garnets)
+gridworld   gridworlds with pits
+icu_sepsis  ICU-Sepsis: a simulator of sepsis care with its clinicians
+gym         the same as Gymnasium environments, and logs of any Gymnasium environment; needs the extra 'gym'
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -25,11 +25,11 @@ from bettersafe.errors import NoSolutionError, ParameterError
 from bettersafe.logs.dataset import Objective
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.policy import check_policy
-from bettersafe.typing import frozen
+from bettersafe.typing import frozen, generator
 
 if TYPE_CHECKING:
     from bettersafe.mdp.constrained import CMDPOptimum
-    from bettersafe.typing import Bools, Floats
+    from bettersafe.typing import Bools, Floats, Rng
 
 ACTIONS = ("down", "left", "right", "up")
 MOVES = ((1, 0), (0, -1), (0, 1), (-1, 0))  # rows down, columns to the right
@@ -72,12 +72,12 @@ class Gridworld:
 
 
 def pit_gridworld(
-    rng: np.random.Generator, *, size: int = 10, n_pit_kinds: int = 1, pit_prob: float = 0.3, discount: float = 0.99
+    rng: Rng, *, size: int = 10, n_pit_kinds: int = 1, pit_prob: float = 0.3, discount: float = 0.99
 ) -> Gridworld:
     """A random gridworld.
 
     Args:
-        rng: Randomness.
+        rng: Seed or generator.
         size: Cells on a side.
         n_pit_kinds: K.
         pit_prob: Probability that a cell (the start too) is a pit, for each kind on its own.
@@ -89,10 +89,10 @@ def pit_gridworld(
         raise ParameterError(f"n_pit_kinds must be at least 1; got {n_pit_kinds}.")
     if not 0.0 <= pit_prob <= 1.0:
         raise ParameterError(f"pit_prob must be a probability in [0, 1]; got {pit_prob!r}.")
-    n_states = size * size - 1
+    draw, n_states = generator(rng), size * size - 1
     return make_gridworld(
-        pits=rng.random((n_pit_kinds, n_states)) < pit_prob,
-        success_prob=rng.uniform(0.5, 1.0, size=(n_states, len(ACTIONS))),
+        pits=draw.random((n_pit_kinds, n_states)) < pit_prob,
+        success_prob=draw.uniform(0.5, 1.0, size=(n_states, len(ACTIONS))),
         discount=discount,
     )
 
@@ -163,7 +163,7 @@ def known_rewards(gridworld: Gridworld) -> Floats:
 
 
 def feasible_gridworld(
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     size: int = 10,
     n_pit_kinds: int = 1,
@@ -174,7 +174,7 @@ def feasible_gridworld(
     """Draw gridworlds until some policy reaches J_k ≥ ``threshold`` for every pit signal k.
 
     Args:
-        rng: Randomness.
+        rng: Seed or generator.
         size: As in ``pit_gridworld``.
         n_pit_kinds: As in ``pit_gridworld``.
         pit_prob: As in ``pit_gridworld``.
@@ -186,8 +186,9 @@ def feasible_gridworld(
     """
     if threshold is None:
         threshold = THRESHOLD if n_pit_kinds == 1 else THRESHOLD_MANY_KINDS
+    draw = generator(rng)
     for redraws in range(MAX_DRAWS):
-        gridworld = pit_gridworld(rng, size=size, n_pit_kinds=n_pit_kinds, pit_prob=pit_prob, discount=discount)
+        gridworld = pit_gridworld(draw, size=size, n_pit_kinds=n_pit_kinds, pit_prob=pit_prob, discount=discount)
         try:
             optimum = cmdp_optimum(true_mdp(gridworld.world), np.full(n_pit_kinds, threshold))
         except NoSolutionError:

@@ -19,6 +19,7 @@ from bettersafe.envs.tabular import draw_entries, running_sums
 from bettersafe.errors import DataError, ParameterError, PolicyError, check_vector
 from bettersafe.logs.dataset import Dataset, label_array
 from bettersafe.mdp.policy import check_policy
+from bettersafe.typing import generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from bettersafe.envs.gridworld import Gridworld
     from bettersafe.envs.tabular import World
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Floats, Labels
+    from bettersafe.typing import Floats, Labels, Rng
 
 Info = dict[str, Any]
 
@@ -150,7 +151,7 @@ def rollout(
     env: gymnasium.Env[Any, Any],
     policy: npt.ArrayLike,
     n_episodes: int,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     objectives: Sequence[Objective],
     horizon: int | None = None,
@@ -165,7 +166,7 @@ def rollout(
         policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``. It may have fewer rows than the environment has
             observations, if those left out (the last ones) are only ever seen at an end.
         n_episodes: How many episodes; at least 1.
-        rng: Draws the actions, and the seed of the environment.
+        rng: Seed or generator that draws the actions, and the seed of the environment.
         objectives: What the d rewards are.
         horizon: Steps after which an episode is truncated, if the environment has not stopped it before. An
             environment that never stops needs one.
@@ -188,7 +189,8 @@ def rollout(
     rewards: list[Floats] = []
     ended: list[bool] = []
     ptr = [0]
-    seed: int | None = int(rng.integers(2**31))
+    draw = generator(rng)
+    seed: int | None = int(draw.integers(2**31))
     for _ in range(n_episodes):
         observation, _ = env.reset(seed=seed)
         seed = None  # later episodes go on with the environment's own randomness
@@ -198,7 +200,7 @@ def rollout(
                 raise PolicyError(
                     f"observation {state + first_state} came before the end of an episode; the policy has no row for it."
                 )
-            action = int(draw_entries(sums, rows, np.array([state]), rng)[0]) - state * n_actions
+            action = int(draw_entries(sums, rows, np.array([state]), draw)[0]) - state * n_actions
             observation, reward, terminated, truncated, _ = env.step(np.int64(action + first_action))
             vector = np.atleast_1d(np.asarray(reward, dtype=np.float64))
             if vector.shape != (len(objectives),):

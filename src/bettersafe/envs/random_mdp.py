@@ -9,13 +9,14 @@ from scipy import sparse
 
 from bettersafe.envs.tabular import World
 from bettersafe.logs.dataset import Objective
+from bettersafe.typing import generator
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Rng
 
 
 def garnet(
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     n_states: int = 30,
     n_actions: int = 4,
@@ -27,7 +28,7 @@ def garnet(
     """A random world.
 
     Args:
-        rng: Randomness.
+        rng: Seed or generator.
         n_states: |X|.
         n_actions: |A|.
         branching: Successors of every pair, with Dirichlet(1) probabilities.
@@ -35,10 +36,10 @@ def garnet(
         discount: γ of every objective.
         end: Probability that a step ends the episode: of all pairs, or of each, shape [|X| |A|].
     """
-    n_pairs = n_states * n_actions
-    columns = np.sort(rng.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
+    draw, n_pairs = generator(rng), n_states * n_actions
+    columns = np.sort(draw.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
     ends = np.broadcast_to(end, n_pairs)[:, None]
-    probability = rng.dirichlet(np.ones(branching), size=n_pairs) * (1.0 - ends)
+    probability = draw.dirichlet(np.ones(branching), size=n_pairs) * (1.0 - ends)
     data = np.hstack([probability, ends])
     indices = np.hstack([columns, np.full((n_pairs, 1), n_states)])
     outcome = sparse.csr_array(
@@ -51,8 +52,8 @@ def garnet(
         pair_state=np.repeat(np.arange(n_states), n_actions),
         pair_action=np.tile(np.arange(n_actions), n_states),
         outcome=outcome,
-        outcome_reward=np.repeat(rng.random((n_objectives, n_pairs)), branching + 1, axis=1),
-        initial=rng.dirichlet(np.ones(n_states)),
+        outcome_reward=np.repeat(draw.random((n_objectives, n_pairs)), branching + 1, axis=1),
+        initial=draw.dirichlet(np.ones(n_states)),
         objectives=tuple(Objective(name=f"r{k}", discount=discount) for k in range(n_objectives)),
         state_labels=np.arange(n_states),
         action_labels=np.arange(n_actions),
@@ -60,7 +61,7 @@ def garnet(
     )
 
 
-def mixed_policy(rng: np.random.Generator, best: Floats, quality: float) -> Floats:
+def mixed_policy(rng: Rng, best: Floats, quality: float) -> Floats:
     """ρ π* + (1−ρ) times a random policy: a baseline of a given quality, shape [X, A]."""
-    noise = rng.dirichlet(np.ones(best.shape[1]), size=best.shape[0])
+    noise = generator(rng).dirichlet(np.ones(best.shape[1]), size=best.shape[0])
     return np.asarray(quality * best + (1.0 - quality) * noise)

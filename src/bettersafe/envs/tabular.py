@@ -24,10 +24,10 @@ from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.policy import check_policy
-from bettersafe.typing import frozen
+from bettersafe.typing import frozen, generator
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats, Ints, Labels
+    from bettersafe.typing import Floats, Ints, Labels, Rng
 
 SUM_TOL = 1e-9  # how far probabilities may sum from 1, as in MDP
 
@@ -154,7 +154,7 @@ def sample_episodes(
     world: World,
     policy: npt.ArrayLike,
     n_episodes: int,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     horizon: int | None = None,
 ) -> Dataset:
@@ -166,7 +166,7 @@ def sample_episodes(
         world: The environment.
         policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``.
         n_episodes: How many episodes; at least 1.
-        rng: Source of randomness.
+        rng: Seed or generator.
         horizon: Steps after which an episode that has not ended is cut off (truncated, not terminated); None
             lets every episode run until it ends, and is refused where one could run forever.
 
@@ -186,13 +186,13 @@ def sample_episodes(
     columns = world.outcome.indices.astype(np.int64)
     choices = np.searchsorted(world.pair_state, np.arange(world.n_states + 1))
     choice_sums, outcome_sums, initial_sums = (running_sums(p) for p in (pair_prob, world.outcome.data, world.initial))
-    episode = np.arange(n_episodes)
-    state = draw_entries(initial_sums, np.array([0, world.n_states]), np.zeros(n_episodes, dtype=np.int64), rng)
+    draw, episode = generator(rng), np.arange(n_episodes)
+    state = draw_entries(initial_sums, np.array([0, world.n_states]), np.zeros(n_episodes, dtype=np.int64), draw)
     lengths = np.zeros(n_episodes, dtype=np.int64)
     steps: list[tuple[Ints, Ints, Ints]] = []  # per step: who is running, the pair played, the outcome drawn
     while episode.size and len(steps) != horizon:
-        pair = draw_entries(choice_sums, choices, state, rng)
-        drawn = draw_entries(outcome_sums, world.outcome.indptr, pair, rng)
+        pair = draw_entries(choice_sums, choices, state, draw)
+        drawn = draw_entries(outcome_sums, world.outcome.indptr, pair, draw)
         steps.append((episode, pair, drawn))
         lengths[episode] += 1
         reached = columns[drawn]

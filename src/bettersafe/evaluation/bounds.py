@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluation import BOUNDS
+from bettersafe.evaluation.facts import BOUNDS
+from bettersafe.typing import generator
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Rng
 
 RESAMPLES = 4_000
 """Resamples of the bootstrap; the Monte-Carlo error of the level is about 0.3 % at δ = 0.05."""
@@ -43,7 +44,7 @@ def lower_bound(
     method: str,
     low: npt.ArrayLike | None = None,
     cap: npt.ArrayLike | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
 ) -> Floats:
     """Lower bounds on the means of d columns of terms, each at level δ, shape [d].
 
@@ -54,7 +55,7 @@ def lower_bound(
         low: Smallest possible value of the terms, shape [d]; for finite-sample bounds.
         cap: Upper truncation level of the terms, shape [d], chosen without these terms (`choose_cap`), or their largest possible
             value; for finite-sample bounds.
-        rng: Generator for the bootstrap; default: seeded with 0, so that the result is reproducible.
+        rng: Seed or generator for the bootstrap; with a seed, all columns are resampled alike.
 
     Returns:
         The bounds; ``-inf`` if n is too small.
@@ -155,7 +156,7 @@ def _expected_bound(above: Floats, width: float, delta: float, method: str, n: i
     )
 
 
-def _bootstrap(column: Floats, delta: float, method: str, rng: np.random.Generator | None) -> float:
+def _bootstrap(column: Floats, delta: float, method: str, rng: Rng) -> float:
     from scipy import stats
 
     mean = float(column.mean())
@@ -170,7 +171,7 @@ def _bootstrap(column: Floats, delta: float, method: str, rng: np.random.Generat
         method="BCa" if method == "bca" else "percentile",
         vectorized=True,
         batch=max(1, 4_000_000 // column.size),
-        rng=np.random.default_rng(0) if rng is None else rng,
+        rng=generator(rng),
     )
     return float(answer.confidence_interval.low)
 

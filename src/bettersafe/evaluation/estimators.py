@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe import _kernel
-from bettersafe.evaluation import TESTABLE
+from bettersafe.evaluation.facts import TESTABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -31,19 +31,20 @@ import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
 from bettersafe.errors import ParameterError, check_choice
-from bettersafe.evaluation import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
-from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, model_values, value_model_of
+from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
+from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.mdp.policy import check_policy
-from bettersafe.typing import Floats, Log, frozen
+from bettersafe.typing import Floats, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
     from bettersafe.model import Model
+    from bettersafe.typing import Rng
 
 
 MANY_EPISODES = 50_000
@@ -160,7 +161,7 @@ def evaluate_policy(
     estimator: str,
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> Evaluation:
@@ -173,7 +174,7 @@ def evaluate_policy(
         estimator: Name of the estimator, a key of `bettersafe.evaluation.ESTIMATORS`.
         model: Model for v̂ and q̂, if the estimator needs one; fitted on other data with the same vocabulary.
         folds: Number of models to cross-fit on the data, instead of a given model.
-        rng: Generator for the split into folds; default: seeded with 0, so that the result is reproducible.
+        rng: Seed or generator for the split into folds.
         clip: Range [low, high] to which every trajectory's term is clipped, each of shape [d]; biased, only to reproduce
             published numbers.
         drop_unsupported: Whether to drop episodes with a pair that is not in the model's data; biased, for the same purpose.
@@ -199,7 +200,7 @@ def evaluate_many(
     estimators: Sequence[str] = tuple(ESTIMATORS),
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> dict[str, Evaluation]:
@@ -214,7 +215,7 @@ def evaluate_many(
         _check_vocabulary(data, model)
         value_models = (value_model_of(model, policy, behaviour),)
     elif folds is not None:
-        value_models, fold = crossfit(data, policy, behaviour, folds, np.random.default_rng(0) if rng is None else rng)
+        value_models, fold = crossfit(data, policy, behaviour, folds, generator(rng))
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
@@ -254,7 +255,7 @@ def evaluate_many(
     for estimator in estimators:
         row = ESTIMATORS[estimator].kernel_row
         if row is None:
-            value = np.mean([value_model.value for value_model in value_models], axis=0)
+            value = np.mean([values.value for values in value_models], axis=0)
             per = np.repeat(value[None, :], n, axis=0)
             error = np.full(d, np.nan)
         else:
@@ -358,7 +359,7 @@ def _trajectories(
     """Rows of a block for the estimators, with ln π/π_b [X, A]; yields nothing if no episode is kept."""
     rewards, ptr = block.rewards, block.episode_ptr
     ratios = log_ratio[block.states, block.actions]
-    v, q, tail = model_values(block, value_models, fold)
+    v, q, tail = row_values(block, value_models, fold)
     if not np.all(keep):
         rows = np.repeat(keep, np.diff(ptr))
         ptr = np.concatenate([[0], np.cumsum(np.diff(ptr)[keep])])

@@ -26,18 +26,19 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
-from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.mdp.values import expected_return
+from bettersafe.typing import generator
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.model import Model
-    from bettersafe.typing import Floats, Log
+    from bettersafe.typing import Floats, Log, Rng
 
 
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -158,7 +159,7 @@ def safety_test(
     tuning: Log | None = None,
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     baseline_terms: Floats | None = None,
     training_baseline: Floats | None = None,
 ) -> SafetyTest:
@@ -172,7 +173,7 @@ def safety_test(
         tuning: Separate episodes on which finite-sample bounds choose their truncation level.
         model: Model for dr and wdr, fitted on other data.
         folds: Number of folds for cross-fitting on ``safety``, instead of a model.
-        rng: Generator for the split into folds.
+        rng: Seed or generator for the split into folds.
         baseline_terms: Terms of the baseline on ``safety`` (`evaluate_policy`), shape [n, d]; saves time if many policies are
             tested on the same data.
         training_baseline: Baseline with which the policy was made, shape [X, A], if ``baseline`` is a new estimate. An action
@@ -255,13 +256,13 @@ def paired_terms(
     *,
     model: Model | None = None,
     folds: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = 0,
     baseline_terms: Floats | None = None,
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
     if BOUNDS[rule.bound].finite_sample:
         data = with_blocks(data, lambda block: _shifted(block, rule))
-    seed = None if rng is None else int(rng.integers(2**63))  # the same folds for both policies
+    seed = int(generator(rng).integers(2**63))  # the same folds for both policies
 
     def terms(target: Floats) -> Floats:
         needs = ESTIMATORS[rule.estimator].needs_model
@@ -272,7 +273,7 @@ def paired_terms(
             estimator=rule.estimator,
             model=model if needs else None,
             folds=folds if needs else None,
-            rng=None if seed is None else np.random.default_rng(seed),
+            rng=seed,
         ).per_trajectory
 
     if rule.comparison == "published":

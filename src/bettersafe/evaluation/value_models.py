@@ -1,7 +1,7 @@
 """Model values for the rows of a log (v̂, q̂, and v̂ after truncated episodes), and the share of a policy without support.
 
 One model is used for all episodes or, with cross-fitting, each of k models for the episodes of the fold on which it was not
-fitted. A `ValueModel` stores numbers per state or pair only, and rows are processed in blocks.
+fitted. A `ValueModel` stores tables by state or pair only, and rows are processed in blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueModel:
-    """Values of a policy in an estimated model.
+    """Values of a policy in an estimated model, and the pairs with data.
 
     Attributes:
         v: v̂, shape [d, X].
@@ -105,25 +105,21 @@ def crossfit(
         tally.add(block, own)
     needed = crossfit_bytes(tally.n_groups, data.n_states, data.n_actions, data.n_objectives, folds)
     check_memory(needed, f"fitting {folds} models to {tally.n_groups:,} different transitions")
-    value_models = []
+    models = []
     for number in range(folds):
         # the value of a pair without data is unknown; the baseline's value is a neutral choice
         others = estimate_model(tally.counts(without=number), unseen="baseline", baseline=baseline)
-        value_models.append(value_model_of(others, policy, baseline))
-    return tuple(value_models), fold
+        models.append(value_model_of(others, policy, baseline))
+    return tuple(models), fold
 
 
-def check_support(
-    data: Log, policy: Floats, baseline: Floats, value_models: tuple[ValueModel, ...], fold: Ints
-) -> Survey:
+def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[ValueModel, ...], fold: Ints) -> Survey:
     """Measure how much of ``policy`` the data covers; ``fold`` [n] is the index of every episode's model.
 
     Raises:
         PolicyError: If the log has an action to which the baseline gives probability 0.
     """
-    missing = [value_model.missing for value_model in value_models] or [
-        np.where(baseline > 0.0, 0.0, policy).sum(axis=1)
-    ]
+    missing = [model.missing for model in models] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
     unsupported = []
     for block, own in _with_folds(data, fold):
@@ -131,10 +127,10 @@ def check_support(
         rows = np.repeat(own, np.diff(block.episode_ptr))
         visits += np.bincount(rows * data.n_states + block.states, minlength=visits.size).reshape(visits.shape)
         unseen = np.zeros(block.n_rows, dtype=bool)
-        for number, value_model in enumerate(value_models):
+        for number, model in enumerate(models):
             mine = rows == number
-            pair = value_model.pair[block.states[mine], block.actions[mine]]
-            unseen[mine] = (pair < 0) | ~value_model.tried[pair]
+            pair = model.pair[block.states[mine], block.actions[mine]]
+            unseen[mine] = (pair < 0) | ~model.tried[pair]
         unsupported.append(np.add.reduceat(unseen, block.episode_ptr[:-1]) > 0)
     share = sum(float(count @ mass) for count, mass in zip(visits, missing, strict=True)) / data.n_rows
     return Survey(unsupported=np.concatenate(unsupported), missing=share)
@@ -151,39 +147,39 @@ def _check_possible(block: Dataset, baseline: Floats) -> None:
         )
 
 
-def model_values(block: Dataset, value_models: tuple[ValueModel, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
+def row_values(block: Dataset, models: tuple[ValueModel, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
     """v̂(x_t) and q̂(x_t,a_t), each of shape [N, d], and v̂ after the last row, shape [n, d]; empty without models."""
     d = block.n_objectives
-    if not value_models:
+    if not models:
         return np.empty((0, d)), np.empty((0, d)), np.empty((0, d))
     v, q, tail = np.empty((block.n_rows, d)), np.empty((block.n_rows, d)), np.empty((block.n_episodes, d))
     rows = np.repeat(fold, np.diff(block.episode_ptr))
     last = block.episode_ptr[1:] - 1
-    for number, value_model in enumerate(value_models):
+    for number, model in enumerate(models):
         mine = np.flatnonzero(rows == number)
         x, a = block.states[mine], block.actions[mine]
-        pair = value_model.pair[x, a]
+        pair = model.pair[x, a]
         ends = np.flatnonzero(fold == number)
-        value = _tail(block, last[ends], value_model)
+        value = _tail(block, last[ends], model)
         for k in range(d):
-            v[mine, k] = value_model.v[k, x]
-            q[mine, k] = np.where(pair >= 0, value_model.q[k, pair], value_model.otherwise[k, x])
+            v[mine, k] = model.v[k, x]
+            q[mine, k] = np.where(pair >= 0, model.q[k, pair], model.otherwise[k, x])
             tail[ends, k] = value[k]
     return v, q, tail
 
 
-def _tail(block: Dataset, last: Ints, value_model: ValueModel) -> Floats:
+def _tail(block: Dataset, last: Ints, model: ValueModel) -> Floats:
     """v̂ after the rows ``last`` [m], shape [d, m]; 0 if the episode terminated.
 
     If the next state is not known, its value is estimated by the model as (q̂ − r̂)/γ.
     """
     following, truncated = block.next_states[last], ~block.terminated[last]
-    value = value_model.v[:, np.maximum(following, 0)]
+    value = model.v[:, np.maximum(following, 0)]
     x = block.states[last]
-    pair = value_model.pair[x, block.actions[last]]
-    gained = np.where(pair >= 0, value_model.q[:, pair], value_model.otherwise[:, x])
-    gained -= np.where(pair >= 0, value_model.reward[:, pair], 0.0)
-    gamma = value_model.discount[:, None]
+    pair = model.pair[x, block.actions[last]]
+    gained = np.where(pair >= 0, model.q[:, pair], model.otherwise[:, x])
+    gained -= np.where(pair >= 0, model.reward[:, pair], 0.0)
+    gamma = model.discount[:, None]
     expected = np.divide(gained, gamma, out=np.zeros_like(value), where=gamma > 0.0)
     return np.where(truncated, np.where(following >= 0, value, expected), 0.0)
 

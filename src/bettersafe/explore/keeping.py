@@ -9,7 +9,7 @@ from bettersafe._system.files import check_free
 from bettersafe.errors import RunError
 from bettersafe.explore.requests import read_name
 from bettersafe.explore.session import explored_task
-from bettersafe.report import write_report
+from bettersafe.report.page import write_report
 from bettersafe.runs.run import MARK, save_run
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.settings import BY_NAME, option_words

@@ -22,7 +22,7 @@ from bettersafe._system.memory import check_memory, outcomes_bytes
 from bettersafe.errors import ParameterError
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.mdp.values import policy_values
-from bettersafe.methods import METHODS
+from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_spread
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, all_priors, only_played

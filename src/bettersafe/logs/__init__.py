@@ -1,1 +1,17 @@
-"""Logs of decisions: in memory, in blocks of episodes, as counts; reading, counting, merging, describing, discretising."""
+"""Logged decisions: reading, counting, merging, describing, discretising.
+
+dataset      Dataset: logged transitions in memory; Objective and Columns: the columns of a file
+source       reading files into memory, in blocks of episodes, or as counts
+episodes     Episodes: a log on disk, read in blocks of whole episodes
+counts       Counts: visits, outcomes and rewards of every pair
+counts_file  counts files
+merge        merging counts
+sharded      counting in shards, on several processes or a Ray cluster
+describe     size, coverage, returns and likely problems of a log
+discretize   discrete states from continuous features, by k-means
+tally        aggregation of equal rows
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,13 @@
-"""Finite Markov decision processes: the process, values of policies, the per-state program, and the optimum under constraints."""
+"""Finite Markov decision processes with several rewards, known or estimated.
+
+mdp          MDP: a process over stored (state, action) pairs
+values       values, returns and occupancies of a policy
+constrained  optimal policy under constraints, by a linear program or column generation
+policy       checks of policies
+programs     per-state linear programs, with two engines
+choices      names of engines, error functions and rules for untried pairs
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

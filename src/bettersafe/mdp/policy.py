@@ -1,4 +1,4 @@
-"""Policies: plain [X, A] arrays whose rows are distributions."""
+"""Policies: [X, A] arrays whose rows are distributions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import PolicyError
+from bettersafe.errors import PolicyError, as_numbers
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROUNDING = 1e-9
-"""Rows that sum to 1 within this are kept to the bit; others, within the tolerance of the check, are normalised."""
+"""Rows whose sum differs from 1 by at most this are kept to the bit; others, within the tolerance, are normalised."""
 
 
 def check_policy(
@@ -26,8 +26,8 @@ def check_policy(
     state_labels: Sequence[object] | npt.NDArray[np.generic] | None = None,
     tol: float = 1e-6,
 ) -> Floats:
-    """``policy`` as a read-only [X, A] array whose rows are distributions, or an error that names the first bad state."""
-    table = np.asarray(policy, dtype=np.float64)
+    """``policy`` as a read-only [X, A] array. Raises PolicyError, naming the first state, if a row is not a distribution."""
+    table = as_numbers(f"the {name}", policy)
     if table.shape != (n_states, n_actions):
         raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")
 

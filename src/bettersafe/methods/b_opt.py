@@ -20,8 +20,9 @@ import numpy.typing as npt
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import resolve_engine
 from bettersafe.mdp.values import expected_return, solve_policy
-from bettersafe.methods import g_opt, result, s_opt
-from bettersafe.methods.g_opt import g_opt_path
+from bettersafe.methods.g_opt import EPSILONS, MARGINS, g_opt_path
+from bettersafe.methods.result import Search, check_preference, improvement
+from bettersafe.methods.s_opt import Problem, adv_linearized, iterate, s_opt
 from bettersafe.posterior.judge import DEFAULT_QUESTION, judge, resolve_form
 from bettersafe.typing import Floats, frozen
 
@@ -149,7 +150,7 @@ def b_opt(
     base = check_policy(
         baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels
     )
-    weights = result.check_preference(preference, outcomes.n_objectives)
+    weights = check_preference(preference, outcomes.n_objectives)
     question = replace(question, form=resolve_form(question.form, outcomes, draws=question.draws))
     small = question.form == "draws" or outcomes.n_transitions <= MOST_G_OPT
     values = solve_policy(model.mdp, base)
@@ -229,11 +230,11 @@ def _refine_nearest(
 
 def _improvement(model: Model, policy: Floats, baseline: Floats, preference: Floats, baseline_v: Floats) -> Improvement:
     """Improvement as from other methods; B-OPT has no budget, so ``budget_used`` is 0."""
-    found = result.improvement(
+    found = improvement(
         "b-opt",
         model,
         baseline,
-        result.Search(
+        Search(
             policy=baseline,
             baseline_v=baseline_v,
             rounds=0,
@@ -284,21 +285,19 @@ def make_candidates(
         tables = dict(_along(model, baseline, preference, sorted(budgets), baseline_values, progress))
     else:
         tables = {
-            e: s_opt.s_opt(
-                model, baseline, preference=preference, epsilon=e, progress=_making(progress, budgets, e)
-            ).policy
+            e: s_opt(model, baseline, preference=preference, epsilon=e, progress=_making(progress, budgets, e)).policy
             for e in grid.epsilons
         }
-        tables[np.inf] = s_opt.adv_linearized(
+        tables[np.inf] = adv_linearized(
             model, baseline, preference=preference, progress=_making(progress, budgets, np.inf)
         ).policy
     bold = tables[np.inf]
     found: list[tuple[str, Floats]] = [(f"S-OPT ε = {epsilon:g}", tables[epsilon]) for epsilon in grid.epsilons]
     if grid.with_g_opt and np.all(model.mdp.discount == model.mdp.discount[0]):
         path = g_opt_path(model, baseline, preference=preference, progress=progress)
-        for result, margin in zip(path, len(g_opt.EPSILONS) * g_opt.MARGINS, strict=True):
-            name = f"G-OPT ε = {result.epsilon:g}" + (f", margin {100 * margin:g} %" if margin else "")
-            found.append((name, result.policy))
+        for made, margin in zip(path, len(EPSILONS) * MARGINS, strict=True):
+            name = f"G-OPT ε = {made.epsilon:g}" + (f", margin {100 * margin:g} %" if margin else "")
+            found.append((name, made.policy))
     found += [
         (
             f"Adv-Linearized, {100 * mix:.0f} % baseline" if mix else "Adv-Linearized",
@@ -338,7 +337,7 @@ def _along(
     equal = bool(np.all(model.mdp.discount == model.mdp.discount[0]))
     start = None
     for epsilon in epsilons:
-        problem = s_opt.Problem(
+        problem = Problem(
             mdp=model.mdp,
             baseline=baseline,
             error=model.error,
@@ -346,7 +345,7 @@ def _along(
             epsilon=epsilon,
             constrained=True,
         )
-        found = s_opt.iterate(
+        found = iterate(
             problem,
             progress=_making(progress, epsilons, epsilon),
             baseline_values=values,

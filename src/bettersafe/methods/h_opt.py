@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_vector
-from bettersafe.evaluation import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
 from bettersafe.logs.counts import count
 from bettersafe.mdp.mdp import by_state
@@ -53,7 +53,7 @@ MIXES = tuple(round(0.1 * i, 1) for i in range(10))
 
 @dataclass(frozen=True, kw_only=True)
 class HOpt:
-    """Result of H-OPT.
+    """The policy that H-OPT returns, and the tests that it made.
 
     Attributes:
         improvement: Returned policy, as from other methods; the baseline if no candidate passed.

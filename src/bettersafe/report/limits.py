@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.evaluation import ESTIMATORS
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.describe import FEW
-from bettersafe.methods import facts_of
+from bettersafe.methods.facts import facts_of
 from bettersafe.text.names import clean, proposed, shorten, with_titles
 from bettersafe.text.numbers import counted, number, percent, with_interval
 

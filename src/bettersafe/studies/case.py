@@ -20,8 +20,8 @@ from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
 from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.values import expected_return
-from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import Trial, try_candidates
 from bettersafe.methods.lagrangian import lagrangian, mixture_return
 from bettersafe.methods.s_opt import adv_linearized

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bettersafe.methods import METHODS, facts_of
+from bettersafe.methods.facts import METHODS, facts_of
 
 RULES = {"published": "published code", "paper": "paper's rule", "sequential": "valid rule"}
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from bettersafe._system.files import file_digest
 from bettersafe.errors import DataError, ParameterError, check_choice
-from bettersafe.evaluation import ESTIMATORS
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
 from bettersafe.logs.counts import count
 from bettersafe.logs.dataset import Columns, in_vocabulary

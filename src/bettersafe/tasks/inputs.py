@@ -27,7 +27,7 @@ from bettersafe.logs.counts_file import counted_sizes, is_counts, load_counts, w
 from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, reward_ranges, user_sign
 from bettersafe.logs.episodes import with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
-from bettersafe.methods import METHODS
+from bettersafe.methods.facts import METHODS
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.posterior.judge import Question, form_for
 from bettersafe.posterior.linearised_counts import available, gather_counted

@@ -16,7 +16,7 @@ from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
 from bettersafe.certificate.make import CrossFit, certify
 from bettersafe.errors import ParameterError, RunError
-from bettersafe.evaluation import BOUNDS
+from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count
 from bettersafe.logs.episodes import split_log

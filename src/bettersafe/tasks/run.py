@@ -1,15 +1,17 @@
 """From a task to a run: counts, baseline, model, improvement and certificate.
 
 Without a hold-out, a log of any size is counted on disk, and the certificate has the bounds that follow from the counts.
-With a hold-out (always with H-OPT), the log is split by episode, the policy is made from one part and tested on the other.
-B-OPT reads the log into memory and uses all of it for candidates and posterior. A log of more than `LARGE_ROWS` rows, or one
-that does not fit into memory, is counted on disk instead. Counts, also those from a file, have rewards per pair.
+With a hold-out (always with H-OPT), the log is read in blocks and split by episode; the policy is made from one part and tested
+on the other.
+B-OPT uses all of the log for candidates and posterior. The log is read into memory or, if it has more than `LARGE_ROWS` rows or
+does not fit, counted on disk; counts have rewards per pair.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,15 +19,16 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe._system.records import to_json
-from bettersafe.certificate.make import certify, certify_h_opt, certify_posterior, certify_theory, prove
+from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
+from bettersafe.certificate.make_posterior import certify_posterior
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
-from bettersafe.methods import METHODS, result
 from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
@@ -63,9 +66,11 @@ from bettersafe.typing import Event, ignore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.certificate.certificate import Certificate, Theory
+    from bettersafe.evaluation.held_out import SafetyRule
     from bettersafe.methods.b_opt import BOpt
     from bettersafe.methods.h_opt import HOpt
+    from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
@@ -77,6 +82,46 @@ if TYPE_CHECKING:
 
 
 MODELLING = "Estimating the model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Problem:
+    """Input of every method: a task with counts, baseline and model.
+
+    Attributes:
+        task: Task.
+        counts: Counts of the training data; after the model is estimated, only objectives and sizes are used.
+        baseline: π_b, shape [X, A].
+        source: Origin of the baseline, in words.
+        model: Model with the task's settings.
+    """
+
+    task: Task
+    counts: Counts
+    baseline: Floats
+    source: str
+    model: Model
+
+    @property
+    def baseline_known(self) -> bool:
+        """Whether the baseline is known, not estimated from the data."""
+        return self.source != ESTIMATED
+
+    @property
+    def preference(self) -> Floats:
+        """λ, shape [d]."""
+        return np.array([objective.weight for objective in self.counts.objectives])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Result of a method, with its certificate: fields of a run."""
+
+    improvement: Improvement
+    certificate: Certificate | None = None
+    status: str | None = None
+    candidates: Sequence[CandidateInfo] = ()
+    rows: Sequence[dict[str, Any]] = ()
 
 
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
@@ -91,190 +136,222 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         check_by_counts(task)
         check_memory(*memory_needed(task))
     if task.share > 0.0:
-        return _run_held_out(task, progress)
-    if METHODS[task.resolved_method].posterior:
+        with task_episodes(task, progress=progress) as log:
+            return _run_held_out(task, log, progress)
+    if not METHODS[task.resolved_method].posterior:
+        return _run_by_counts(task, progress)
+    if fits(task.data, len(task.objectives)):
         return _run_posterior(task, progress, cluster)
+    return _run_counted_posterior(task, progress, cluster)
+
+
+def _counted(task: Task, progress: Progress | None) -> _Problem:
+    """Problem from counts, for logs of any size."""
     say = progress or ignore
-    say(Event(what=_reading(task)))
+    say(Event(what="Reading counts" if is_counts(task.data) else "Reading and counting"))
     counts = task_counts(task, progress=progress)
     say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
-    counts = without_outcomes(counts)
-    say(Event(what="Improving: values of the baseline"))
-    result = task_improve(task, model, baseline, counts.objectives, progress)
-    thresholds = task_thresholds(task.threshold, counts.objectives)
-    certificate = None
-    if result.changed.size:
-        say(Event(what="Computing bounds from the counts"))
-        theory = prove(
-            model,
-            result.policy,
-            baseline,
-            counts,
-            epsilon=_proven_budget(result),
-            delta=task.delta if thresholds is None else task.delta / 2.0,
-            baseline_known=source != ESTIMATED,
-            reward_range=reward_ranges(counts.objectives),
-            rewards_fixed=not task.derived,
-            baseline_v=result.baseline_v,
-        )
-        zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-        gain = result.policy_return - result.baseline_return
-        certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
-    return _run(task, result, model, counts, source, certificate)
+    return _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
 
 
-def _run_held_out(task: Task, progress: Progress | None) -> Run:
-    """Run with a held-out test: the policy is made from one part of the episodes and tested on the other."""
-    with task_episodes(task, progress=progress) as log:
-        return _tested_run(task, log, progress)
-
-
-def _tested_run(task: Task, log: Log, progress: Progress | None) -> Run:
+def _run_by_counts(task: Task, progress: Progress | None) -> Run:
+    """Run from counts, with a certificate from the counts alone."""
     say = progress or ignore
+    problem = _counted(task, progress)
+    problem = dataclasses.replace(problem, counts=without_outcomes(problem.counts))
+    counts = problem.counts
+    say(Event(what="Improving: values of the baseline"))
+    improvement = task_improve(task, problem.model, problem.baseline, counts.objectives, progress)
+    if not improvement.changed.size:
+        return _run(problem, _Found(improvement=improvement))
+    say(Event(what="Computing bounds from the counts"))
+    thresholds = task_thresholds(task.threshold, counts.objectives)
+    theory = _prove(
+        problem,
+        improvement,
+        delta=task.delta if thresholds is None else task.delta / 2.0,
+        baseline_v=improvement.baseline_v,
+    )
+    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
+    gain = improvement.policy_return - improvement.baseline_return
+    certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
+    return _run(problem, _Found(improvement=improvement, certificate=certificate))
+
+
+def _prove(problem: _Problem, improvement: Improvement, *, delta: float, baseline_v: Floats | None = None) -> Theory:
+    """Bounds from the counts; Proposition 3.1 requires S-OPT's protection in every state, not only its budget."""
+    return prove(
+        problem.model,
+        improvement.policy,
+        problem.baseline,
+        problem.counts,
+        epsilon=improvement.epsilon if METHODS[improvement.method].proven else math.inf,
+        delta=delta,
+        baseline_known=problem.baseline_known,
+        reward_range=reward_ranges(problem.counts.objectives),
+        rewards_fixed=not problem.task.derived,
+        baseline_v=baseline_v,
+    )
+
+
+# ---- with a hold-out
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """Both parts of the log, the model for dr and wdr, and the rule of the test."""
+
+    train: Log
+    held_out: Log
+    control: Model
+    rule: SafetyRule
+
+
+def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
+    """Run with a held-out test: the policy is made from one part of the episodes and tested on the other."""
     everything = count(log)
-    say(Event(what=MODELLING))
+    (progress or ignore)(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
     baseline, source = task_baseline(task, everything)
-    known = source != ESTIMATED
-    parts = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
-    counts = with_derived(count(parts[0]), task.derived)
+    halves = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
+    counts = with_derived(count(halves[0]), task.derived)
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
-        for part in parts
+        for part in halves
     )
     model = task_model(task, counts, baseline)
-    # dr and wdr value a pair without data like the baseline, which is a neutral choice
-    control = estimate_model(counts, unseen="baseline", baseline=baseline)
-    rule = safety_rule(task, counts.objectives)
-    thresholds = task_thresholds(task.threshold, counts.objectives)
-    certificate: Certificate | None = None
-    status: str | None = None
-    candidates: list[CandidateInfo] = []
-    if METHODS[task.resolved_method].episodes:
-        preference = np.array([objective.weight for objective in counts.objectives])
-        found = h_opt(
-            train,
-            held_out,
-            baseline,
-            preference=preference,
-            rule=dataclasses.replace(rule, comparison=task.comparison),
-            selection=task.selection,
-            model=model,
-            control=control,
-            progress=progress,
-        )
-        result, status, candidates = found.improvement, found.reason, _tested_candidates(found)
-        if found.tests:
-            certificate = certify_h_opt(found, held_out, baseline_known=known, seed=task.seed)
-    else:
-        result = task_improve(task, model, baseline, counts.objectives, progress)
-        if result.changed.size:
-            say(Event(what="Testing"))
-            certificate = certify(
-                result.policy,
-                baseline,
-                held_out,
-                rule,
-                baseline_known=known,
-                thresholds=thresholds,
-                tuning=train,
-                model=control,
-            )
-    rows: list[dict[str, Any]] = []
-    if certificate is not None and result.changed.size:
-        say(Event(what="Evaluating on held-out episodes"))
-        evaluations = evaluate_many(held_out, result.policy, baseline, model=control)
-        rows = [
-            *logged_rows(held_out, baseline, delta=task.delta),
-            *evaluation_rows(evaluations, counts.objectives, delta=task.delta),
-        ]
-        theory = prove(
-            model,
-            result.policy,
-            baseline,
-            counts,
-            epsilon=_proven_budget(result),
-            delta=task.delta,
-            baseline_known=known,
-            reward_range=rule.reward_range,  # type: ignore[arg-type]
-            rewards_fixed=not task.derived,
-        )
-        certificate = dataclasses.replace(
-            certificate,
-            theory=theory,
-            diagnostics=diagnostics(rows, task.estimator),
-        )
-    if certificate is not None:
-        tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
-        certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
-    return _run(task, result, model, counts, source, certificate, rows, status=status, candidates=candidates)
+    problem = _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
+    parts = _Parts(
+        train=train,
+        held_out=held_out,
+        # dr and wdr value a pair without data like the baseline, which is a neutral choice
+        control=estimate_model(counts, unseen="baseline", baseline=baseline),
+        rule=safety_rule(task, counts.objectives),
+    )
+    choose = _chosen_by_test if METHODS[task.resolved_method].episodes else _made_and_tested
+    found = choose(problem, parts, progress)
+    certificate, rows = found.certificate, found.rows
+    if certificate is None:
+        return _run(problem, found)
+    if found.improvement.changed.size:
+        (progress or ignore)(Event(what="Evaluating on held-out episodes"))
+        certificate, rows = _with_estimates(problem, parts, found.improvement, certificate)
+    tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
+    certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
+    return _run(problem, dataclasses.replace(found, certificate=certificate, rows=rows))
+
+
+def _chosen_by_test(problem: _Problem, parts: _Parts, progress: Progress | None) -> _Found:
+    """H-OPT: candidates are tested, and a passing one is selected."""
+    task = problem.task
+    found = h_opt(
+        parts.train,
+        parts.held_out,
+        problem.baseline,
+        preference=problem.preference,
+        rule=dataclasses.replace(parts.rule, comparison=task.comparison),
+        selection=task.selection,
+        model=problem.model,
+        control=parts.control,
+        progress=progress,
+    )
+    certificate = None
+    if found.tests:
+        certificate = certify_h_opt(found, parts.held_out, baseline_known=problem.baseline_known, seed=task.seed)
+    return _Found(
+        improvement=found.improvement,
+        certificate=certificate,
+        status=found.reason,
+        candidates=_tested_candidates(found),
+    )
+
+
+def _made_and_tested(problem: _Problem, parts: _Parts, progress: Progress | None) -> _Found:
+    """Other methods: one policy is made, and tested if it differs from the baseline."""
+    task, objectives = problem.task, problem.counts.objectives
+    improvement = task_improve(task, problem.model, problem.baseline, objectives, progress)
+    if not improvement.changed.size:
+        return _Found(improvement=improvement)
+    (progress or ignore)(Event(what="Testing"))
+    certificate = certify(
+        improvement.policy,
+        problem.baseline,
+        parts.held_out,
+        parts.rule,
+        baseline_known=problem.baseline_known,
+        thresholds=task_thresholds(task.threshold, objectives),
+        tuning=parts.train,
+        model=parts.control,
+    )
+    return _Found(improvement=improvement, certificate=certificate)
+
+
+def _with_estimates(
+    problem: _Problem, parts: _Parts, improvement: Improvement, certificate: Certificate
+) -> tuple[Certificate, Sequence[dict[str, Any]]]:
+    """The certificate with bounds from the counts and diagnostics, and the rows of all estimators on the held-out episodes."""
+    task, baseline = problem.task, problem.baseline
+    evaluations = evaluate_many(parts.held_out, improvement.policy, baseline, model=parts.control)
+    rows = [
+        *logged_rows(parts.held_out, baseline, delta=task.delta),
+        *evaluation_rows(evaluations, problem.counts.objectives, delta=task.delta),
+    ]
+    theory = _prove(problem, improvement, delta=task.delta)
+    return dataclasses.replace(certificate, theory=theory, diagnostics=diagnostics(rows, task.estimator)), rows
+
+
+# ---- B-OPT
 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """Run of B-OPT on a log that fits into memory, else on its counts."""
-    if not fits(task.data, len(task.objectives)):
-        return _run_counted_posterior(task, progress, cluster)
-    say = progress or ignore
+    """B-OPT on a log in memory."""
     dataset = task_dataset(task, progress=progress)
-    say(Event(what=MODELLING))
+    (progress or ignore)(Event(what=MODELLING))
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
     baseline, source = task_baseline(task, counts)
     model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
-    return _posterior_run(task, outcomes, counts, model, baseline, source, progress, cluster)
-
-
-def _reading(task: Task) -> str:
-    """Name of the first step, for progress."""
-    return "Reading counts" if is_counts(task.data) else "Reading and counting"
+    problem = _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
+    return _posterior_run(problem, outcomes, progress, cluster)
 
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """Run of B-OPT on counts, for logs of any size."""
-    say = progress or ignore
-    say(Event(what=_reading(task)))
-    counts = task_counts(task, progress=progress)
-    say(Event(what=MODELLING))
-    check_size(task, counts)
-    check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
-    baseline, source = task_baseline(task, counts)
-    model = task_model(task, counts, baseline)
-    outcomes = counted_outcomes(counts, model, task.derived, form=task.form, draws=task.draws)
+    """B-OPT on counts, for logs of any size."""
+    problem = _counted(task, progress)
+    counts = problem.counts
+    outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
     header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
+    problem = dataclasses.replace(problem, counts=header)
     del counts  # frees memory; only the model is used from here on
-    return _posterior_run(task, outcomes, header, model, baseline, source, progress, cluster)
+    return _posterior_run(problem, outcomes, progress, cluster)
 
 
 def _posterior_run(
-    task: Task,
+    problem: _Problem,
     outcomes: Outcomes | CountedOutcomes,
-    counts: Counts,
-    model: Model,
-    baseline: Floats,
-    source: str,
     progress: Progress | None,
     cluster: RayCluster | None,
 ) -> Run:
-    """Run of B-OPT from outcomes; ``counts`` is used only for the objectives, the notes and the size of the log."""
+    """Make candidates, evaluate their posterior, and select one."""
+    task, model, objectives = problem.task, problem.model, problem.counts.objectives
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
-    preference = np.array([objective.weight for objective in counts.objectives])
     certificate = None
     (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
         found = b_opt(
             outcomes,
             model,
-            baseline,
-            preference=preference,
-            question=task_question(task, counts.objectives, cluster),
+            problem.baseline,
+            preference=problem.preference,
+            question=task_question(task, objectives, cluster),
             policies=handed_in,
             progress=progress,
         )
@@ -284,24 +361,26 @@ def _posterior_run(
                 found.answer,
                 found.deciding,
                 outcomes,
-                baseline,
+                problem.baseline,
                 model=model,
-                baseline_known=source != ESTIMATED,
+                baseline_known=problem.baseline_known,
                 baseline_v=found.improvement.baseline_v,
-                objectives=counts.objectives,
+                objectives=objectives,
                 progress=progress,
             )
-    task = dataclasses.replace(task, form=found.answer.question.form)
-    counts = dataclasses.replace(counts, notes=(*counts.notes, *found.notes))
+    problem = dataclasses.replace(
+        problem,
+        task=dataclasses.replace(task, form=found.answer.question.form),
+        counts=dataclasses.replace(problem.counts, notes=(*problem.counts.notes, *found.notes)),
+    )
     return _run(
-        task,
-        found.improvement,
-        model,
-        counts,
-        source,
-        certificate,
-        status=found.reason,
-        candidates=_posterior_candidates(found),
+        problem,
+        _Found(
+            improvement=found.improvement,
+            certificate=certificate,
+            status=found.reason,
+            candidates=_posterior_candidates(found),
+        ),
     )
 
 
@@ -386,7 +465,7 @@ def task_improve(
     baseline: Floats,
     objectives: tuple[Objective, ...],
     progress: Progress | None = None,
-) -> result.Improvement:
+) -> Improvement:
     """Improvement in ``model`` by the task's method; not for methods that select among candidates."""
     preference = np.array([objective.weight for objective in objectives])
     return METHODS[task.resolved_method].make(
@@ -394,24 +473,9 @@ def task_improve(
     )
 
 
-def _proven_budget(result: result.Improvement) -> float:
-    """ε for Proposition 3.1; infinite for methods that don't protect every state as S-OPT does, which the proof requires."""
-    return result.epsilon if METHODS[result.method].proven else math.inf
-
-
-def _run(
-    task: Task,
-    result: result.Improvement,
-    model: Model,
-    counts: Counts,
-    source: str,
-    certificate: Certificate | None,
-    rows: Sequence[dict[str, Any]] = (),
-    *,
-    status: str | None = None,
-    candidates: Sequence[CandidateInfo] = (),
-) -> Run:
+def _run(problem: _Problem, found: _Found) -> Run:
     """Run from an improvement, its certificate, and the metadata of task and log."""
+    task, counts, certificate = problem.task, problem.counts, found.certificate
     settings = settings_document(task)
     data = DataInfo(
         path=task.data,
@@ -429,15 +493,15 @@ def _run(
             seed=task.seed,
         )
     run = make_run(
-        result,
-        model,
+        found.improvement,
+        problem.model,
         counts.objectives,
-        baseline_source=source,
+        baseline_source=problem.source,
         data=data,
         settings=settings,
         notes=counts.notes,
         seed=task.seed,
-        status=status,
-        candidates=candidates,
+        status=found.status,
+        candidates=found.candidates,
     )
-    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(rows))
+    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(found.rows))

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from bettersafe.errors import listed
-from bettersafe.evaluation import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS
+from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.mdp.choices import ENGINES, ERROR_KINDS, UNSEEN_RULES
-from bettersafe.methods import METHODS
 from bettersafe.methods.choices import SELECTIONS
+from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.choices import FORMS, NEUTRAL
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, listed
 from bettersafe.logs.dataset import Columns, Objective
-from bettersafe.methods import METHODS
+from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import (
     BUDGET,
     COLUMNS,

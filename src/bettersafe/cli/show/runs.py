@@ -11,7 +11,7 @@ from rich.markup import escape
 from bettersafe.certificate.files import certificate_json
 from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, objective_name, print_notes
 from bettersafe.logs.dataset import user_sign
-from bettersafe.methods import facts_of
+from bettersafe.methods.facts import facts_of
 from bettersafe.runs.changes import deciding, largest_changes
 from bettersafe.runs.info import PosteriorCandidate
 from bettersafe.runs.run import Decision, run_json

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bettersafe.errors import ParameterError
-from bettersafe.methods import METHODS
+from bettersafe.methods.facts import METHODS
 from bettersafe.studies.summary import METHOD
 
 CELL = ("variant", "kinds", "preference", "quality", "episodes")

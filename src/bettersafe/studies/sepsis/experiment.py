@@ -14,8 +14,8 @@ from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
 from bettersafe.logs.dataset import Dataset, take_episodes
 from bettersafe.mdp.values import expected_return
-from bettersafe.methods import METHODS
 from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import Trial, inside, try_candidates
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior.judge import Question
@@ -143,13 +143,13 @@ def _without_rare(counts: Counts, below: int) -> Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """One split: what policies are made from and judged on.
+    """One split: what policies are made from and evaluated on.
 
     Attributes:
         counts: Of the training part, with the rare-treatment objective.
         visits: n(x,a) of the training part, shape [X, A].
         model: The model that policies are made in.
-        judge: The model of dr and wdr.
+        control: The model of dr and wdr.
         baseline: π_b, from the training part or known, shape [X, A].
         behaviour: What the logged actions are weighted against, shape [X, A].
         outcomes: The training part as B-OPT needs it.
@@ -164,7 +164,7 @@ class _Case:
     counts: Counts
     visits: Ints
     model: Model
-    judge: Model
+    control: Model
     baseline: Floats
     behaviour: Floats
     outcomes: Outcomes
@@ -212,7 +212,7 @@ class _Case:
             counts=counts,
             visits=visits,
             model=model,
-            judge=model if published else _estimate(counts, "baseline", behaviour),
+            control=model if published else _estimate(counts, "baseline", behaviour),
             baseline=baseline,
             behaviour=behaviour,
             outcomes=gather_outcomes(train, known_rewards={1: rare}),
@@ -237,7 +237,7 @@ class _Case:
             facts = METHODS[name]
             for parameter in parameters if name != without else ():
                 if facts.posterior:
-                    policy = self.believed(preference, float(parameter))
+                    policy = self.by_posterior(preference, float(parameter))
                 elif facts.episodes:
                     policy = self.tested(trial, parameter, preference)
                 else:
@@ -257,7 +257,7 @@ class _Case:
             max_rounds=MAX_ROUNDS if facts.per_state else None,
         ).policy
 
-    def believed(self, preference: Floats, delta: float) -> Floats:
+    def by_posterior(self, preference: Floats, delta: float) -> Floats:
         """B-OPT's policy, from the training part alone like the others."""
         if not np.any(preference):
             return self.baseline
@@ -292,7 +292,9 @@ class _Case:
         )
 
     def _evaluate(self, data: Dataset, policy: Floats) -> dict[str, Evaluation]:
-        return evaluate_many(data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.judge, clip=self.clip)
+        return evaluate_many(
+            data, policy, self.behaviour, estimators=(*OPE, "model"), model=self.control, clip=self.clip
+        )
 
     def row(self, preference: str, method: str, parameter: str, policy: Floats) -> Row:
         """All that is recorded of one policy; rare treatments as the cost that they are."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bettersafe.methods import METHODS
+from bettersafe.methods.facts import METHODS
 from bettersafe.studies.drawing import Frame, add_legend, also, framed, matplotlib_look, settled
 from bettersafe.studies.sepsis.mimic import CLINICAL_CUTS
 from bettersafe.studies.sepsis.plan import EPSILONS, LARGE_DOSE, PREFERENCES, RARE_BELOW

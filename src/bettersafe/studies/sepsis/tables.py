@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from bettersafe.methods import METHODS
+from bettersafe.methods.facts import METHODS
 from bettersafe.studies.sepsis.plan import ABOUT, CHOSEN, DELTAS, EPSILONS, MAIN, OPE, PREFERENCES, REMOVED_BELOW
 from bettersafe.studies.sepsis.published import COLUMNS, FREQUENCY, REMOVED, VALUES, VASOPRESSORS
 from bettersafe.studies.sepsis.summary import (

@@ -1,0 +1,12 @@
+from .certificate import Belief as Belief
+from .certificate import Certificate as Certificate
+from .certificate import Finding as Finding
+from .certificate import Floor as Floor
+from .certificate import Proof as Proof
+from .certificate import Theory as Theory
+from .make import CrossFit as CrossFit
+from .make import certify as certify
+from .make import certify_h_opt as certify_h_opt
+from .make import certify_theory as certify_theory
+from .make import prove as prove
+from .make_posterior import certify_posterior as certify_posterior

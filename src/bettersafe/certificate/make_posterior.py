@@ -1,0 +1,129 @@
+"""Certificates from the posterior."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
+from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.logs.dataset import Objective
+    from bettersafe.posterior.candidates import Candidate
+    from bettersafe.posterior.judge import Answer
+
+
+LINEARISED = (
+    "The posterior of the gains was linearised around its mean and taken as jointly normal, without draws. The approximation is good"
+    " if there is much data and the gain is a sum over many states, and poor if the gain depends on a few decisions that were rarely"
+    " tried."
+)
+"""Additional assumption of a certificate without draws."""
+
+NOT_PESSIMISTIC = (
+    "No pessimistic prior was used. The error rates of B-OPT in the studies were measured with pessimistic priors; without them errors"
+    " are more frequent if the baseline is good."
+)
+"""Additional assumption of a certificate without pessimistic priors."""
+
+
+def certify_posterior(
+    answer: Answer,
+    candidate: Candidate,
+    *,
+    baseline_known: bool,
+    others: Sequence[Answer] = (),
+    objectives: Sequence[Objective] = (),
+) -> Certificate:
+    """Certificate of a candidate from its posterior probabilities.
+
+    Args:
+        answer: Result of `judge`, or ``answer`` of `b_opt`'s result.
+        candidate: One of the candidates in ``answer``.
+        baseline_known: Whether the baseline is known, not estimated from the same data.
+        others: Results for this policy under other priors (`sensitivity`).
+        objectives: Objectives, for their labels.
+    """
+    labels = {objective.name: objective.label or "" for objective in objectives}
+
+    def belief(found: Answer, of: Candidate) -> Belief:
+        return Belief(
+            priors=_priors(found),
+            p_safe=of.p_safe,
+            p_objective=tuple(of.p_objective.tolist()),
+            p_pessimistic=tuple(of.p_pessimistic.tolist()) if len(found.priors) > 1 else (),
+            draws=of.draws,
+        )
+
+    return Certificate(
+        findings=tuple(
+            Finding(
+                objective=name,
+                estimate=float(candidate.gain[k]),
+                lower_bound=float(candidate.least[k]),
+                level=answer.question.delta,
+                zeta=float(answer.zeta[k]),
+                label=labels.get(name, ""),
+            )
+            for k, name in enumerate(answer.objectives)
+        ),
+        evidence="posterior",
+        grade="posterior",
+        assumptions=(
+            "The logged state is all that matters for what happens next (Markov), and the process does not change.",
+            "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
+            " elsewhere in the log.",
+            "Future episodes start like the logged ones.",
+            f"The priors: {_priors(answer)}. {_fit(answer)}",
+            *([LINEARISED] if answer.linearised else []),
+            "The baseline is known."
+            if baseline_known
+            else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
+            *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
+            "The posterior does not depend on the preference, so other preferences may be tried on the same log. The probability is"
+            " conditional on this data; it is not an error rate over many data sets.",
+        ),
+        delta=answer.question.delta,
+        beliefs=(belief(answer, candidate), *(belief(other, other.candidates[0]) for other in others)),
+        settings={
+            "bound": "posterior",
+            "draws": answer.draws,
+            "form": answer.question.form,
+            "candidate": candidate.name,
+            "prior": answer.question.priors.neutral,
+            "pessimism": answer.question.priors.pessimism,
+        },
+        diagnostics={
+            "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(answer.objectives)},
+            "concentration": answer.concentration,
+            "end_concentration": answer.end_concentration,
+        },
+        seed=answer.question.seed,
+    )
+
+
+def _priors(answer: Answer) -> str:
+    """Description of the priors; with many objectives the pessimistic ones are summarised."""
+    first, *pessimistic = answer.priors
+    if len(pessimistic) > MOST_NAMED:
+        return f"{first}; {first}, pessimistic for each of {len(pessimistic)} objectives in turn"
+    return "; ".join(answer.priors)
+
+
+def _fit(answer: Answer) -> str:
+    """Strength of the neutral prior, in words."""
+    if answer.question.priors.neutral != "hierarchical":
+        return "The neutral prior weighs as much as one visit of every action."
+
+    def visits(strength: float, most: float) -> str:
+        return f"{strength:.3g} (the largest allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
+
+    ends = answer.end_concentration
+    more = "" if ends is None else f" and {visits(ends, END_CONCENTRATIONS[-1])} visits for the end of an episode"
+    return (
+        "Its strength was estimated from the log: the outcomes of a state's other actions weigh as much as"
+        f" {visits(answer.concentration, CONCENTRATIONS[-1])} visits for the next state{more}; in pessimistic priors at most"
+        f" {PESSIMISTIC_CONCENTRATION:g}."
+    )

@@ -1,0 +1,12 @@
+from .bounds import choose_cap as choose_cap
+from .bounds import lower_bound as lower_bound
+from .evaluate import Evaluation as Evaluation
+from .evaluate import evaluate_many as evaluate_many
+from .evaluate import evaluate_policy as evaluate_policy
+from .facts import BOUNDS as BOUNDS
+from .facts import ESTIMATORS as ESTIMATORS
+from .facts import BoundFacts as BoundFacts
+from .facts import EstimatorFacts as EstimatorFacts
+from .held_out import SafetyRule as SafetyRule
+from .held_out import SafetyTest as SafetyTest
+from .held_out import safety_test as safety_test

@@ -1,0 +1,17 @@
+from .b_opt import BOpt as BOpt
+from .b_opt import CandidateGrid as CandidateGrid
+from .b_opt import b_opt as b_opt
+from .facts import METHODS as METHODS
+from .facts import Facts as Facts
+from .g_opt import g_opt as g_opt
+from .g_opt import g_opt_path as g_opt_path
+from .h_opt import HOpt as HOpt
+from .h_opt import h_opt as h_opt
+from .lagrangian import Mixture as Mixture
+from .lagrangian import lagrangian as lagrangian
+from .lagrangian import mixture_return as mixture_return
+from .result import Improvement as Improvement
+from .s_opt import adv_linearized as adv_linearized
+from .s_opt import linearized as linearized
+from .s_opt import s_opt as s_opt
+from .s_opt import soft_spibb as soft_spibb

@@ -1,0 +1,16 @@
+from .candidates import Candidate as Candidate
+from .draws import RayCluster as RayCluster
+from .draws import drawn_gains as drawn_gains
+from .judge import Answer as Answer
+from .judge import Question as Question
+from .judge import judge as judge
+from .judge import sensitivity as sensitivity
+from .linearised import linearised_gains as linearised_gains
+from .linearised_counts import CountedOutcomes as CountedOutcomes
+from .linearised_counts import gather_counted as gather_counted
+from .outcomes import Outcomes as Outcomes
+from .outcomes import gather_outcomes as gather_outcomes
+from .outcomes import outcomes_of as outcomes_of
+from .priors import Posterior as Posterior
+from .priors import PriorSet as PriorSet
+from .priors import posterior as posterior

@@ -1,0 +1,15 @@
+from .changes import Change as Change
+from .changes import largest_changes as largest_changes
+from .info import CandidateInfo as CandidateInfo
+from .info import DataInfo as DataInfo
+from .info import PosteriorCandidate as PosteriorCandidate
+from .info import RunInfo as RunInfo
+from .policy_file import read_policy as read_policy
+from .policy_file import write_policy as write_policy
+from .run import Decision as Decision
+from .run import Run as Run
+from .run import load_certificate as load_certificate
+from .run import load_run as load_run
+from .run import make_run as make_run
+from .run import save_certificate as save_certificate
+from .run import save_run as save_run

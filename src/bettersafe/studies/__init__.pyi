@@ -1,0 +1,13 @@
+from .catalogue import CATALOGUE as CATALOGUE
+from .catalogue import Entry as Entry
+from .catalogue import find_study as find_study
+from .catalogue import make_study as make_study
+from .demo import Demo as Demo
+from .demo import run_demo as run_demo
+from .demo import write_demo as write_demo
+from .figures import write_figures as write_figures
+from .sweep import Study as Study
+from .sweep import SweepResult as SweepResult
+from .sweep import read_description as read_description
+from .sweep import read_rows as read_rows
+from .sweep import run_sweep as run_sweep

@@ -1,0 +1,13 @@
+from .evidence import Evidence as Evidence
+from .evidence import evaluate_saved as evaluate_saved
+from .evidence import evidence_for_policy as evidence_for_policy
+from .evidence import evidence_for_run as evidence_for_run
+from .retest import HeldOutTest as HeldOutTest
+from .retest import certify_run as certify_run
+from .retest_posterior import PosteriorTest as PosteriorTest
+from .retest_posterior import certify_run_posterior as certify_run_posterior
+from .run import run_task as run_task
+from .task import Rare as Rare
+from .task import Task as Task
+from .toml import read_task as read_task
+from .verify import verify_run as verify_run

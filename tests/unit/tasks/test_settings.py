@@ -1,0 +1,102 @@
+"""The table of settings: fields, options, the explorer and the page in the docs follow from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+
+from bettersafe.errors import ParameterError
+from bettersafe.evaluation import choices as evaluation_choices
+from bettersafe.explore.session import open_session
+from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.mdp import choices as mdp_choices
+from bettersafe.methods import choices as methods_choices
+from bettersafe.posterior import choices as posterior_choices
+from bettersafe.tasks.settings import BY_NAME, COLUMNS, EVERY, OBJECTIVE, RARE, SETTINGS, TABLES, with_flags
+from bettersafe.tasks.task import Rare, Task, command_words
+from other_settings import IDS, OPTIONS, TABLE_OF, log_of_every_column, other_value, plain_task, task_with, value_in
+from places import ROOT
+
+
+# One table
+@pytest.mark.parametrize(
+    ("kind", "table", "others"),
+    [(Task, SETTINGS, {*TABLES}), (Objective, OBJECTIVE, {"name"}), (Columns, COLUMNS, set()), (Rare, RARE, {"name"})],
+    ids=["Task", "Objective", "Columns", "Rare"],
+)
+def test_fields_and_defaults_are_those_of_the_table(kind, table, others):
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    assert set(fields) == {row.name for row in table} | others
+    for row in table:
+        field = fields[row.name]
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        assert row.name == "data" or (default == row.default and type(default) is type(row.default)), row.name
+
+
+def test_choices_are_those_of_the_types():
+    homes = (evaluation_choices, mdp_choices, methods_choices, posterior_choices)
+    names = {name: value for module in homes for name, value in vars(module).items()}
+    hints = typing.get_type_hints(Task, localns=names)
+    typed = {row.name for row in SETTINGS if typing.get_origin(hints[row.name]) is typing.Literal}
+    assert {"form", "prior", "unseen", "error_kind", "engine", "levels", "comparison", "selection"} == typed
+    for name in typed:
+        assert set(typing.get_args(hints[name])) == set(BY_NAME[name].choices)
+
+
+def test_names_and_options_are_unique_and_texts_name_settings_that_there_are():
+    assert len({row.parameter for row in EVERY}) == len(EVERY)
+    for row in EVERY:
+        assert with_flags(row.long_help).strip()
+        assert row.help[0].isupper()
+        assert not row.help.endswith(".")
+        assert row.default is None or row.kind != "text" or not row.choices or row.others or row.default in row.choices
+
+
+@pytest.mark.parametrize("row", OPTIONS, **IDS)
+@pytest.mark.parametrize("command", ["improve", "explore"])
+def test_every_setting_is_an_option_and_in_the_repeated_command(row, command, reached, tmp_path):
+    task = task_with(row, other_value(row), plain_task(log_of_every_column(tmp_path)))
+    words = command_words(task)
+    assert row.flag in words
+    found = reached(command, *words)
+    assert found == task
+    assert value_in(row, found) == other_value(row)
+    assert row.name == "weight" or row.flag not in command_words(plain_task())
+
+
+REFUSED = {"hold_out", "candidates", "method"}  # method: the sample is no method to explore
+
+
+@pytest.mark.filterwarnings("ignore:bettersafe was installed without")
+@pytest.mark.parametrize("row", EVERY, **IDS)
+def test_the_explorer_honours_every_setting_or_refuses_it_by_name(row, tmp_path):
+    value = other_value(row)
+    table = TABLE_OF[id(row)]
+    log = log_of_every_column(tmp_path, **({row.name: value} if table == "columns" else {}))
+    if row.path:
+        value = tuple(str(tmp_path / each) for each in value) if isinstance(value, tuple) else str(tmp_path / value)
+    if row.name == "data":
+        log.rename(value)
+    if row.name == "baseline":
+        Path(value).write_text("state,action,probability\n" + "".join(f"{x},{a},0.5\n" for x in "ab" for a in (0, 1)))
+    task = task_with(row, value, plain_task(log))
+    if row.name in REFUSED:
+        with pytest.raises(ParameterError, match=re.escape(row.name)) as caught:
+            open_session(task)
+        assert caught.value.setting == row.name
+    else:
+        assert value_in(row, open_session(task).task) == value
+
+
+def test_the_page_of_settings_is_current():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "make_settings_page.py")], capture_output=True, text=True, check=True
+    )
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == done.stdout, "run: scripts/make_settings_page.py > docs/settings.md"

@@ -1,0 +1,85 @@
+"""Errors: what each also is, what it carries, and the sentence about an argument of the wrong type."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+import numpy as np
+import pytest
+
+from bettersafe import errors
+from bettersafe.errors import BettersafeError, ParameterError, WrongTypeError
+from bettersafe.logs.counts import Counts
+from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.mdp.mdp import MDP
+from bettersafe.model import Model
+from bettersafe.typing import generator
+
+BASES = {
+    "DataError": ValueError,
+    "PolicyError": ValueError,
+    "ParameterError": ValueError,
+    "WrongTypeError": TypeError,
+    "NoSolutionError": RuntimeError,
+    "RunError": RuntimeError,
+    "MemoryLimitError": MemoryError,
+}
+
+
+def test_every_error_is_also_one_of_pythons_own():
+    found = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if name.endswith("Error")}
+    assert found.keys() - {"BettersafeError"} == BASES.keys()
+    for name, base in BASES.items():
+        error = found[name]("What is wrong.", setting="epsilon")
+        assert isinstance(error, BettersafeError)
+        assert isinstance(error, base)
+        assert (str(error), error.setting) == ("What is wrong.", "epsilon")
+        assert found[name]("What is wrong.").setting is None
+        other = copy.copy(error)  # as on the way from a worker process
+        assert (type(other), str(other), other.setting) == (type(error), str(error), "epsilon")
+
+
+@pytest.mark.parametrize(
+    ("value", "kinds", "sentence"),
+    [
+        (Columns(), (Counts,), "counts must be Counts; got Columns. Get it from count(log) or count_files(path)."),
+        (None, (Model,), "counts must be a Model; got None. Get it from estimate_model(log)."),
+        (Model, (MDP,), "counts must be an MDP; got the class Model. Get it from model.mdp, true_mdp(world) or dense_mdp."),
+        ("log.csv", (int, float), "counts must be an int or a float; got 'log.csv'."),
+        (np.zeros(2), (str,), "counts must be a str; got an ndarray."),
+        ("x" * 99, (int,), f"counts must be an int; got '{'x' * 55}...'."),
+    ],
+)  # fmt: skip
+def test_wrong_types_are_told_in_one_sentence(value, kinds, sentence):
+    with pytest.raises(WrongTypeError) as told:
+        errors.check_type("counts", value, *kinds)
+    assert str(told.value) == sentence
+
+
+def test_lists_paths_logs_and_numbers():
+    errors.check_types("objectives", [Objective(name="gain")], Objective)
+    errors.check_paths("path", ["a", "b"])
+    for check, wrong, words in (
+        (lambda v: errors.check_types("objectives", v, Objective), ["gain"], r"objectives\[0\] must be an Objective; got 'gain'"),
+        (lambda v: errors.check_types("objectives", v, Objective), Objective(name="gain"), "objectives must be a list; got an Objective"),
+        (lambda v: errors.check_path("path", v), 3, "path must be a path; got 3"),
+        (lambda v: errors.check_paths("path", v), ["a", None], "path must be a path; got None"),
+        (lambda v: errors.check_log("log", v), "log.csv", "log must be a log: a Dataset or Episodes; got 'log.csv'"),
+        (lambda v: errors.as_numbers("the policy", v), "uniform", "the policy must be an array of numbers; got 'uniform'"),
+        (lambda v: errors.as_numbers("the policy", v), Columns(), "the policy must be an array of numbers; got Columns"),
+        (generator, None, "rng must be an int or a Generator; got None"),
+        (generator, 0.5, "rng must be an int or a Generator; got 0.5"),
+    ):  # fmt: skip
+        with pytest.raises(WrongTypeError, match=words):
+            check(wrong)
+    with pytest.raises(ParameterError, match="rng must be a seed of 0 or more"):
+        generator(-1)
+
+
+def test_a_seed_or_a_generator():
+    first = np.random.default_rng(7).random(3)
+    assert np.array_equal(generator(7).random(3), first)
+    assert np.array_equal(generator(np.int64(7)).random(3), first)
+    mine = np.random.default_rng(7)
+    assert generator(mine) is mine
