@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 import os
 from typing import TYPE_CHECKING
 
@@ -73,24 +74,33 @@ class MemoryLimitError(BettersafeError, MemoryError):
 
 def check_probability(name: str, value: float) -> None:
     """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
+    _check_number(name, value)
     if not 0.0 < value <= 1.0:
         raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.", setting=name)
 
 
 def check_discount(name: str, value: float) -> None:
     """Raise unless 0 ≤ value < 1."""
+    _check_number(f"the discount of {name}", value)
     if not 0.0 <= value < 1.0:
         raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.", setting="discount")
 
 
 def check_epsilon(value: float) -> None:
     """Raise unless ε ≥ 0; infinity is allowed and means no budget."""
+    _check_number("epsilon", value)
     if math.isnan(value) or value < 0.0:
         raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.", setting="epsilon")
 
 
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, numbers.Real):
+        raise WrongTypeError(f"{name} must be a number; got {_shown(value)}.")
+
+
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Raise unless ``value`` is one of ``choices``, suggesting the nearest."""
+    check_type(name, value, str)
     if value not in choices:
         raise ParameterError(
             f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}",
