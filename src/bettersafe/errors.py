@@ -37,6 +37,13 @@ class BettersafeError(Exception):
 
     Attributes:
         setting: Name of the setting that the message is about, as in `Task`; None where it is about none.
+
+    Examples:
+        >>> try:
+        ...     bettersafe.Task(data="log.parquet", objectives=log.objectives, delta=2.0)
+        ... except bettersafe.BettersafeError as error:
+        ...     print(error)
+        delta must be a probability in (0, 1]; got 2.0.
     """
 
     def __init__(self, message: str, *, setting: str | None = None) -> None:
