@@ -227,6 +227,13 @@ class Certificate:
         data: Digest, rows and episodes of the data that the policy was "made_from" and "tested_on".
         versions: Versions of the packages.
         seed: Seed of the random draws.
+
+    Examples:
+        >>> certificate, _ = bettersafe.certify_run(run, "later.parquet")
+        >>> certificate.accepted, certificate.grade
+        (True, 'approximate')
+        >>> [finding.objective for finding in certificate.findings]
+        ['r0', 'r1']
     """
 
     findings: tuple[Finding, ...]

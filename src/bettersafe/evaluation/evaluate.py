@@ -30,20 +30,20 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError, check_choice, check_log, check_type
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.mdp.policy import check_policy
+from bettersafe.model import Model
 from bettersafe.typing import Floats, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.model import Model
     from bettersafe.typing import Rng
 
 
@@ -120,11 +120,11 @@ class Evaluation:
         """Whether to trust the estimate, in plain words."""
         if self.doubts:
             return "Do not rely on it: " + "; ".join(self.doubts) + "."
-        unseen = f"{100 * self.unsupported_mass:.2g} %" if self.unsupported_mass > 0.0 else "none"
-        return (
-            f"Can be used: the effective sample size is about {self.ess:,.0f} of {self.n_episodes:,} episodes, and {unseen} of the"
-            " policy's decisions were never seen."
+        unseen = f"{100 * self.unsupported_mass:.2g} %" if self.unsupported_mass > 0.0 else ""
+        seen = (
+            f"{unseen} of the policy's decisions were never seen" if unseen else "the policy's decisions were all seen"
         )
+        return f"Can be used: the effective sample size is about {self.ess:,.0f} of {self.n_episodes:,} episodes, and {seen}."
 
     @property
     def few_effective_episodes(self) -> bool:
@@ -178,6 +178,14 @@ def evaluate_policy(
         clip: Range [low, high] to which every trajectory's term is clipped, each of shape [d]; biased, only to reproduce
             published numbers.
         drop_unsupported: Whether to drop episodes with a pair that is not in the model's data; biased, for the same purpose.
+
+    Examples:
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> found = bettersafe.evaluate_policy(later, policy, baseline, estimator="dr", model=model)
+        >>> found.value.shape
+        (2,)
+        >>> print(found.trust)
+        Can be used: the effective sample size is about ... of 1,000 episodes, and the policy's decisions were all seen.
     """
     return evaluate_many(
         data,
@@ -204,7 +212,16 @@ def evaluate_many(
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> dict[str, Evaluation]:
-    """Several estimators at once; for the arguments see `evaluate_policy`."""
+    """Several estimators at once; for the arguments see `evaluate_policy`.
+
+    Examples:
+        >>> found = bettersafe.evaluate_many(later, baseline, baseline, folds=5)
+        >>> sorted(found)
+        ['cwpdis', 'dr', 'is', 'model', 'pdis', 'wdr', 'wis']
+    """
+    check_log("data", data)
+    if model is not None:
+        check_type("model", model, Model)
     _check_asked(data, estimators, model, folds)
     labels, d = data.state_labels, data.n_objectives
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)

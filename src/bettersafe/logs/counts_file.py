@@ -108,7 +108,7 @@ def load_counts(path: PathLike) -> Counts:
     Examples:
         >>> bettersafe.save_counts(counts, "counts.parquet")
         >>> bettersafe.load_counts("counts.parquet").n_episodes
-        400
+        1000
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -219,7 +219,7 @@ def add_files(
         >>> from bettersafe.logs import add_files
         >>> bettersafe.save_counts(add_files("log.parquet", objectives=log.objectives), "counts.parquet")
         >>> add_files("later.parquet", objectives=log.objectives, add=["counts.parquet"], force=True).n_episodes
-        800
+        2000
     """
     check_paths("add", add)
     before = [load_counts(file) for file in add]

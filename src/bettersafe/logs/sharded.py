@@ -109,7 +109,7 @@ def count_shards(
     Examples:
         >>> from bettersafe.logs import count_shards
         >>> count_shards("log.parquet", parts="shards", objectives=log.objectives, engine="local", workers=1).n_episodes
-        400
+        1000
     """
     check_paths("path", path)
     check_path("parts", parts)

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import check_indices, check_pointer
-from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.errors import check_indices, check_pointer, check_type
+from bettersafe.logs.counts import Counts
+from bettersafe.logs.dataset import Dataset, lowest_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Dataset
 
 
 MOST_ENDS = 20
@@ -175,7 +173,13 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     Args:
         dataset: Log. Last rows of truncated episodes with an unknown next state are left out.
         known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+
+    Examples:
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> outcomes.n_states, outcomes.n_objectives
+        (6, 2)
     """
+    check_type("dataset", dataset, Dataset)
     known = dict(known_rewards or {})
     d, n_states, n_actions = dataset.n_objectives, dataset.n_states, dataset.n_actions
     # a last row that leads to a state without decisions is left out, because that state has no value
@@ -303,7 +307,13 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         counts: Counts of the log. Steps into states without decisions are left out, as in `gather_outcomes`, but their rewards
             are used.
         known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+
+    Examples:
+        >>> from bettersafe.posterior import outcomes_of
+        >>> outcomes_of(counts).n_transitions == bettersafe.gather_outcomes(log).n_transitions
+        True
     """
+    check_type("counts", counts, Counts)
     known = dict(known_rewards or {})
     d, n_states, n_actions = counts.n_objectives, counts.n_states, counts.n_actions
     acted_in = np.zeros(n_states, dtype=np.bool_)

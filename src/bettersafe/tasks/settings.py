@@ -155,11 +155,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="baseline", kind="text", default="", metavar="FILE|RULE", group=GOAL, path=True,
-        brief="Policy file, {choices}.", help="The policy that made the data, a policy file or a rule", choices=BASELINES, others=True,
+        brief="Policy file, {choices}.", help="Policy that collected the data: a policy file or a rule", choices=BASELINES, others=True,
         otherwise="logged if the column is there, else estimate",
     ),
     Setting(
-        name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="How to improve",
+        name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="Method of improvement",
         choices={
             "auto": "b-opt, unless `epsilon`, `threshold` or `hold_out` is given, which are s-opt's",
             **{name: facts.sentence for name, facts in METHODS.items()},
@@ -168,7 +168,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="epsilon", kind="number", default=None, metavar="E", group=GOAL, otherwise=f"{BUDGET:g}",
         methods=WITH_BUDGET,
-        brief="Budget; inf: no limit. {default}", help="How far the policy may leave the baseline where data is thin; 0 not at all, inf no limit",
+        brief="Budget; inf: no limit. {default}", help="Deviation budget: how far the policy may leave the baseline where there is little data; 0 for not at all, inf for no limit",
     ),
     Setting(
         name="delta", kind="number", default=0.1, metavar="D", group=GOAL,
@@ -176,15 +176,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="candidates", kind="list of texts", default=(), metavar="FILE", group=GOAL, path=True, option="--candidate",
-        methods=WITH_POSTERIOR, help="A policy file to have among the candidates",
+        methods=WITH_POSTERIOR, help="Policy file to add to the candidates",
     ),
     Setting(
         name="hold_out", kind="number", default=None, metavar="SHARE", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
-        otherwise=f"{H_OPT_SHARE:g} for h-opt, else 0", brief="Share of the episodes to test on.", help="Share of episodes to test on, and not learn from",
+        otherwise=f"{H_OPT_SHARE:g} for h-opt, else 0", brief="Share of the episodes to test on.", help="Share of episodes held out for the test",
     ),
     Setting(
         name="zeta", kind="number", by_objective=True, default={}, metavar="NAME=LOSS", group=TEST, otherwise="0",
-        brief="Accepted loss of return. {default}", help="Loss of return that is accepted on an objective",
+        brief="Accepted loss of return. {default}", help="Accepted loss of return on an objective",
     ),
     Setting(
         name="threshold", kind="number", by_objective=True, default={}, metavar="NAME=VALUE", group=TEST, methods=OF_ONE_MODEL,
@@ -203,7 +203,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="levels", kind="text", default="split", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
-        help="How the test gives delta to the objectives", choices=LEVELS,
+        help="Split of delta over the objectives", choices=LEVELS,
     ),
     Setting(
         name="selection", kind="text", default="sequential", metavar="RULE", group=TEST, methods=WITH_EPISODES,
@@ -211,7 +211,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="comparison", kind="text", default="paired", metavar="NAME", group=TEST, methods=WITH_EPISODES,
-        help="What the test compares the policy with", choices=COMPARISONS,
+        help="Quantity with which the test compares the policy", choices=COMPARISONS,
     ),
     Setting(
         name="draws", kind="whole number", default=200, metavar="M", group=TEST, methods=WITH_POSTERIOR,
@@ -219,7 +219,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="form", kind="text", default="auto", metavar="FORM", group=TEST, methods=WITH_POSTERIOR,
-        help="How the posterior is asked", choices=FORMS,
+        help="Computation of the posterior", choices=FORMS,
     ),
     Setting(
         name="prior", kind="text", default="hierarchical", metavar="NAME", group=TEST, methods=WITH_POSTERIOR,
@@ -227,22 +227,22 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="pessimism", kind="number", default=1.0, metavar="N", group=TEST, methods=WITH_POSTERIOR,
-        help="Bad visits that the pessimistic priors add to every decision; 0 leaves these priors out",
+        help="Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors",
     ),
     Setting(
         name="seed", kind="whole number", default=0, metavar="S", group=TEST,
-        help="Seed of what is held out and of b-opt's draws",
+        help="Seed of the hold-out split and of b-opt's draws",
     ),
     Setting(
         name="error_kind", kind="text", default="q", metavar="KIND", group=DETAILS, help="Error function", choices=ERROR_KINDS,
     ),
     Setting(
         name="support", kind="whole number", default=None, metavar="N", group=DETAILS,
-        help="The most successors that a decision can have, if known; for the error function l1",
+        help="Largest number of successors of a decision, if known; for the error function l1",
     ),
     Setting(
         name="unseen", kind="text", default="end", metavar="RULE", group=DETAILS, choices=UNSEEN_RULES,
-        help="What a decision that was never tried is worth", more="S-OPT never uses one.",
+        help="Value of a decision without data", more="S-OPT never uses one.",
     ),
     Setting(
         name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES,
@@ -274,7 +274,7 @@ OBJECTIVE: tuple[Setting, ...] = (
     ),
     Setting(
         name="label", kind="text", by_objective=True, default=None, metavar="COL=TEXT", group=DETAILS, otherwise="the column's name",
-        help="What people read for an objective",
+        help="Label of an objective for people",
     ),
     Setting(
         name="unit", kind="text", by_objective=True, default="", metavar="COL=TEXT", group=DETAILS, help="Unit of an objective, for people",
@@ -284,7 +284,7 @@ OBJECTIVE: tuple[Setting, ...] = (
 
 COLUMNS: tuple[Setting, ...] = (
     Setting(
-        name="episode", kind="text", default="episode", metavar="COL", group=ROLES, help="Column that tells episodes apart",
+        name="episode", kind="text", default="episode", metavar="COL", group=ROLES, help="Column with the episode",
     ),
     Setting(
         name="step", kind="text", default="step", metavar="COL", group=ROLES, help="Column with the step number, or 'row-order'",

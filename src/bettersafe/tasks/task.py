@@ -26,10 +26,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, listed
+from bettersafe.errors import (
+    ParameterError,
+    check_choice,
+    check_epsilon,
+    check_path,
+    check_probability,
+    check_type,
+    check_types,
+    listed,
+)
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import (
@@ -80,30 +90,35 @@ class Task:
         objectives: Reward columns, at least one.
         columns: Names of the columns.
         derived: Objectives derived from the counts.
-        baseline: The policy that made the data, a policy file or a rule.
-        method: How to improve.
-        epsilon: How far the policy may leave the baseline where data is thin; 0 not at all, inf no limit.
+        baseline: Policy that collected the data: a policy file or a rule.
+        method: Method of improvement.
+        epsilon: Deviation budget: how far the policy may leave the baseline where there is little data; 0 for not at all, inf for no limit.
         delta: Risk of accepting a worse policy; also in the error function.
         error_kind: Error function.
-        support: The most successors that a decision can have, if known; for the error function l1.
-        unseen: What a decision that was never tried is worth.
+        support: Largest number of successors of a decision, if known; for the error function l1.
+        unseen: Value of a decision without data.
         engine: Engine of the programs.
-        zeta: Loss of return that is accepted on an objective.
+        zeta: Accepted loss of return on an objective.
         threshold: Return that an objective must reach (a cost: at most).
-        hold_out: Share of episodes to test on, and not learn from.
+        hold_out: Share of episodes held out for the test.
         estimator: Off-policy estimator of the test.
         bound: Lower bound of the test.
         selection: Rule that selects among tested candidates.
-        levels: How the test gives delta to the objectives.
-        comparison: What the test compares the policy with.
+        levels: Split of delta over the objectives.
+        comparison: Quantity with which the test compares the policy.
         draws: Processes drawn under every prior.
-        form: How the posterior is asked.
+        form: Computation of the posterior.
         prior: Neutral prior.
-        pessimism: Bad visits that the pessimistic priors add to every decision; 0 leaves these priors out.
-        candidates: A policy file to have among the candidates.
-        seed: Seed of what is held out and of b-opt's draws.
+        pessimism: Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors.
+        candidates: Policy file to add to the candidates.
+        seed: Seed of the hold-out split and of b-opt's draws.
         action_shape: For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs
             fastest.
+
+    Examples:
+        >>> task = bettersafe.Task(data="log.parquet", objectives=log.objectives, epsilon=0.3, hold_out=0.2)
+        >>> task.resolved_method
+        's-opt'
     """
 
     data: str
@@ -135,6 +150,12 @@ class Task:
     action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_path("data", self.data)
+        object.__setattr__(self, "data", os.fspath(self.data))
+        check_types("objectives", self.objectives, Objective)
+        object.__setattr__(self, "objectives", tuple(self.objectives))
+        check_type("columns", self.columns, Columns)
+        check_types("derived", self.derived, Rare)
         for row in SETTINGS:
             if row.choices and not row.others:
                 check_choice(row.name, getattr(self, row.name), row.choices)
