@@ -96,7 +96,9 @@ def test_diagnostics_and_errors():
     few = evaluate_policy(take_episodes(data, np.arange(5)), sharp, baseline, estimator="wis")
     assert few.trust.startswith("Do not rely on it")
     assert "Can be used" in evaluate_policy(data, baseline, baseline, estimator="pdis").trust
-    assert "own estimate" in evaluate_policy(data, baseline, baseline, estimator="model", model=truth_model(world)).trust
+    assert (
+        "own estimate" in evaluate_policy(data, baseline, baseline, estimator="model", model=truth_model(world)).trust
+    )
     clipped = evaluate_policy(data, target, baseline, estimator="dr", model=truth_model(world), clip=([-1, -1], [1, 1]))
     assert "clipped" in clipped.trust
     assert np.all(np.abs(clipped.per_trajectory) <= 1.0)

@@ -93,7 +93,7 @@ def test_grades_and_assumptions():
     assert "linearised" in " ".join(
         certify(policy, baseline, held_out, safety_rule(estimator="wis"), baseline_known=True).assumptions
     )
-    with pytest.raises(ParameterError, match="needs other episodes"):
+    with pytest.raises(ParameterError, match="needs separate episodes"):
         certify(policy, baseline, held_out, safety_rule(bound="betting", estimator="is", **ranges), baseline_known=True)
     with pytest.raises(ParameterError, match="0 or more"):
         safety_rule(zeta=np.array([-1.0, 0.0]))
