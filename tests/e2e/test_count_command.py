@@ -56,7 +56,7 @@ def test_the_posterior_from_counts_without_draws(days):
     assert found["method"] == "b-opt"
     assert "by linearisation, without draws" in found["status"]
     assert found["settings"]["form"] == "linearised"
-    assert any("known by decision" in note for note in found["notes"])
+    assert any("means per state and action" in note for note in found["notes"])
     certificate = json.loads((days / "quick/certificate.json").read_text(encoding="utf-8"))
     assert certificate["accepted"]
     assert [belief["draws"] for belief in certificate["beliefs"]] == [0] * 5

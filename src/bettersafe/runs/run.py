@@ -113,7 +113,7 @@ class Run:
         >>> run.policy.shape, run.info.method
         ((6, 3), 's-opt')
         >>> print(run.decision.sentence)
-        Not tested: the policy is a suggestion, made and judged by the same data. Test it on episodes...
+        Not tested: the policy is a suggestion, made and evaluated on the same data. Test it on held-out...
     """
 
     proposal: Floats
