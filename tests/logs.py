@@ -201,3 +201,12 @@ def log_table(n_episodes: int, length: int = 10) -> pa.Table:
             "r": np.arange(n_rows) / 7,
         }
     )
+
+
+def rows_of(n=12, **more):
+    """Episodes of two rows each; ``more`` are functions of the row's number."""
+    return [
+        {"stay_id": f"S{i // 2}", "bloc": i % 2 + 1, "cluster": i % 3, "dose": "ab"[i % 2]}
+        | {name: value(i) for name, value in more.items()}
+        for i in range(n)
+    ]
