@@ -43,7 +43,7 @@ def map_of(centers, *transforms):
     return Discretizer(features=rules, centers=np.array(centers, dtype=float))
 
 
-def blobs(n=60, seed=0):
+def blobs(n=60, rng=0):
     """Three far clusters in two features."""
     rng = np.random.default_rng(seed)
     where = np.arange(n) % 3
@@ -270,7 +270,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
 # ---- a table becomes logs
 
 
-def ward(n=30, seed=0):
+def ward(n=30, rng=0):
     """Episodes of 3 rows, shuffled: two features, a reward, an action, a remark; CSV cells as a user writes them."""
     rng = np.random.default_rng(seed)
     rows = [
@@ -392,7 +392,7 @@ def test_a_fitted_map_gives_new_data_the_same_states(tmp_path):
     assert again.discretizer.n_states == 4
     for name in ("log.parquet", "discretizer.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    with pytest.raises(ParameterError, match="leave out --feature and --train-share"):
+    with pytest.raises(ParameterError, match="leave out features and train_share"):
         discretize_log(data, tmp_path / "three", columns=WARD, fitted=saved, train_share=0.5)
     poor = write_csv(tmp_path / "poor.csv", [{k: v for k, v in row.items() if k != "pulse"} for row in ward()])
     with pytest.raises(DataError, match=r"poor.csv has no column 'pulse'"):
