@@ -228,6 +228,13 @@ class Certificate:
         data: Digest, rows and episodes of the data the policy was "made_from" and "tested_on".
         versions: Of the packages.
         seed: Of whatever was drawn.
+
+    Examples:
+        >>> certificate, _ = bettersafe.certify_run(run, "later.parquet")
+        >>> certificate.accepted, certificate.grade
+        (True, 'approximate')
+        >>> [finding.objective for finding in certificate.findings]
+        ['r0', 'r1']
     """
 
     findings: tuple[Finding, ...]

@@ -10,20 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.certificate.certificate import Certificate, Evidence, Finding, Floor, Proof, Theory
-from bettersafe.errors import ParameterError, check_vector
+from bettersafe.errors import ParameterError, as_numbers, check_log, check_type, check_vector
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
+from bettersafe.logs.counts import Counts
+from bettersafe.mdp.policy import policy_table
+from bettersafe.model import Model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
     from bettersafe.methods.h_opt import HOpt
-    from bettersafe.model import Model
     from bettersafe.typing import Floats, Log
 
 
@@ -33,7 +34,7 @@ class CrossFit:
 
     Attributes:
         folds: How many; None for no model at all.
-        seed: Draws the folds.
+        seed: Seed of the folds, which the certificate has.
     """
 
     folds: int | None
@@ -45,8 +46,8 @@ class CrossFit:
 
 
 def certify(
-    policy: Floats,
-    baseline: Floats,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     held_out: Log,
     rule: SafetyRule,
     *,
@@ -69,7 +70,19 @@ def certify(
         model: For dr and wdr: a model of other data, or cross-fitting on ``held_out``.
         training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew
             since.
+
+    Examples:
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> rule = bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.0])
+        >>> certificate = bettersafe.certify(policy, baseline, later, rule, baseline_known=True, model=model)
+        >>> print(certificate.verdict)
+        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
+    check_log("held_out", held_out)
+    check_type("rule", rule, SafetyRule)
+    if model is not None:
+        check_type("model", model, Model, CrossFit)
+    baseline = policy_table(baseline, held_out.n_states, held_out.n_actions, name="baseline")
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
     if floors_wanted.any():
@@ -99,7 +112,25 @@ def certify(
 
 
 def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int | None = None) -> Certificate:
-    """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
+    """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify.
+
+    Args:
+        result: What H-OPT returned.
+        safety: The episodes that it tested on.
+        baseline_known: False where the baseline was estimated.
+        seed: Seed of the split, for the certificate.
+
+    Examples:
+        >>> from bettersafe.certificate import certify_h_opt
+        >>> train, safety = bettersafe.split(log, [0.7, 0.3], rng=0)
+        >>> found = bettersafe.h_opt(train, safety, baseline, preference=[1.0, 1.0])
+        >>> certify_h_opt(found, safety, baseline_known=True).accepted
+        True
+    """
+    from bettersafe.methods.h_opt import HOpt
+
+    check_type("result", result, HOpt)
+    check_log("safety", safety)
     test = result.deciding
     if test is None:
         raise ParameterError("H-OPT proposed nothing, so nothing was tested; there is nothing to certify.")
@@ -120,7 +151,7 @@ def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int 
 
 
 def certify_theory(
-    theory: Theory, gain: Floats, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
+    theory: Theory, gain: npt.ArrayLike, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
 ) -> Certificate:
     """The certificate of a policy about which there is nothing but what the counts prove.
 
@@ -130,9 +161,20 @@ def certify_theory(
         zeta: Accepted loss, shape [d].
         thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
         counts: What the policy was made from.
+
+    Examples:
+        >>> from bettersafe.certificate import certify_theory, prove
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0)
+        >>> theory = prove(model, found.policy, baseline, counts, epsilon=1.0, delta=0.1, baseline_known=True)
+        >>> gain = found.policy_return - found.baseline_return
+        >>> certify_theory(theory, gain, zeta=[0.0, 0.0], counts=counts).evidence
+        'theory'
     """
+    check_type("theory", theory, Theory)
+    check_type("counts", counts, Counts)
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
+    gain = check_vector("gain", gain, d, "objective")
     bound = np.array([-proof.proven_loss for proof in theory.proofs])
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
@@ -161,8 +203,8 @@ def certify_theory(
 
 def prove(
     model: Model,
-    policy: Floats,
-    baseline: Floats,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     counts: Counts,
     *,
     epsilon: float,
@@ -185,7 +227,18 @@ def prove(
         reward_range: Rewards lie in [low, high], each [d]; the observed range if left out.
         rewards_fixed: False where an objective was derived from the same counts.
         baseline_v: v^{π_b} in the model, shape [d, X], where that is known already.
+
+    Examples:
+        >>> from bettersafe.certificate import prove
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> theory = prove(model, policy, baseline, counts, epsilon=1.0, delta=0.1, baseline_known=True)
+        >>> [proof.objective for proof in theory.proofs]
+        ['r0', 'r1']
     """
+    check_type("model", model, Model)
+    check_type("counts", counts, Counts)
+    policy = policy_table(policy, model.mdp.n_states, model.mdp.n_actions)
+    baseline = policy_table(baseline, model.mdp.n_states, model.mdp.n_actions, name="baseline")
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
     loss = proven_loss(
         model,
@@ -290,7 +343,7 @@ def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool
     """Which objectives have a threshold, shape [d]."""
     if thresholds is None:
         return np.zeros(d, dtype=bool)
-    values = np.asarray(thresholds, dtype=np.float64)
+    values = as_numbers("thresholds", thresholds)
     if values.shape != (d,) or np.any(np.isinf(values)):
         raise ParameterError(
             f"thresholds need {d} finite numbers, one per objective (NaN for none); got {values.tolist()}."

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
+from bettersafe.errors import check_type, check_types
+from bettersafe.logs.dataset import Objective
+from bettersafe.posterior.candidates import Candidate
+from bettersafe.posterior.judge import Answer
 from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from bettersafe.logs.dataset import Objective
-    from bettersafe.posterior.candidates import Candidate
-    from bettersafe.posterior.judge import Answer
 
 
 LINEARISED = (
@@ -44,7 +44,17 @@ def certify_posterior(
         baseline_known: Whether the baseline is known, not estimated from the same data.
         others: Answers about this policy under other priors (`sensitivity`).
         objectives: For what people call them.
+
+    Examples:
+        >>> from bettersafe.certificate import certify_posterior
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> found = bettersafe.b_opt(outcomes, model, baseline, preference=[1.0, 1.0], question=bettersafe.Question(draws=100))
+        >>> certify_posterior(found.answer, found.deciding, baseline_known=True).accepted
+        True
     """
+    check_type("answer", answer, Answer)
+    check_type("candidate", candidate, Candidate)
+    check_types("objectives", objectives, Objective)
     labels = {objective.name: objective.label or "" for objective in objectives}
 
     def belief(found: Answer, of: Candidate) -> Belief:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError, as_numbers, check_choice
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.typing import generator
 
@@ -59,11 +59,16 @@ def lower_bound(
 
     Returns:
         The bounds; ``-inf`` where n is too small to say anything.
+
+    Examples:
+        >>> terms = np.random.default_rng(0).normal(1.0, 2.0, size=(500, 1))
+        >>> bettersafe.lower_bound(terms, 0.05, method="t").round(2)
+        array([0.8])
     """
     check_choice("bound", method, BOUNDS)
     if not 0.0 < delta < 1.0:
         raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
-    values = np.asarray(terms, dtype=np.float64)
+    values = as_numbers("terms", terms)
     if values.ndim != 2:
         raise ParameterError(f"terms must have shape [n, d]; got {values.shape}.")
     if not np.all(np.isfinite(values)):
@@ -83,7 +88,7 @@ def lower_bound(
             f"the bound {method!r} needs to know what the terms are never below (low) and where to cut them (cap);"
             " without them use 't' or 'bca', which are approximate."
         )
-    least, most = np.broadcast_to(np.asarray(low, float), (d,)), np.broadcast_to(np.asarray(cap, float), (d,))
+    least, most = np.broadcast_to(as_numbers("low", low), (d,)), np.broadcast_to(as_numbers("cap", cap), (d,))
     if np.any(values < least - 1e-9 * np.maximum(np.abs(least), 1.0)):
         i, k = np.argwhere(values < least)[0]
         raise ParameterError(
@@ -120,10 +125,21 @@ def choose_cap(
         low: What terms are never below, shape [d].
         high: What they are never above, shape [d]; may be inf.
         n_later: How many terms the bound will have.
+
+    Examples:
+        >>> from bettersafe.evaluation import choose_cap
+        >>> returns = np.random.default_rng(0).exponential(1.0, size=(1000, 1))
+        >>> earlier, terms = returns[:500], returns[500:]
+        >>> cap = choose_cap(earlier, 0.05, method="bernstein", low=0.0, high=np.inf, n_later=500)
+        >>> bool(bettersafe.lower_bound(terms, 0.05, method="bernstein", low=0.0, cap=cap)[0] > 0.6)
+        True
     """
-    values = np.asarray(terms, dtype=np.float64)
+    check_choice("bound", method, BOUNDS)
+    values = as_numbers("terms", terms)
+    if values.ndim != 2:
+        raise ParameterError(f"terms must have shape [n, d]; got {values.shape}.")
     d = values.shape[1]
-    least, most = np.broadcast_to(np.asarray(low, float), (d,)), np.broadcast_to(np.asarray(high, float), (d,))
+    least, most = np.broadcast_to(as_numbers("low", low), (d,)), np.broadcast_to(as_numbers("high", high), (d,))
     caps = np.empty(d)
     for k in range(d):
         column = values[:, k]

@@ -30,20 +30,20 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError, check_choice, check_log, check_type
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.mdp.policy import check_policy
+from bettersafe.model import Model
 from bettersafe.typing import Floats, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.model import Model
     from bettersafe.typing import Rng
 
 
@@ -176,6 +176,14 @@ def evaluate_policy(
         rng: Seed or generator that draws the folds.
         clip: Cut every trajectory's term to [low, high], each [d]: biased, only to reproduce published numbers.
         drop_unsupported: Leave out episodes with a pair that the model never saw: biased, for the same purpose.
+
+    Examples:
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> found = bettersafe.evaluate_policy(later, policy, baseline, estimator="dr", model=model)
+        >>> found.value.shape
+        (2,)
+        >>> print(found.trust)
+        Can be used: about ... of 1,000 episodes carry it, and nothing of what the policy does was never seen.
     """
     return evaluate_many(
         data,
@@ -202,7 +210,16 @@ def evaluate_many(
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> dict[str, Evaluation]:
-    """Several estimators at once; the arguments are those of `evaluate_policy`."""
+    """Several estimators at once; the arguments are those of `evaluate_policy`.
+
+    Examples:
+        >>> found = bettersafe.evaluate_many(later, baseline, baseline, folds=5)
+        >>> sorted(found)
+        ['cwpdis', 'dr', 'is', 'model', 'pdis', 'wdr', 'wis']
+    """
+    check_log("data", data)
+    if model is not None:
+        check_type("model", model, Model)
     _check_asked(data, estimators, model, folds)
     labels, d = data.state_labels, data.n_objectives
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)

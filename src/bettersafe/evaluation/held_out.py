@@ -25,13 +25,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
+from bettersafe.errors import (
+    ParameterError,
+    as_numbers,
+    check_choice,
+    check_log,
+    check_probability,
+    check_type,
+    check_vector,
+    listed,
+)
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
+from bettersafe.mdp.policy import policy_table
 from bettersafe.mdp.values import expected_return
 from bettersafe.typing import generator
 
@@ -58,6 +68,11 @@ class SafetyRule:
         reward_range: For pdis with a finite-sample bound: rewards lie in [low, high], each [d].
         return_range: For is with a finite-sample bound: discounted returns lie in [low, high], each [d].
         strict: Whether what the data can't tell is refused; False tests the bounds alone, as the paper does.
+
+    Examples:
+        >>> rule = bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.5])  # a loss of 0.5 on r1 is accepted
+        >>> rule.level  # of each of the two bounds
+        0.05
     """
 
     delta: float
@@ -76,7 +91,7 @@ class SafetyRule:
         check_choice("comparison", self.comparison, COMPARISONS)
         check_choice("levels", self.levels, LEVELS)
         check_probability("delta", self.delta)
-        zeta = np.asarray(self.zeta, dtype=np.float64)
+        zeta = as_numbers("zeta", self.zeta)
         object.__setattr__(self, "zeta", check_vector("zeta", zeta, zeta.size, "objective"))
         if np.any(self.zeta < 0.0):
             raise ParameterError(f"zeta is a loss that is accepted, 0 or more; got {self.zeta.tolist()}.")
@@ -149,8 +164,8 @@ class SafetyTest:
 
 
 def safety_test(
-    policy: Floats,
-    baseline: Floats,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     safety: Log,
     rule: SafetyRule,
     *,
@@ -176,7 +191,18 @@ def safety_test(
             tested on the same data.
         training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
             the policy does not do more often than either is not raised.
+
+    Examples:
+        >>> from bettersafe.evaluation import safety_test
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> test = safety_test(policy, baseline, later, bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.0]), model=model)
+        >>> test.bound.shape
+        (2,)
     """
+    check_log("safety", safety)
+    check_type("rule", rule, SafetyRule)
+    policy = policy_table(policy, safety.n_states, safety.n_actions)
+    baseline = policy_table(baseline, safety.n_states, safety.n_actions, name="baseline")
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms

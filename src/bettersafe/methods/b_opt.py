@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe.errors import check_type
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import resolve_engine
 from bettersafe.mdp.values import expected_return, solve_policy
 from bettersafe.methods.g_opt import EPSILONS, MARGINS, g_opt_path
 from bettersafe.methods.result import Search, check_preference, improvement
 from bettersafe.methods.s_opt import Problem, adv_linearized, iterate, s_opt
-from bettersafe.posterior.judge import DEFAULT_QUESTION, judge, resolve_form
+from bettersafe.model import Model
+from bettersafe.posterior.judge import DEFAULT_QUESTION, Question, judge, resolve_form
+from bettersafe.posterior.linearised_counts import CountedOutcomes
+from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
@@ -31,11 +35,8 @@ if TYPE_CHECKING:
 
     from bettersafe.mdp.values import Values
     from bettersafe.methods.result import Improvement
-    from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
-    from bettersafe.posterior.judge import Answer, Question
-    from bettersafe.posterior.linearised_counts import CountedOutcomes
-    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.posterior.judge import Answer
     from bettersafe.typing import Progress
 
 
@@ -145,7 +146,19 @@ def b_opt(
             others are looked at; a candidate that would pass is left out only if the linearised form is wrong about its risk
             by a factor of `judge.SCREEN`.
         progress: Called after every round of a candidate's policy iteration, and as candidates are judged.
+
+    Examples:
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> found = bettersafe.b_opt(outcomes, model, baseline, preference=[1.0, 1.0], question=bettersafe.Question(draws=100))
+        >>> found.accepted
+        True
+        >>> print(found.reason)
+        G-OPT ε = ... is the best of ... candidates that is no worse than the baseline on any objective with probability 90 %...
     """
+    check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
+    check_type("model", model, Model)
+    check_type("question", question, Question)
+    check_type("grid", grid, CandidateGrid)
     base = check_policy(
         baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels
     )

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _kernel
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
+from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_type, check_vector
 from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
@@ -46,12 +46,11 @@ from bettersafe.mdp.programs import highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
 from bettersafe.methods.result import Improvement, Search, check_preference, improvement
 from bettersafe.methods.s_opt import Problem, cleaned_rows, iterate
+from bettersafe.model import Model
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from bettersafe.model import Model
 
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -102,6 +101,11 @@ def g_opt(
         engine: "highs" (one large program), "native" (many small ones), or "auto".
         max_rounds: Cap on the policies that "native" looks at.
         progress: Called after every one of them.
+
+    Examples:
+        >>> found = bettersafe.g_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0)
+        >>> bool((found.policy_return >= found.baseline_return - 1e-6).all())  # in the estimated model
+        True
     """
     weights, base = _checked(model, baseline, preference, engine, max_rounds)
     check_epsilon(epsilon)
@@ -140,6 +144,12 @@ def g_opt_path(
         engine: "highs" (one large program), "native" (many small ones), or "auto".
         max_rounds: Cap on the policies looked at for each.
         progress: Called after every one of them.
+
+    Examples:
+        >>> from bettersafe.methods import g_opt_path
+        >>> path = g_opt_path(model, baseline, preference=[1.0, 0.0], epsilons=[0.3, 1.0], margins=[0.0])
+        >>> [found.epsilon for found in path]
+        [0.3, 1.0]
     """
     weights, base = _checked(model, baseline, preference, engine, max_rounds)
     for epsilon in epsilons:
@@ -166,6 +176,7 @@ def _checked(
     model: Model, baseline: npt.ArrayLike, preference: npt.ArrayLike, engine: Engine, max_rounds: int
 ) -> tuple[Floats, Floats]:
     """λ and π_b, or an error that says what is wrong with the arguments."""
+    check_type("model", model, Model)
     mdp = model.mdp
     check_choice("engine", engine, ENGINES)
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)

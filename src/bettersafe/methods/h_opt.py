@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_vector
+from bettersafe.errors import ParameterError, check_choice, check_log, check_type, check_vector
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
@@ -36,7 +36,7 @@ from bettersafe.mdp.values import expected_return
 from bettersafe.methods.choices import SELECTIONS, Selection
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
-from bettersafe.model import estimate_model
+from bettersafe.model import Model, estimate_model
 from bettersafe.typing import Bools, Floats, Log, Progress, frozen
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from bettersafe.evaluation.choices import Comparison
     from bettersafe.evaluation.evaluate import Evaluation
-    from bettersafe.model import Model
 
 
 MIXES = tuple(round(0.1 * i, 1) for i in range(10))
@@ -134,7 +133,22 @@ def h_opt(
         model: The model of the training part, if it is there already.
         control: Model for dr and wdr, if another one; of the training part too.
         progress: Called after every round of the proposal's policy iteration.
+
+    Examples:
+        >>> train, safety = bettersafe.split(log, [0.7, 0.3], rng=0)
+        >>> found = bettersafe.h_opt(train, safety, baseline, preference=[1.0, 1.0])
+        >>> found.accepted
+        True
+        >>> print(found.reason)
+        The candidate with ... % of the proposal and ... % of the baseline passed the safety test on 2 objectives.
     """
+    for name, part in (("train", train), ("safety", safety)):
+        check_log(name, part)
+    if rule is not None:
+        check_type("rule", rule, SafetyRule)
+    for name, fit in (("model", model), ("control", control)):
+        if fit is not None:
+            check_type(name, fit, Model)
     check_choice("selection", selection, SELECTIONS)
     if not mixes or not all(0.0 <= mix < 1.0 for mix in mixes):
         raise ParameterError(f"mixes must be shares of the baseline in [0, 1); got {tuple(mixes)}.")

@@ -26,20 +26,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.errors import ParameterError, PolicyError, check_type
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import RESIDUAL_ROUNDING, solve_policy, state_values
 from bettersafe.methods.result import check_preference
+from bettersafe.model import Model
 from bettersafe.typing import Bools, Event, Floats, Progress, frozen
-
-if TYPE_CHECKING:
-    from bettersafe.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +114,13 @@ def lagrangian(
         tol: ω ≥ 0, the duality gap to stop at, absolute, in units of J_λ.
         max_rounds: Cap on rounds.
         progress: Called after every round.
+
+    Examples:
+        >>> found = bettersafe.lagrangian(model, baseline, preference=[1.0, 0.0], max_rounds=50)
+        >>> bool(found.weights.sum().round(9) == 1.0), found.policies.shape[1:]
+        (True, (6, 3))
     """
+    check_type("model", model, Model)
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     preferred = check_preference(preference, mdp.n_objectives)
@@ -181,7 +184,20 @@ def mixture_return(mdp: MDP, mixture: Mixture) -> Floats:
         J_k = Σ_i w_i J_k(π_i)
 
     (Not the return of the mean of the policies' rows: that is another policy.)
+
+    Args:
+        mdp: The MDP.
+        mixture: The policies and their weights.
+
+    Examples:
+        >>> from bettersafe.envs import true_mdp
+        >>> from bettersafe.methods import mixture_return
+        >>> found = bettersafe.lagrangian(model, baseline, preference=[1.0, 0.0], max_rounds=50)
+        >>> mixture_return(true_mdp(world), found).shape
+        (2,)
     """
+    check_type("mdp", mdp, MDP)
+    check_type("mixture", mixture, Mixture)
     n_states, n_actions = mixture.baseline.shape
     if (mdp.n_states, mdp.n_actions) != (n_states, n_actions):
         raise PolicyError(

@@ -46,6 +46,13 @@ class Improvement:
         budget_used: Σ_a e |π − π_b| of every state, shape [X].
         engine: What solved the programs: "native" or "highs"; of G-OPT the form of its program, "multipliers" or "lp".
         reason: Why the baseline is returned, where the method knows more than that nothing is gained.
+
+    Examples:
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0)
+        >>> found.policy.shape, found.changed.size
+        ((6, 3), 6)
+        >>> print(found.status)
+        The policy changes 6 of 6 states and raises the preferred return by ... in the estimated model.
     """
 
     method: str

@@ -27,17 +27,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_epsilon
+from bettersafe.errors import ParameterError, check_epsilon, check_type
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import Programs, WarmStart, resolve_engine, solve
 from bettersafe.mdp.values import AIM, Values, solve_weights
 from bettersafe.methods.result import Improvement, Search, check_preference, improvement
+from bettersafe.model import Model
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
     from bettersafe.mdp.choices import Engine
-    from bettersafe.model import Model
 
 
 FIRST_TOL = 1e-8
@@ -64,6 +64,11 @@ def s_opt(
         engine: "auto", "native" or "highs".
         max_rounds: Cap on rounds of policy iteration (the published study used 10).
         progress: Called after every round.
+
+    Examples:
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0)
+        >>> bool((found.policy_return >= found.baseline_return - 1e-9).all())  # in the estimated model
+        True
     """
     check_epsilon(epsilon)
     return _improve("s-opt", model, baseline, preference, epsilon, True, engine, max_rounds, progress)
@@ -92,6 +97,12 @@ def soft_spibb(
         engine: "auto", "native" or "highs".
         max_rounds: Cap on rounds of policy iteration.
         progress: Called after every round.
+
+    Examples:
+        >>> from bettersafe.methods import soft_spibb
+        >>> found = soft_spibb(model, baseline, preference=[1.0, 0.0], epsilon=1.0)
+        >>> bool(found.policy_return[0] > found.baseline_return[0])
+        True
     """
     check_epsilon(epsilon)
     return _improve("soft-spibb", model, baseline, preference, epsilon, False, engine, max_rounds, progress)
@@ -106,7 +117,22 @@ def adv_linearized(
     max_rounds: int = 100,
     progress: Progress | None = None,
 ) -> Improvement:
-    """The best policy for λ that loses on no objective in any state of the estimated model; no budget."""
+    """The best policy for λ that loses on no objective in any state of the estimated model; no budget.
+
+    Args:
+        model: The estimated model.
+        baseline: π_b, shape [X, A].
+        preference: λ ≥ 0, shape [d].
+        engine: "auto", "native" or "highs".
+        max_rounds: Cap on rounds of policy iteration.
+        progress: Called after every round.
+
+    Examples:
+        >>> from bettersafe.methods import adv_linearized
+        >>> found = adv_linearized(model, baseline, preference=[1.0, 0.0])
+        >>> bool((found.policy_return >= found.baseline_return - 1e-9).all())
+        True
+    """
     return _improve("adv-linearized", model, baseline, preference, math.inf, True, engine, max_rounds, progress)
 
 
@@ -119,7 +145,22 @@ def linearized(
     max_rounds: int = 100,
     progress: Progress | None = None,
 ) -> Improvement:
-    """The best policy for λ in the estimated model, with no care for the single objectives."""
+    """The best policy for λ in the estimated model, with no care for the single objectives.
+
+    Args:
+        model: The estimated model.
+        baseline: π_b, shape [X, A].
+        preference: λ ≥ 0, shape [d].
+        engine: "auto", "native" or "highs".
+        max_rounds: Cap on rounds of policy iteration.
+        progress: Called after every round.
+
+    Examples:
+        >>> from bettersafe.methods import linearized
+        >>> found = linearized(model, baseline, preference=[1.0, 0.0])
+        >>> bool(found.policy_return[0] > found.baseline_return[0])
+        True
+    """
     return _improve("linearized", model, baseline, preference, math.inf, False, engine, max_rounds, progress)
 
 
@@ -134,6 +175,7 @@ def _improve(
     max_rounds: int,
     progress: Progress | None,
 ) -> Improvement:
+    check_type("model", model, Model)
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)

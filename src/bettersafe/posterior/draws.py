@@ -19,12 +19,14 @@ from bettersafe._system.workers import Lost, joined, on_ray
 from bettersafe.errors import RunError
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
-from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, nonzero, only_played
+from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, nonzero, only_played
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
+
+    import numpy.typing as npt
 
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats, Progress
@@ -133,11 +135,11 @@ def returns_in(
 
 def drawn_gains(
     posterior: Posterior,
-    policies: Floats,
-    baseline: Floats,
+    policies: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     *,
     draws: int,
-    seed: int,
+    seed: int = 0,
     stream: int = 0,
     first: int = 0,
     objectives: Sequence[int] | None = None,
@@ -160,7 +162,15 @@ def drawn_gains(
         objectives: Which objectives; all if left out.
         threads: Cores to use; all if left out.
         progress: Called as draws are made.
+
+    Examples:
+        >>> from bettersafe.posterior import drawn_gains, posterior
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> gains = drawn_gains(posterior(counts), [policy], baseline, draws=100, seed=0)
+        >>> gains.shape
+        (100, 1, 2)
     """
+    policies, baseline = asked_tables(posterior, policies, baseline)
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
     gains = np.empty((draws, policies.shape[0], len(asked)))

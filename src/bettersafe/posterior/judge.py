@@ -28,8 +28,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
+from bettersafe.errors import ParameterError, check_choice, check_probability, check_type, check_vector
+from bettersafe.mdp.policy import policy_table
 from bettersafe.mdp.values import policy_values
+from bettersafe.model import Model
 from bettersafe.posterior.candidates import (
     Spread,
     drawn_candidate,
@@ -56,7 +58,6 @@ from bettersafe.typing import Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.typing import Floats, Progress, Unit
@@ -90,6 +91,11 @@ class Question:
         form: "draws", "linearised" (no draws; the seed is not used), or "auto": draws, unless they would take too long (`MOST_DRAWN`).
         priors: The priors.
         cluster: Ray cluster that makes the draws, else this machine; the numbers are the same. Join it once, with `draws.connected`.
+
+    Examples:
+        >>> question = bettersafe.Question(delta=0.05, zeta=[0.0, 0.1], draws=500)
+        >>> question.losses(2)
+        array([0. , 0.1])
     """
 
     delta: float = 0.1
@@ -183,9 +189,9 @@ def form_for(form: Form, transitions: int, n_objectives: int, *, draws: int) -> 
 
 
 def judge(
-    policies: Sequence[Floats],
+    policies: Sequence[npt.ArrayLike] | Floats,
     outcomes: Outcomes | CountedOutcomes,
-    baseline: Floats,
+    baseline: npt.ArrayLike,
     question: Question = DEFAULT_QUESTION,
     *,
     model: Model,
@@ -211,13 +217,27 @@ def judge(
             pessimistic priors are asked.
         baseline_v: v^{π_b} in the model, shape [d, X], if it is known already.
         progress: Called as draws, candidates or priors are done.
+
+    Examples:
+        >>> from bettersafe.posterior import judge
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> answer = judge([policy], outcomes, baseline, bettersafe.Question(draws=100), model=model)
+        >>> bool(answer.candidates[0].p_safe > 0.9)
+        True
     """
+    check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
+    check_type("question", question, Question)
+    check_type("model", model, Model)
+    check_type("policies", policies, list, tuple, np.ndarray)
+    tables = [policy_table(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
+    baseline = policy_table(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
     form = resolve_form(question.form, outcomes, draws=question.draws)
     loss = question.losses(outcomes.n_objectives)
     v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
     case = _Case(
-        policies=list(policies),
-        names=list(names) if names is not None else [f"policy {i}" for i in range(len(policies))],
+        policies=tables,
+        names=list(names) if names is not None else [f"policy {i}" for i in range(len(tables))],
         baseline=baseline,
         baseline_v=v,
         slack=loss + ROUNDING * np.max(np.abs(v), axis=1),
@@ -528,7 +548,18 @@ def sensitivity(
         known: The policy in the answer to ``question``: the neutral prior is asked again only if its concentrations differ.
         baseline_v: v^{π_b} in the model, shape [d, X], if it is known already.
         progress: Called as draws or priors are done.
+
+    Examples:
+        >>> from bettersafe.posterior import sensitivity
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> answers = sensitivity(policy, outcomes, baseline, bettersafe.Question(draws=50), model=model)
+        >>> all(answer.candidates[0].p_safe > 0.8 for answer in answers)
+        True
     """
+    check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
+    check_type("question", question, Question)
+    check_type("model", model, Model)
     rows = other_priors(question.priors)
     linearised = resolve_form(question.form, outcomes, draws=question.draws) == "linearised"
     v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v

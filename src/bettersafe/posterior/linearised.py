@@ -9,11 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from bettersafe.mdp.values import solve_values
-from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, by_state, nonzero, only_played
+from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, by_state, nonzero, only_played
 from bettersafe.typing import Event, Floats, Ints, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from bettersafe.posterior.outcomes import Outcomes
 
@@ -68,8 +70,8 @@ def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) ->
 
 def linearised_gains(
     posterior: Posterior,
-    policies: Floats,
-    baseline: Floats,
+    policies: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     *,
     objectives: Sequence[int] | None = None,
     progress: Progress | None = None,
@@ -89,7 +91,15 @@ def linearised_gains(
         baseline: π_b, shape [X, A].
         objectives: Which objectives; all if left out.
         progress: Called after every policy.
+
+    Examples:
+        >>> from bettersafe.posterior import linearised_gains, posterior
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> mean, covariance = linearised_gains(posterior(counts), [policy], baseline)
+        >>> mean.shape, covariance.shape
+        ((1, 2), (1, 2, 2))
     """
+    policies, baseline = asked_tables(posterior, policies, baseline)
     asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
     posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
     o = posterior.outcomes

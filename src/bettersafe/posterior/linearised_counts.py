@@ -20,8 +20,10 @@ import numpy as np
 
 from bettersafe import _kernel
 from bettersafe._system import workers
-from bettersafe.errors import ParameterError
+from bettersafe.errors import ParameterError, check_type
+from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.model import Model
 from bettersafe.posterior.outcomes import pooled_rewards, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
@@ -47,8 +49,6 @@ from bettersafe.typing import Event
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from bettersafe.logs.counts import Counts
-    from bettersafe.model import Model
     from bettersafe.typing import Bools, Bytes, Floats, Ints, Progress
 
 
@@ -244,9 +244,19 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
         counts: The log.
         model: Estimated from the same counts; its transitions are shared, not copied.
         known: Objectives whose rewards are a known rule on pairs, such as derived ones.
+
+    Examples:
+        >>> from bettersafe.posterior import gather_counted
+        >>> gather_counted(counts, model).n_objectives
+        2
     """
+    check_type("counts", counts, Counts)
+    check_type("model", model, Model)
     kernel, mdp = _kernel.compiled, model.mdp
-    assert kernel is not None
+    if kernel is None:
+        raise ParameterError(
+            "gather_counted needs the native kernel, which is not installed; pass outcomes_of(counts)."
+        )
     if mdp.n_pairs != counts.n_pairs:
         raise ParameterError(
             f"the model has {mdp.n_pairs} pairs and the counts have {counts.n_pairs}: estimate it from these counts."

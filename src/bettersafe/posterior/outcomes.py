@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import check_indices, check_pointer
-from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.errors import check_indices, check_pointer, check_type
+from bettersafe.logs.counts import Counts
+from bettersafe.logs.dataset import Dataset, lowest_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Dataset
 
 
 MOST_ENDS = 20
@@ -173,7 +171,13 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     Args:
         dataset: The log. Last rows of episodes that were cut off with an unknown next state are left out.
         known_rewards: By objective, its reward as a table [X, A], where it is a known rule on pairs.
+
+    Examples:
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> outcomes.n_states, outcomes.n_objectives
+        (6, 2)
     """
+    check_type("dataset", dataset, Dataset)
     known = dict(known_rewards or {})
     d, n_states, n_actions = dataset.n_objectives, dataset.n_states, dataset.n_actions
     # a last row that leads where nobody acted has no value to lead to, so what came of it is not known
@@ -300,7 +304,13 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     Args:
         counts: The log. Steps into states where nobody acted are left out, as in `gather_outcomes`; what they paid is not.
         known_rewards: By objective, its reward as a table [X, A], where it is a known rule on pairs.
+
+    Examples:
+        >>> from bettersafe.posterior import outcomes_of
+        >>> outcomes_of(counts).n_transitions == bettersafe.gather_outcomes(log).n_transitions
+        True
     """
+    check_type("counts", counts, Counts)
     known = dict(known_rewards or {})
     d, n_states, n_actions = counts.n_objectives, counts.n_states, counts.n_actions
     acted_in = np.zeros(n_states, dtype=np.bool_)

@@ -49,13 +49,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError, check_choice, check_type
 from bettersafe.logs.counts import Counts
+from bettersafe.mdp.policy import policy_table, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from bettersafe.typing import Bools, Floats, Ints
 
@@ -86,6 +89,11 @@ class PriorSet:
         neutral: The neutral prior, "hierarchical" or "support".
         pessimism: Pseudo-transitions of every pair to its worst outcome in the pessimistic priors; 0 leaves these priors out.
         concentration_scale: Factor on the concentrations of the hierarchical prior, for a sensitivity analysis.
+
+    Examples:
+        >>> from bettersafe.posterior import PriorSet
+        >>> PriorSet().names(["r0", "r1"])
+        ('hierarchical', 'hierarchical, pessimistic for r0', 'hierarchical, pessimistic for r1')
     """
 
     neutral: Neutral = "hierarchical"
@@ -353,12 +361,16 @@ def posterior(
         priors: The set.
         pessimistic_for: Objective k to be pessimistic about; None for the neutral prior.
         baseline_v: v̂^{π_b} [d, X], which says what is worst; needed with ``pessimistic_for``.
+
+    Examples:
+        >>> from bettersafe.posterior import PriorSet, posterior
+        >>> neutral = posterior(counts, PriorSet(pessimism=2.0))
+        >>> bool(neutral.weight.sum().round(9) == 1.0)  # over concentrations of the prior
+        True
     """
+    check_type("outcomes", outcomes, Outcomes, Counts)
+    check_type("priors", priors, PriorSet)
     o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
-    if not isinstance(o, Outcomes):
-        raise ParameterError(
-            f"the posterior is made from what was seen: outcomes (gather_outcomes of a dataset) or counts; got {type(o).__name__}."
-        )
     neutral = _supported(o, priors) if priors.neutral == "support" else _hierarchical(o, priors)
     return neutral if pessimistic_for is None else pessimistic(neutral, pessimistic_for, baseline_v)
 
@@ -491,6 +503,13 @@ def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
     after = np.where(o.outcome_next >= 0, baseline_v[k][np.maximum(o.outcome_next, 0)], 0.0)
     order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.assumed, o.outcome_state))
     return np.asarray(order[np.unique(o.outcome_state, return_index=True)[1]])
+
+
+def asked_tables(posterior: Posterior, policies: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior; their rows are not checked."""
+    check_type("posterior", posterior, Posterior)
+    size = (posterior.outcomes.n_states, posterior.outcomes.n_actions)
+    return policy_tables(policies, *size), policy_table(baseline, *size, name="baseline")
 
 
 def only_played(posterior: Posterior, played: Bools) -> Posterior:

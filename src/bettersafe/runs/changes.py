@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bettersafe.errors import check_type
+from bettersafe.runs.run import Run
+
 if TYPE_CHECKING:
-    from bettersafe.runs.run import Run
     from bettersafe.typing import Floats, Ints, Labels
 
 
@@ -24,7 +26,18 @@ class Change:
 
 
 def largest_changes(run: Run, n: int = 10) -> list[Change]:
-    """The states where the proposal moves most probability, weighted by how often the data visits them."""
+    """The states where the proposal moves most probability, weighted by how often the data visits them.
+
+    Args:
+        run: The run.
+        n: How many, at most.
+
+    Examples:
+        >>> from bettersafe.runs import largest_changes
+        >>> [change.state for change in largest_changes(run, 2)]
+        ['3', '4']
+    """
+    check_type("run", run, Run)
     return changes_between(run.baseline, run.proposal, run.counts, run.state_labels, run.action_labels, n)
 
 

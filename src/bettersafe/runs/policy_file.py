@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.files import whole_file
-from bettersafe.errors import PolicyError, did_you_mean
+from bettersafe.errors import PolicyError, check_path, did_you_mean
 from bettersafe.logs.dataset import label_array
-from bettersafe.mdp.policy import ROUNDING, check_policy
+from bettersafe.mdp.policy import ROUNDING, check_policy, policy_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,11 +45,30 @@ def write_policy(
 
     A name that ends in .csv gives CSV. Rows in which every column is 0 are left out. Written under a temporary name, then
     renamed.
+
+    Args:
+        path: Where to.
+        policy: π, shape [X, A].
+        state_labels: Names of the states, shape [X].
+        action_labels: Names of the actions, shape [A].
+        baseline: π_b, shape [X, A].
+        proposal: Another policy, shape [X, A].
+        counts: Visits, shape [X, A].
+
+    Examples:
+        >>> from bettersafe.runs import write_policy
+        >>> write_policy("baseline.csv", baseline, log.state_labels, log.action_labels)
+        >>> from bettersafe.runs import read_policy
+        >>> bool((read_policy("baseline.csv", log.state_labels, log.action_labels) == baseline).all())
+        True
     """
     import pyarrow as pa
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
+    check_path("path", path)
+    state_labels, action_labels = label_array(state_labels), label_array(action_labels)
+    policy = policy_table(policy, state_labels.size, action_labels.size)
     columns: dict[str, Floats | Ints] = {"probability": policy}
     if baseline is not None:
         columns["baseline"] = baseline
@@ -81,10 +100,23 @@ def read_policy(
 ) -> Floats:
     """Read a policy [X, A] for the given vocabulary.
 
+    Args:
+        path: A policy file: Parquet or CSV.
+        state_labels: Names of the states, shape [X].
+        action_labels: Names of the actions, shape [A].
+        column: The column of probabilities.
+
     Raises:
         PolicyError: The file is not there, lacks a column, names a state or action that is not in the vocabulary or
             a pair twice, has no row for a state, or its probabilities don't sum to 1.
+
+    Examples:
+        >>> from bettersafe.runs import read_policy
+        >>> read_policy("run/policy.parquet", log.state_labels, log.action_labels).shape
+        (6, 3)
     """
+    check_path("path", path)
+    state_labels, action_labels = label_array(state_labels), label_array(action_labels)
     file = _PolicyFile.open(path, ("state", "action", column))
     x, a = file.codes("state", state_labels), file.codes("action", action_labels)
     flat, first = np.unique(x * action_labels.size + a, return_index=True)

@@ -28,20 +28,20 @@ import numpy as np
 
 from bettersafe._system.files import file_digest, remove_leftovers, versions, whole_file, whole_folder
 from bettersafe._system.records import from_json, to_json
+from bettersafe.certificate.certificate import Certificate
 from bettersafe.certificate.files import certificate_from_json, certificate_json
-from bettersafe.errors import BettersafeError, RunError
+from bettersafe.errors import BettersafeError, RunError, check_path, check_type, check_types
 from bettersafe.logs.dataset import Objective, label_array, user_sign
 from bettersafe.runs.evaluation_file import read_evaluation, write_evaluation
-from bettersafe.runs.info import RunInfo, info_from_json, info_json
+from bettersafe.runs.info import DataInfo, RunInfo, info_from_json, info_json
 from bettersafe.runs.policy_file import read_saved_policy, write_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bettersafe.certificate.certificate import Certificate
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
-    from bettersafe.runs.info import CandidateInfo, DataInfo
+    from bettersafe.runs.info import CandidateInfo
     from bettersafe.typing import Floats, Ints, Labels
 
 
@@ -56,7 +56,14 @@ FILES = ("run.json", "policy.parquet", "certificate.json", "evaluation.parquet")
 
 
 class Decision(Enum):
-    """What to do about a run; the value is its sentence."""
+    """What to do about a run; the value is its sentence.
+
+    Examples:
+        >>> run.decision is bettersafe.Decision.NOT_TESTED
+        True
+        >>> run.decision.short
+        'Not tested'
+    """
 
     USE_POLICY = "Use the policy: it passed on every objective."
     NOT_TESTED = (
@@ -101,6 +108,13 @@ class Run:
         info: How it was made.
         certificate: What is promised, if anything was looked into.
         evaluation: Off-policy estimates (`evaluate.evaluation_rows`), one dict per estimator and objective.
+
+    Examples:
+        >>> run = bettersafe.run_task(task)
+        >>> run.policy.shape, run.info.method
+        ((6, 3), 's-opt')
+        >>> print(run.decision.sentence)
+        Not tested: the policy is a suggestion, made and judged by the same data. Test it on episodes...
     """
 
     proposal: Floats
@@ -171,7 +185,22 @@ def make_run(
         seed: Of whatever was drawn.
         status: The outcome in one sentence; the improvement's if left out.
         candidates: The policies that were looked at on the way.
+
+    Examples:
+        >>> from bettersafe.runs import DataInfo, make_run
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0)
+        >>> data = DataInfo(path="log.parquet", sha256="", rows=log.n_rows, episodes=log.n_episodes)
+        >>> own = make_run(found, model, log.objectives, baseline_source="given", data=data, settings={})
+        >>> own.info.states_changed
+        6
     """
+    from bettersafe.methods.result import Improvement
+    from bettersafe.model import Model
+
+    check_type("improvement", improvement, Improvement)
+    check_type("model", model, Model)
+    check_types("objectives", objectives, Objective)
+    check_type("data", data, DataInfo)
     counts = np.zeros(improvement.policy.shape, dtype=np.int64)
     counts[model.mdp.pair_state, model.mdp.pair_action] = model.counts
     return Run(
@@ -238,7 +267,20 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
-    """Write a run directory; refuses to replace one unless ``force``."""
+    """Write a run directory; refuses to replace one unless ``force``.
+
+    Args:
+        run: The run.
+        path: The directory, which is made.
+        force: Replace a run that is there.
+
+    Examples:
+        >>> folder = bettersafe.save_run(run, "my-run")
+        >>> sorted(file.name for file in folder.iterdir())
+        ['certificate.json', 'policy.parquet', 'run.json']
+    """
+    check_type("run", run, Run)
+    check_path("path", path)
     target = Path(path)
     with whole_folder(target, mark=MARK, force=force) as work:
         _write(run, work)
@@ -257,7 +299,15 @@ def save_certificate(path: str | Path, certificate: Certificate, evaluation: Seq
 
     Returns:
         The run as it is now.
+
+    Examples:
+        >>> from bettersafe.runs import save_certificate
+        >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
+        >>> print(save_certificate("run", certificate, rows).decision.sentence)
+        Use the policy: it passed on every objective.
     """
+    check_path("path", path)
+    check_type("certificate", certificate, Certificate)
     folder = Path(path).resolve()  # where it is a link, what it leads to is replaced
     here = _working_directory()
     rows = tuple(dict(row) for row in evaluation)
@@ -310,7 +360,13 @@ def load_certificate(folder: str | Path) -> Certificate | None:
 
     Raises:
         RunError: The certificate was altered, or it is about other files than those beside it.
+
+    Examples:
+        >>> from bettersafe.runs import load_certificate
+        >>> load_certificate("run").evidence
+        'theory'
     """
+    check_path("folder", folder)
     folder = Path(folder)
     file = folder / "certificate.json"
     if not file.is_file():
@@ -330,7 +386,17 @@ def load_certificate(folder: str | Path) -> Certificate | None:
 
 
 def load_run(path: str | Path) -> Run:
-    """Read a run directory; its files must be those that were saved together, and its decision must follow from them."""
+    """Read a run directory; its files must be those that were saved together, and its decision must follow from them.
+
+    Args:
+        path: What `save_run` wrote.
+
+    Examples:
+        >>> saved = bettersafe.load_run("run")
+        >>> bool((saved.policy == run.policy).all())
+        True
+    """
+    check_path("path", path)
     folder = Path(path)
     if not folder.exists():  # one that was being replaced when its process was killed comes back
         remove_leftovers(folder.parent, folder.name)

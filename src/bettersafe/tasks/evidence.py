@@ -10,6 +10,7 @@ A log of any size is read in blocks of episodes.
 from __future__ import annotations
 
 import dataclasses
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import file_digest
-from bettersafe.errors import DataError, ParameterError, check_choice
+from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
@@ -30,6 +31,7 @@ from bettersafe.mdp.policy import check_policy
 from bettersafe.model import check_logged_baseline, logged_baseline
 from bettersafe.runs.policy_file import in_vocabulary as policy_in_vocabulary
 from bettersafe.runs.policy_file import read_policy
+from bettersafe.runs.run import Run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     check_ranges,
@@ -38,7 +40,7 @@ from bettersafe.tasks.inputs import (
     visit_table,
     with_derived_rows,
 )
-from bettersafe.tasks.task import Rare
+from bettersafe.tasks.task import Rare, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,9 +48,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.runs.run import Run
-    from bettersafe.tasks.task import Task
-    from bettersafe.typing import Floats, Log, Progress
+    from bettersafe.typing import Floats, Log, Progress, Rng
 
 
 Rows = tuple[dict[str, Any], ...]
@@ -77,15 +77,29 @@ class Evidence:
 
 @contextmanager
 def evidence_for_run(
-    run: Run, data: str, *, columns: Columns | None = None, progress: Progress | None = None
+    run: Run, data: str | os.PathLike[str], *, columns: Columns | None = None, progress: Progress | None = None
 ) -> Iterator[Evidence]:
     """A log read as the run's own was, with the run's policy and baseline over the states and actions of both.
 
     The log may have any size: it is read in blocks while the context is open.
+
+    Args:
+        run: The run.
+        data: The log: a file or a glob.
+        columns: Which column is which, if not as in the run's log.
+        progress: Called while the log is read.
+
+    Examples:
+        >>> from bettersafe.tasks import evidence_for_run
+        >>> with evidence_for_run(run, "later.parquet") as evidence:
+        ...     print(evidence.log.n_episodes, evidence.baseline_known)
+        1000 True
     """
+    check_type("run", run, Run)
+    check_path("data", data)
     objectives, columns = read_like(run, columns)
     with open_episodes(data, objectives=objectives, columns=columns, progress=progress) as episodes:
-        yield evidence_on(run, episodes, data)
+        yield evidence_on(run, episodes, os.fspath(data))
 
 
 def read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Columns]:
@@ -193,7 +207,20 @@ def evidence_for_policy(policy: str | Path, task: Task, *, progress: Progress | 
     """A log read as ``task`` says, with a policy from a file and the baseline that the task names.
 
     The log may have any size: it is read in blocks while the context is open.
+
+    Args:
+        policy: A policy file.
+        task: Where the log is, and how to read it.
+        progress: Called while the log is read.
+
+    Examples:
+        >>> from bettersafe.tasks import evidence_for_policy
+        >>> with evidence_for_policy("run/policy.parquet", task) as evidence:
+        ...     print(evidence.policy.shape)
+        (6, 3)
     """
+    check_path("policy", policy)
+    check_type("task", task, Task)
     if task.derived:
         raise ParameterError(
             f"what is rare ({task.derived[0].name}) is a matter of the data that the policy was made from: evaluate a run directory for that."
@@ -219,7 +246,7 @@ def evaluate_saved(
     delta: float = 0.1,
     interval: str = "t",
     folds: int = 5,
-    seed: int = 0,
+    rng: Rng = 0,
 ) -> Rows:
     """All estimators side by side, with intervals at level 1 − δ and diagnostics, in the user's own sign.
 
@@ -231,8 +258,16 @@ def evaluate_saved(
         delta: Intervals are at level 1 − δ.
         interval: "t", "bootstrap" or "bca".
         folds: Of the cross-fitting.
-        seed: Draws the folds.
+        rng: Seed or generator that draws the folds.
+
+    Examples:
+        >>> from bettersafe.tasks import evaluate_saved, evidence_for_run
+        >>> with evidence_for_run(run, "later.parquet") as evidence:
+        ...     rows = evaluate_saved(evidence, estimators=["dr"])
+        >>> sorted({row["estimator"] for row in rows})
+        ['dr', 'logged']
     """
+    check_type("evidence", evidence, Evidence)
     data = evidence.log
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
@@ -249,7 +284,7 @@ def evaluate_saved(
         evidence.baseline,
         estimators=estimators,
         folds=needed,
-        rng=np.random.default_rng(seed),
+        rng=rng,
     )
     rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
     return (*logged, *rows)

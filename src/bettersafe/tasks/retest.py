@@ -7,6 +7,7 @@ posterior in the place of a test that did not pass. Both are refused unless forc
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,13 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
 from bettersafe.certificate.make import CrossFit, certify
-from bettersafe.errors import ParameterError, RunError
+from bettersafe.errors import ParameterError, RunError, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
+from bettersafe.runs.run import Run
 from bettersafe.tasks.evidence import (
     Rows,
     evaluate_saved,
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
-    from bettersafe.runs.run import Run
     from bettersafe.typing import Log, Progress
 
 
@@ -66,7 +67,7 @@ class HeldOutTest:
         bound: Lower bound of the test.
         levels: How δ is given to the objectives.
         folds: Of the cross-fitting for dr and wdr.
-        seed: Draws the folds and the part that finite-sample bounds are tuned on.
+        seed: Seed of the folds and of the part that finite-sample bounds are tuned on.
     """
 
     delta: float | None = None
@@ -111,7 +112,7 @@ def check_untested(run: Run, *, posterior: bool) -> None:
 
 def certify_run(
     run: Run,
-    data: str,
+    data: str | os.PathLike[str],
     test: HeldOutTest = AS_IN_THE_RUN,
     *,
     columns: Columns | None = None,
@@ -134,7 +135,16 @@ def certify_run(
     Raises:
         ParameterError: The run was tested before.
         RunError: There is nothing to test, or the log is the one that the proposal was made from.
+
+    Examples:
+        >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
+        >>> print(certificate.verdict)
+        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
+    check_type("run", run, Run)
+    check_path("data", data)
+    check_type("test", test, HeldOutTest)
+    data = os.fspath(data)
     check_proposal(run)
     if not force:
         check_untested(run, posterior=False)
@@ -169,7 +179,7 @@ def certify_run(
             training_baseline=evidence.training_baseline,
         )
         tested = dataclasses.replace(evidence, log=held_out)
-        rows = evaluate_saved(tested, delta=settings.delta, folds=folds, seed=test.seed)
+        rows = evaluate_saved(tested, delta=settings.delta, folds=folds, rng=test.seed)
         earlier = certificates_before(run)
         before = sum(each["evidence"] in TESTS for each in earlier)
         return (

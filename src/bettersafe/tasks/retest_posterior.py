@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bettersafe._system.files import versions
-from bettersafe.errors import DataError
+from bettersafe.errors import DataError, check_path, check_type
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -21,6 +22,7 @@ from bettersafe.posterior.draws import connected
 from bettersafe.posterior.judge import Question, judge
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
+from bettersafe.runs.run import Run
 from bettersafe.tasks.evidence import (
     Evidence,
     evidence_on,
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.runs.run import Run
     from bettersafe.typing import Floats, Progress
 
 
@@ -87,7 +88,7 @@ AS_IN_THE_RUN = PosteriorTest()
 
 def certify_run_posterior(
     run: Run,
-    data: str,
+    data: str | os.PathLike[str],
     test: PosteriorTest = AS_IN_THE_RUN,
     *,
     columns: Columns | None = None,
@@ -109,7 +110,17 @@ def certify_run_posterior(
     Raises:
         ParameterError: The run was tested before: the posterior does not stand in for a test.
         RunError: There is nothing to ask about.
+
+    Examples:
+        >>> from bettersafe.tasks import PosteriorTest, certify_run_posterior
+        >>> certificate = certify_run_posterior(run, "log.parquet", PosteriorTest(draws=100))
+        >>> certificate.accepted, certificate.grade
+        (True, 'posterior')
     """
+    check_type("run", run, Run)
+    check_path("data", data)
+    check_type("test", test, PosteriorTest)
+    data = os.fspath(data)
     check_proposal(run)
     if not force:
         check_untested(run, posterior=True)

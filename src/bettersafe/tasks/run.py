@@ -21,6 +21,7 @@ from bettersafe._system.memory import check_memory
 from bettersafe._system.records import to_json
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
+from bettersafe.errors import check_type
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
@@ -60,7 +61,7 @@ from bettersafe.tasks.inputs import (
     with_derived_rows,
     without_outcomes,
 )
-from bettersafe.tasks.task import settings_document
+from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from bettersafe.posterior.judge import Answer
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.tasks.task import Task
     from bettersafe.typing import Floats, Log, Progress
 
 
@@ -131,7 +131,13 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         task: What is wanted.
         progress: Called at every step, while the log is read, after every round and while the posterior is asked.
         cluster: Ray cluster that makes B-OPT's draws, else this machine; the numbers are the same.
+
+    Examples:
+        >>> run = bettersafe.run_task(bettersafe.Task(data="log.parquet", objectives=log.objectives, epsilon=1.0, hold_out=0.3))
+        >>> print(run.decision.sentence)
+        Use the policy: it passed on every objective.
     """
+    check_type("task", task, Task)
     if is_counts(task.data):
         check_by_counts(task)
         check_memory(*memory_needed(task))

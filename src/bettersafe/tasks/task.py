@@ -26,10 +26,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, listed
+from bettersafe.errors import (
+    ParameterError,
+    check_choice,
+    check_epsilon,
+    check_path,
+    check_probability,
+    check_type,
+    check_types,
+    listed,
+)
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import (
@@ -104,6 +114,11 @@ class Task:
         seed: Seed of what is held out and of b-opt's draws.
         action_shape: For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs
             fastest.
+
+    Examples:
+        >>> task = bettersafe.Task(data="log.parquet", objectives=log.objectives, epsilon=0.3, hold_out=0.2)
+        >>> task.resolved_method
+        's-opt'
     """
 
     data: str
@@ -135,6 +150,12 @@ class Task:
     action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_path("data", self.data)
+        object.__setattr__(self, "data", os.fspath(self.data))
+        check_types("objectives", self.objectives, Objective)
+        object.__setattr__(self, "objectives", tuple(self.objectives))
+        check_type("columns", self.columns, Columns)
+        check_types("derived", self.derived, Rare)
         for row in SETTINGS:
             if row.choices and not row.others:
                 check_choice(row.name, getattr(self, row.name), row.choices)

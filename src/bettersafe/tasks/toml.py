@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.errors import ParameterError, check_path, did_you_mean
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.tasks.settings import COLUMNS, OBJECTIVE, RARE, SETTINGS, TABLES
 from bettersafe.tasks.task import Rare, Task
@@ -31,7 +31,15 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     Args:
         path: The TOML file. An unknown key or a value of the wrong type is an error that says so.
         data: The log, if not the one that the file names.
+
+    Examples:
+        >>> with open("task.toml", "w") as file:
+        ...     for line in ('data = "log.parquet"', "epsilon = 0.3", "[objectives.r0]"):
+        ...         print(line, file=file)
+        >>> bettersafe.read_task("task.toml").epsilon
+        0.3
     """
+    check_path("path", path)
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"there is no task file {file}.")

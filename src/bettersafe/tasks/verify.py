@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe.certificate.files import certificate_json
-from bettersafe.errors import RunError
+from bettersafe.errors import RunError, check_path
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns
 from bettersafe.runs.run import load_run
@@ -36,7 +36,15 @@ def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
 
     Raises:
         RunError: Something is missing, was altered, or does not agree; the message says what.
+
+    Examples:
+        >>> from bettersafe.runs import save_certificate
+        >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
+        >>> tested = save_certificate("run", certificate, rows)
+        >>> bettersafe.verify_run("run", data="later.parquet").accepted  # the test is made again
+        True
     """
+    check_path("folder", folder)
     run = load_run(folder)
     certificate = run.certificate
     if certificate is None:
