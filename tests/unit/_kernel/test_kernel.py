@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +13,11 @@ import pytest
 from bettersafe import Dataset, Objective, _kernel, count
 from bettersafe.errors import ParameterError
 from bettersafe.posterior import outcomes_of
+from places import ROOT
 
 pytestmark = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
 
-CALLS = Path(__file__).parents[1] / "kernel_calls.py"
+CALLS = ROOT / "tests" / "kernel_calls.py"
 
 
 def run(*arguments):
