@@ -1,5 +1,5 @@
-// What Python sees of the kernel. Everything that comes in is checked here, once: the functions behind take it as it is. Scalars are
-// read before arrays: Python code may run to make numbers of them, and could change an array.
+// Python bindings of the kernel. Arguments are checked here; the functions behind do not check them again. Scalars are
+// read before arrays: converting them may run Python code, which could change an array.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -21,10 +21,10 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kMostProducts = 1'000'000;
-constexpr std::int64_t kMostEntries = 10'000'000;   // of one program: pivots are counted in int
-constexpr std::int64_t kMostObjectives = 1024;      // a counter keeps half a megabyte for each
+constexpr std::int64_t kMostEntries = 10'000'000;   // maximum of one program: pivots are counted in int
+constexpr std::int64_t kMostObjectives = 1024;      // a counter takes half a megabyte per objective
 constexpr double kLargestReward = 1e100;            // a sum of squares must fit a Wide
-constexpr std::int64_t kFarthest = std::int64_t{1} << 62;  // of draws and bits: there is room to add to it
+constexpr std::int64_t kFarthest = std::int64_t{1} << 62;  // maximum of draws and bits, which can be added to without overflow
 
 // Programs
 
@@ -115,7 +115,7 @@ void pair_values_py(nb::handle indptr, nb::handle indices, nb::handle data, nb::
     });
 }
 
-// Estimators and counters are changed by their calls, which let other Python threads run: only one call at a time.
+// Calls change estimators and counters, and release the GIL: only one call at a time is allowed.
 template <typename T>
 struct Exclusive : T {
     using T::T;
@@ -156,7 +156,7 @@ void make_estimates(EstimatesObject* self, nb::handle discount, nb::handle has_m
     new (self) EstimatesObject(std::vector<double>(found.data(), found.data() + found.size()), truth("has_model", has_model));
 }
 
-// Every trajectory has at least one row.
+// Raises unless every trajectory has at least one row.
 void check_trajectories(const Array<const std::int64_t>& ptr, std::int64_t n_rows, std::int64_t longest) {
     check_rising(ptr, n_rows);
     std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0;
@@ -274,7 +274,7 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
     check_rising(outcome_start, n_outcomes);
     check_rising(count_start, counted.size());
     check_within(next, -1, n);
-    for (std::int64_t x = 0; x < n; ++x) {  // pairs count outcomes of their own state
+    for (std::int64_t x = 0; x < n; ++x) {  // outcomes of a pair must be of its own state
         check_within(counted, outcome_start[x], outcome_start[x + 1], count_start[state_start[x]], count_start[state_start[x + 1]]);
     }
     for (const auto* array : {&outcome_pays, &counts, &shares, &on, &other, &end_other, &more, &strength, &chance, &end_strength,
@@ -346,7 +346,7 @@ void make_counter(CounterObject* self, nb::handle discount, nb::handle cost, nb:
                              number("largest", largest, 0.0, kLargestReward), truth("with_marks", with_marks));
 }
 
-// A bitmap in the order of Arrow, from which n bits are read. An empty one has all bits set, if it may be empty.
+// Bitmap in the bit order of Arrow, with n bits to read. If it may be empty, an empty one has all bits set.
 Bitmap bitmap(Arguments& arguments, const char* name, nb::handle bits, std::int64_t offset, std::int64_t n, bool may_be_empty) {
     const auto bytes = arguments.in<std::uint8_t>(name, bits, {kAny});
     if (offset < 0 || offset > kFarthest) refuse("offset must be from 0 to " + text(kFarthest) + "; got " + text(offset) + ".");
@@ -365,7 +365,7 @@ bool add_rows_py(CounterObject& self, nb::handle episode, nb::handle step, nb::h
     Arguments arguments;
     const auto episodes = arguments.in<std::int64_t>("episode", episode, {kAny});
     const std::int64_t n = episodes.size();
-    const auto steps = arguments.in<std::int64_t>("step", step, {columns.step ? n : kAny});  // columns that were not announced are not read
+    const auto steps = arguments.in<std::int64_t>("step", step, {columns.step ? n : kAny});  // columns that are not in `columns` are not read
     const auto states = arguments.in<std::int64_t>("state", state, {n});
     const auto actions = arguments.in<std::int64_t>("action", action, {n});
     const auto following = arguments.in<std::int64_t>("next", next, {columns.next ? n : kAny});
@@ -459,7 +459,7 @@ void write_sums_py(CounterObject& self, nb::handle stream, nb::handle order, nb:
     self.write_sums(asked, pairs.size(), pairs.data(), parts.data());
 }
 
-// Marks since the last time, [n, 2].
+// Marks since the last call, [n, 2].
 template <std::vector<EpisodeCounter::Mark> EpisodeCounter::*marks>
 nb::ndarray<nb::numpy, std::int64_t> take_marks(CounterObject& self) {
     const Turn turn(self.busy);
@@ -471,7 +471,7 @@ nb::ndarray<nb::numpy, std::int64_t> take_marks(CounterObject& self) {
 
 // The mean process
 
-// Counts of pairs as all functions of mean_process.hpp take them.
+// Counts of pairs, the common arguments of the functions of mean_process.hpp.
 template <typename Index>
 struct OutcomeArrays {
     Array<const std::int64_t> ptr;
@@ -653,7 +653,7 @@ void gains_covariance_py(nb::handle ptr, nb::handle indptr, nb::handle indices, 
     });
 }
 
-// None is refused by the checks, which name the argument.
+// Accepts None, so that the checks can refuse it by name.
 auto named(const char* name) { return nb::arg(name).none(); }
 
 }  // namespace

@@ -1,15 +1,15 @@
-"""From continuous features to discrete states: a map that is fitted once, on training rows, and then only applied.
+"""Discrete states from continuous features: a map that is fitted once, on training rows, and then applied.
 
-Feature j of a row is made comparable, and the state of the row is the nearest of k centres:
+Every feature j is transformed, and the state of a row is the nearest of k centres:
 
     z_j = (x_j − mean_j) / sd_j                 zscore
-    z_j = (log(0.1 + x_j) − mean_j) / sd_j      log-zscore, for what is skewed: doses, waste products, volumes
+    z_j = (log(0.1 + x_j) − mean_j) / sd_j      log-zscore, for skewed features: doses, waste products, volumes
     z_j = x_j − ½                               binary
     z_j = x_j                                   none
-    state = argmin_i ‖z − c_i‖²                 the lowest i where two are as near
+    state = argmin_i ‖z − c_i‖²                 ties go to the lowest i
 
-Means, standard deviations (n − 1 in the denominator) and centres come from the training rows alone: a map that has seen
-the test rows makes every estimate on them look better than it is.
+Means, standard deviations (n − 1 in the denominator) and centres come from the training rows alone: a map fitted on
+the test rows would make estimates on them optimistic.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ TRANSFORMS: tuple[str, ...] = get_args(Transform)
 SCHEMA = "discretizer/1"
 
 LOG_SHIFT = 0.1
-"""Added before the logarithm, so that a dose of 0 has one (Komorowski et al. 2018)."""
+"""Added before the logarithm, so that it is finite for a dose of 0 (Komorowski et al. 2018)."""
 
 BLOCK_BYTES = 1 << 26
-"""Distances of a block of rows to all centres take about this much memory."""
+"""Approximate memory of the distances between a block of rows and all centres."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureRule:
-    """How one feature is made comparable.
+    """Transform of one feature.
 
     Attributes:
-        name: Its column.
-        transform: Which of the four rules.
-        mean: Of the training rows, after the logarithm if there is one; 0 where the rule has none.
-        sd: The same; 1 where the rule has none.
+        name: Column of the feature.
+        transform: "zscore", "log-zscore", "binary" or "none".
+        mean: Mean over the training rows, of the logarithm for "log-zscore"; 0 for "binary" and "none".
+        sd: Standard deviation over the training rows, as for ``mean``; 1 for "binary" and "none".
     """
 
     name: str
@@ -92,8 +92,8 @@ class Discretizer:
     """A fitted map from f features to k states.
 
     Attributes:
-        features: One rule per feature, in the order of the columns of ``centers``.
-        centers: c_i in the transformed space, shape [k, f].
+        features: Rule of every feature, in the order of the columns of ``centers``.
+        centers: Centres c_i in the transformed space, shape [k, f].
     """
 
     features: tuple[FeatureRule, ...]
@@ -119,7 +119,7 @@ class Discretizer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features' names, length f."""
+        """Names of the features, length f."""
         return tuple(rule.name for rule in self.features)
 
 
@@ -132,18 +132,18 @@ def fit_discretizer(
     quick: bool = False,
     n_init: int = 10,
 ) -> Discretizer:
-    """Fit the map on training rows: statistics per feature, then k-means (scikit-learn) on what they give.
+    """Fit the map on training rows: statistics per feature, then k-means (scikit-learn) on the transformed features.
 
     Args:
-        table: The training rows: name -> column, an Arrow table, or an array [N, f] with ``features`` naming its columns.
-        features: Names, or (name, transform), z-scores where only a name is given; all columns of the table if None.
+        table: Training rows: name -> column, an Arrow table, or an array [N, f] with ``features`` naming its columns.
+        features: Names, or (name, transform); a name alone stands for a z-score. All columns of the table if None.
         k: Number of states.
         rng: Seed or generator of the starts of k-means.
-        quick: Mini-batches and a single start: seconds instead of minutes, at somewhat wider clusters.
-        n_init: Starts of the full k-means, of which the tightest is taken.
+        quick: Whether to use mini-batches and a single start: seconds instead of minutes, with somewhat wider clusters.
+        n_init: Starts of the full k-means; the tightest clustering is taken.
 
     Returns:
-        The map. With the same rows, seed and versions it is the same to the bit on one or two threads; on more the
+        The map. With equal rows, seed and versions it is equal to the bit on one or two threads; with more threads the
         last bits of sums may differ (``OMP_NUM_THREADS=1`` prevents it).
 
     Examples:
@@ -172,11 +172,11 @@ def fit_discretizer(
 
 
 def assign_states(discretizer: Discretizer, table: Features) -> Ints:
-    """State of every row: the nearest centre, shape [N]. Needs no scikit-learn, and memory for a block of rows only.
+    """State of every row: the nearest centre, shape [N]. Needs no scikit-learn, and works in blocks of rows.
 
     Args:
-        discretizer: The fitted map.
-        table: Rows with its features among their columns; an array [N, f] has them in its order.
+        discretizer: Fitted map.
+        table: Rows with the map's features among their columns, or an array [N, f] in the map's order.
 
     Examples:
         >>> from bettersafe.logs import assign_states, fit_discretizer
@@ -193,13 +193,13 @@ def assign_states(discretizer: Discretizer, table: Features) -> Ints:
     half = 0.5 * np.einsum("ij,ij->i", discretizer.centers, discretizer.centers)
     for part in _blocks(values.shape[0], discretizer.n_states):
         z = _transform(discretizer.features, values[part])
-        # ‖z − c‖² = ‖z‖² − 2 (z·c − ‖c‖²/2), and ‖z‖² is the same for all centres
+        # ‖z − c‖² = ‖z‖² − 2 (z·c − ‖c‖²/2), and ‖z‖² is equal for all centres
         states[part] = np.argmin(half - z @ discretizer.centers.T, axis=1)
     return states
 
 
 def explained_share(discretizer: Discretizer, table: Features, states: Ints) -> float:
-    """Share of the features' variance that the states keep: 1 − Σ‖z − c_state‖² / Σ‖z − z̄‖²; NaN for equal rows."""
+    """Share of the features' variance explained by the states: 1 − Σ‖z − c_state‖² / Σ‖z − z̄‖²; NaN if all rows are equal."""
     values = _matrix(table, discretizer.names)
     within, total, count = 0.0, np.zeros(len(discretizer.features)), values.shape[0]
     mean = np.zeros(len(discretizer.features))
@@ -214,11 +214,11 @@ def explained_share(discretizer: Discretizer, table: Features, states: Ints) -> 
 
 
 def save_discretizer(discretizer: Discretizer, path: str | os.PathLike[str]) -> None:
-    """Write a Parquet file that `load_discretizer` reads back to the bit; it has its name only when it is whole.
+    """Write a Parquet file that `load_discretizer` reads back to the bit. It appears under its name only when complete.
 
     Args:
-        discretizer: The fitted map.
-        path: Where to.
+        discretizer: Fitted map.
+        path: File to write.
 
     Examples:
         >>> from bettersafe.logs import fit_discretizer, load_discretizer, save_discretizer
@@ -246,10 +246,10 @@ def save_discretizer(discretizer: Discretizer, path: str | os.PathLike[str]) -> 
 
 
 def load_discretizer(path: str | os.PathLike[str]) -> Discretizer:
-    """Read a saved map, checking its schema and shape.
+    """Read a saved map. Raises DataError if its schema or shape is wrong.
 
     Args:
-        path: What `save_discretizer` or `discretize_log` wrote.
+        path: File of `save_discretizer` or `discretize_log`.
 
     Examples:
         >>> from bettersafe.logs import fit_discretizer, load_discretizer, save_discretizer
@@ -282,18 +282,18 @@ def load_discretizer(path: str | os.PathLike[str]) -> Discretizer:
             raise ValueError("its states are not 0, 1, 2, ...")
         return Discretizer(features=rules, centers=centers)
     except (KeyError, TypeError, ValueError, ParameterError) as error:
-        raise DataError(f"{place} is not a whole map: {error}. Fit it again.") from None
+        raise DataError(f"{place} is not a complete map: {error}. Fit it again.") from None
 
 
 def check_domain(
     rules: Sequence[FeatureRule], values: Floats, place: Callable[[int], str] = lambda row: f"row {row + 1}"
 ) -> None:
-    """Raise at the first cell that its rule can't take: not finite, no logarithm, not binary.
+    """Raise DataError at the first cell outside the domain of its rule: not finite, no logarithm, not binary.
 
     Args:
-        rules: One per column.
-        values: Shape [N, f].
-        place: Row number (from 0) -> how a message calls it.
+        rules: Rule of every column.
+        values: Features, shape [N, f].
+        place: Row number (from 0) -> its name in messages.
     """
     for j, rule in enumerate(rules):
         column = values[:, j]
@@ -313,13 +313,13 @@ def check_domain(
 
 @dataclass(frozen=True, kw_only=True)
 class LogPart:
-    """What one of the written logs holds.
+    """Contents of one of the written logs.
 
     Attributes:
-        rows: Decisions.
-        episodes: Episodes.
-        states: Different states in it.
-        explained: Share of its features' variance that the states keep.
+        rows: Number of decisions.
+        episodes: Number of episodes.
+        states: Number of different states.
+        explained: Share of the features' variance explained by the states.
     """
 
     rows: int
@@ -330,12 +330,12 @@ class LogPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Discretization:
-    """What `discretize_log` wrote.
+    """Result of `discretize_log`.
 
     Attributes:
-        discretizer: The map, fitted or given.
-        parts: File name -> what it holds.
-        passed_on: Columns that the logs have besides episode, step, state and, if there is one, action.
+        discretizer: Map, fitted or given.
+        parts: File name -> contents.
+        passed_on: Other columns of the logs, besides episode, step, state and action.
     """
 
     discretizer: Discretizer
@@ -362,24 +362,24 @@ def discretize_log(
     """Turn a table of continuous features into logs with a column ``state``, and save the map beside them.
 
     Args:
-        data: A file, a glob or a list of them, one row per decision.
+        data: File, glob, or list of them, with one row per decision.
         output: Folder to write: ``log.parquet``, or ``train.parquet`` and ``test.parquet``; ``discretizer.parquet``.
-        k: Number of states; the map's with ``fitted``.
-        columns: Which columns are episode, step, action, and terminated, truncated, baseline_prob if there are any.
-        objectives: Reward columns: passed on, and never features.
-        features: Names, or (name, transform); if None every column of numbers that has no other role. Then
+        k: Number of states; with ``fitted``, that of the map.
+        columns: Names of the columns of episode, step, action and, if any, terminated, truncated, baseline_prob.
+        objectives: Reward columns: copied to the logs, and never features.
+        features: Names, or (name, transform); if None, every numeric column without another role. Then
             ``objectives`` must be given, or the rewards would become part of the state.
         train_share: Share of episodes, drawn at random, that the map is fitted on; the others are the test log.
-        fitted: A saved map to apply instead of fitting one. Then the table needs no actions: it may be of patients who wait
-            for a decision.
+        fitted: Saved map to apply instead of fitting one. The table then needs no actions, e.g. for new patients who
+            await a decision.
         rng: Seed or generator of the split and of the starts of k-means.
         quick: See `fit_discretizer`.
         n_init: See `fit_discretizer`.
-        force: Replace an earlier result.
+        force: Whether to replace an earlier result.
         progress: Called at every step.
 
     Returns:
-        What was written. Columns that have a role get its default name; all others that are not features keep theirs.
+        The map and the contents of the logs. Columns with a role get its default name; all others but features keep theirs.
 
     Examples:
         >>> import pyarrow as pa
@@ -402,7 +402,7 @@ def discretize_log(
     given = None if fitted is None else load_discretizer(fitted)
     if given is not None and (features is not None or train_share is not None):
         raise ParameterError(
-            "a fitted map has its features and was fitted elsewhere; leave --feature and --train-share."
+            "a fitted map has its own features and is not fitted again; leave out --feature and --train-share."
         )
     if train_share is not None and not 0.0 < train_share < 1.0:
         raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
@@ -462,7 +462,7 @@ def _check_table(table: object) -> None:
 
 
 def _matrix(table: Features, names: Sequence[str]) -> Floats:
-    """The named columns as float64 [N, f]; cells that are missing become NaN, for `check_domain` to find."""
+    """The named columns as float64 [N, f]; missing cells become NaN, for `check_domain` to find."""
     if isinstance(table, np.ndarray):
         if table.ndim != 2 or table.shape[1] != len(names):
             raise DataError(f"rows must have {len(names)} columns ({', '.join(names)}); got shape {table.shape}.")
@@ -483,7 +483,7 @@ def _matrix(table: Features, names: Sequence[str]) -> Floats:
 
 
 def _rules(features: Wanted) -> tuple[FeatureRule, ...]:
-    """Rules that are not fitted yet."""
+    """Rules before fitting."""
     return tuple(
         FeatureRule(name=wanted) if isinstance(wanted, str) else FeatureRule(name=wanted[0], transform=wanted[1])
         for wanted in features
@@ -495,7 +495,9 @@ def _fit_rule(rule: FeatureRule, column: Floats) -> FeatureRule:
         return rule
     x = np.log(LOG_SHIFT + column) if rule.transform == "log-zscore" else column
     if x.size < 2 or np.all(x == x[0]):
-        raise DataError(f"feature {rule.name!r} is the same in every training row, so it tells nothing. Leave it out.")
+        raise DataError(
+            f"feature {rule.name!r} has the same value in every training row, so it can't tell states apart. Leave it out."
+        )
     return FeatureRule(name=rule.name, transform=rule.transform, mean=float(x.mean()), sd=float(x.std(ddof=1)))
 
 
@@ -528,7 +530,7 @@ def _k_means(z: Floats, *, k: int, random_state: int, quick: bool, n_init: int) 
     else:
         method = KMeans(n_clusters=k, n_init=n_init, random_state=random_state)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: said below, in our words
+        warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: reported below
         centers: Floats = np.asarray(method.fit(z).cluster_centers_, dtype=np.float64)
     different = np.unique(centers, axis=0).shape[0]
     if different < k:

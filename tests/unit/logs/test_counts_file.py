@@ -148,11 +148,11 @@ def test_files_that_are_none_or_damaged(tmp_path: Path) -> None:
     assert is_counts(saved)
     assert not is_counts(log)
     assert not is_counts(tmp_path / "nothing.parquet")
-    with pytest.raises(DataError, match=r"log.parquet is no file of counts"):
+    with pytest.raises(DataError, match=r"log.parquet is not a counts file"):
         load_counts(log)
     with pytest.raises(DataError, match=r"there is no file"):
         load_counts(tmp_path / "nothing.parquet")
-    with pytest.raises(DataError, match=r"counts.parquet is a file of counts, which has no episodes"):
+    with pytest.raises(DataError, match=r"counts.parquet is a counts file, which has no episodes"):
         count_files(saved, objectives=BOTH)
     # a bit that flipped in the data of any column is found
     whole = bytearray(saved.read_bytes())

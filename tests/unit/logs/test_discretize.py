@@ -171,7 +171,7 @@ def test_files_that_are_no_map_are_refused(tmp_path):
     ):
         metadata = {"bettersafe.schema": "discretizer/1", "bettersafe.features": json.dumps([rule])}
         parquet.write_table(pa.table({"state": states, "center": center}).replace_schema_metadata(metadata), path)
-        with pytest.raises(DataError, match="is not a whole map"):
+        with pytest.raises(DataError, match="is not a complete map"):
             load_discretizer(path)
 
 
@@ -261,7 +261,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["out"]
     with pytest.raises(RunError, match="replace it with --force"), whole_folder(target, mark="done"):
         pass
-    with pytest.raises(RunError, match="it is something else"), whole_folder(target, mark="other", force=True):
+    with pytest.raises(RunError, match="it holds something else"), whole_folder(target, mark="other", force=True):
         pass
     with pytest.raises(RunError, match="can't be written"), whole_folder(target / "done" / "x", mark="done"):
         pass
@@ -359,7 +359,7 @@ def test_several_files_are_one_table(tmp_path):
     with pytest.raises(DataError, match=r"'lactate' must be above .* got -3 in part-2.csv, line 12"):
         discretize_log(str(tmp_path / "part-*.csv"), tmp_path / "three", columns=WARD, features=FEATURES)
     write_csv(tmp_path / "part-3.csv", [{k: v for k, v in row.items() if k != "remark"} for row in rows[:3]])
-    with pytest.raises(DataError, match=r"part-1.csv has 'remark' and part-3.csv has not"):
+    with pytest.raises(DataError, match=r"part-1.csv has 'remark' and part-3.csv does not"):
         discretize_log(str(tmp_path / "part-*.csv"), tmp_path / "three", columns=WARD, features=FEATURES)
 
 
@@ -458,7 +458,7 @@ def test_tables_that_can_not_be_a_log_are_refused(tmp_path):
     attempt("name the reward columns", error=ParameterError, features=None)
     attempt("'dose' can't be a feature", error=ParameterError, features=["dose"])
     attempt("'pulse' is given twice", error=ParameterError, features=["pulse", "pulse"])
-    attempt("'dose' is named for two things", error=ParameterError, objectives=["dose"])
+    attempt("'dose' is named for two roles", error=ParameterError, objectives=["dose"])
     attempt("must be between 0 and 1", error=ParameterError, train_share=1.0)
     attempt("leaves a part empty", train_share=0.01)
     path = tmp_path / "empty.csv"

@@ -143,14 +143,14 @@ def test_episodes_split_over_two_shards_are_found(tmp_path: Path) -> None:
     rows.append(rows[0] | {"step": 2, "terminated": True, "next_state": None})
     first, second = counted(tmp_path / "a.csv", rows[:3]), counted(tmp_path / "b.csv", rows[3:])
     for pair in ([first, second], [second, first]):
-        with pytest.raises(DataError, match=r"an episode of a.csv goes on in b.csv"):
+        with pytest.raises(DataError, match=r"an episode of a.csv continues in b.csv"):
             merge_counts(pair)
     assert merge_counts([first, second], force=True).n_episodes == 3
     # the same without a column that says where the process ended
     for row in rows:
         del row["terminated"], row["next_state"]
     parts = [counted(tmp_path / "c.csv", rows[:3]), counted(tmp_path / "d.csv", rows[3:])]
-    with pytest.raises(DataError, match=r"an episode of c.csv goes on in d.csv"):
+    with pytest.raises(DataError, match=r"an episode of c.csv continues in d.csv"):
         merge_counts(parts)
     # an episode of another label, from the same step, is another episode
     other = counted(tmp_path / "e.csv", [row | {"episode": 9} for row in rows[3:]])
@@ -189,7 +189,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     )
     other = count_files(renamed, objectives=BOTH, columns=Columns(state="zustand"), mergeable=True)
     with pytest.raises(
-        DataError, match=r"state \(which column it is\) is 'state' in .* 'zustand' in the counts of c.csv"
+        DataError, match=r"state \(name of the column\) is 'state' in .* 'zustand' in the counts of c.csv"
     ):
         merge_counts([first, other])
     with pytest.raises(ParameterError, match="nothing to merge"):

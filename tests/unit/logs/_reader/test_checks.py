@@ -55,8 +55,8 @@ def test_step_that_is_no_integer(tmp_path: Path, name: str) -> None:
     message = complaint(write(tmp_path / name, [row | {"step": row["step"] + 0.5} for row in small_log()]))
     assert message == (
         f"steps must be integers; got '0.5' in column 'step' of {where(name, 0)}."
-        " Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if rows stand in the order in which they"
-        " happened, take them so with --step row-order."
+        " Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if the rows are in chronological order,"
+        " use --step row-order."
     )
 
 
@@ -177,8 +177,8 @@ def test_gap_in_steps(tmp_path: Path, name: str, bare: bool) -> None:
         rows = [{k: v for k, v in row.items() if k not in {"next_state", "terminated"}} for row in rows]
     assert complaint(write(tmp_path / name, rows)) == (
         f"steps must be consecutive within an episode; episode 1 goes from 0 to 3 in column 'step' of"
-        f" {where(name, 1)}. Add the missing rows, number the steps anew, or, if rows stand in the order in which they happened, take them so with"
-        " --step row-order."
+        f" {where(name, 1)}. Add the missing rows, renumber the steps, or, if the rows are in chronological order,"
+        " use --step row-order."
     )
 
 

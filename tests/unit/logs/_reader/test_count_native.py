@@ -197,7 +197,7 @@ def test_files_that_are_no_logs_are_left_to_sql(tmp_path: Path) -> None:
     )
     for name in ("counts.parquet", "broken.parquet", "log.jsonl"):
         assert in_one_pass(tmp_path / name) is None
-    with pytest.raises(DataError, match="is a file of counts"):
+    with pytest.raises(DataError, match="is a counts file"):
         count_files(tmp_path / "counts.parquet", objectives=REWARDS)
     with pytest.raises(DataError, match="can't be read as Parquet"):
         count_files(tmp_path / "broken.parquet", objectives=REWARDS)

@@ -176,8 +176,7 @@ def test_missing_columns_name_their_option(tmp_path: Path) -> None:
     )
     assert complaint(path, Columns(step="time")) == (
         f"log.csv has no column 'time'; {there}"
-        " Name it with --step or in the task file; or, if rows stand in the order in which they happened, take them so with"
-        " --step row-order."
+        " Name it with --step or in the task file; or, if the rows are in chronological order, use --step row-order."
     )
 
 
