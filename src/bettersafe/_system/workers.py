@@ -20,7 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bettersafe.errors import RunError
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from multiprocessing.connection import Connection
 
+
+Place = Literal["local", "ray"]
+PLACES: tuple[Place, ...] = ("local", "ray")
+"""Where independent work runs: on processes of this machine, or on a Ray cluster."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

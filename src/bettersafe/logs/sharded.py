@@ -17,11 +17,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bettersafe._system.files import scratch_folder, whole_file
 from bettersafe._system.memory import available_bytes
-from bettersafe._system.workers import Lost, cores, here, in_pool, on_ray
+from bettersafe._system.workers import PLACES, Lost, Place, cores, here, in_pool, on_ray
 from bettersafe.errors import (
     BettersafeError,
     DataError,
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from bettersafe.logs.counts import Counts
     from bettersafe.typing import Progress
 
-
-Engine = Literal["local", "ray"]
-ENGINES: tuple[Engine, ...] = ("local", "ray")
 
 SHARD_BYTES = 1 << 25
 """Maximum size of a shard of several files, in bytes; a larger file is a shard of its own."""
@@ -87,7 +84,7 @@ def count_shards(
     columns: Columns = DEFAULT_COLUMNS,
     add: Sequence[str | os.PathLike[str]] = (),
     force: bool = False,
-    engine: Engine = "ray",
+    engine: Place = "ray",
     workers: int | None = None,
     address: str | None = None,
     progress: Progress | None = None,
@@ -119,7 +116,7 @@ def count_shards(
     check_types("objectives", objectives, Objective)
     check_type("columns", columns, Columns)
     check_paths("add", add)
-    check_choice("engine", engine, ENGINES)
+    check_choice("engine", engine, PLACES)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")
     before = [load_counts(file) for file in add]
@@ -199,7 +196,7 @@ def remove_parts(parts: str | os.PathLike[str]) -> None:
 
 
 def _results(
-    todo: Sequence[Shard], engine: Engine, workers: int | None, address: str | None
+    todo: Sequence[Shard], engine: Place, workers: int | None, address: str | None
 ) -> Generator[tuple[int, bytes | _Refused | Lost], None, None]:
     if not todo or (engine == "local" and workers == 1):
         return here(count_shard, todo)

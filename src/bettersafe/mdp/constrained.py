@@ -27,8 +27,8 @@ from bettersafe.mdp.programs import highs
 from bettersafe.mdp.values import occupancy, policy_values, solve_policy
 from bettersafe.typing import Floats, frozen
 
-Engine = Literal["auto", "lp", "columns"]
-ENGINES: tuple[Engine, ...] = ("auto", "lp", "columns")
+Solver = Literal["auto", "lp", "columns"]
+SOLVERS: tuple[Solver, ...] = ("auto", "lp", "columns")
 
 LP_PAIRS = 2_000
 """Largest number of pairs for which "auto" uses HiGHS."""
@@ -61,7 +61,7 @@ class CMDPOptimum:
     completed: int
 
 
-def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto") -> CMDPOptimum:
+def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Solver = "auto") -> CMDPOptimum:
     """Maximise J_0 subject to J_i ≥ thresholds_i for every other objective.
 
     Args:
@@ -80,7 +80,7 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto"
         True
     """
     check_type("mdp", mdp, MDP)
-    check_choice("engine", engine, ENGINES)
+    check_choice("engine", engine, SOLVERS)
     floors = check_vector("thresholds", thresholds, mdp.n_objectives - 1, "objective after the first")
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(

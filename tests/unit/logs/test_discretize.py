@@ -43,7 +43,7 @@ def map_of(centers, *transforms):
     return Discretizer(features=rules, centers=np.array(centers, dtype=float))
 
 
-def blobs(n=60, seed=0):
+def blobs(n=60, rng=0):
     """Three far clusters in two features."""
     rng = np.random.default_rng(seed)
     where = np.arange(n) % 3
@@ -224,7 +224,7 @@ def test_bad_settings_are_refused():
         fit_discretizer(table, features=[("a", "cube")], k=1)
     with pytest.raises(ParameterError, match="different names; got a, a"):
         fit_discretizer(table, features=["a", "a"], k=2)
-    with pytest.raises(DataError, match="'c' is the same in every training row"):
+    with pytest.raises(DataError, match="'c' has the same value in every training row"):
         fit_discretizer({"c": [3.0, 3.0]}, k=1)
     with pytest.raises(DataError, match="only 2 of 4 states are different"):
         fit_discretizer({"a": [0.0, 1.0] * 10}, k=4)
@@ -270,7 +270,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
 # ---- a table becomes logs
 
 
-def ward(n=30, seed=0):
+def ward(n=30, rng=0):
     """Episodes of 3 rows, shuffled: two features, a reward, an action, a remark; CSV cells as a user writes them."""
     rng = np.random.default_rng(seed)
     rows = [
@@ -366,7 +366,7 @@ def test_several_files_are_one_table(tmp_path):
 def test_the_map_comes_from_training_episodes_alone(tmp_path):
     rows = ward(60)
     data = write_csv(tmp_path / "ward.csv", rows)
-    settings = {"k": 4, "columns": WARD, "features": FEATURES, "train_share": 0.7, "seed": 3}
+    settings = {"k": 4, "columns": WARD, "features": FEATURES, "train_share": 0.7, "rng": 3}
     first = discretize_log(data, tmp_path / "one", **settings)
     test = set(parquet.read_table(tmp_path / "one" / "test.parquet")["episode"].to_pylist())
     train = set(parquet.read_table(tmp_path / "one" / "train.parquet")["episode"].to_pylist())
@@ -392,7 +392,7 @@ def test_a_fitted_map_gives_new_data_the_same_states(tmp_path):
     assert again.discretizer.n_states == 4
     for name in ("log.parquet", "discretizer.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    with pytest.raises(ParameterError, match="leave --feature and --train-share"):
+    with pytest.raises(ParameterError, match="leave out features and train_share"):
         discretize_log(data, tmp_path / "three", columns=WARD, fitted=saved, train_share=0.5)
     poor = write_csv(tmp_path / "poor.csv", [{k: v for k, v in row.items() if k != "pulse"} for row in ward()])
     with pytest.raises(DataError, match=r"poor.csv has no column 'pulse'"):
