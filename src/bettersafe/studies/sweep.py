@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bettersafe.typing import Progress
 
 Settings = dict[str, Any]
+
 SCHEMA = "study/1"
 KEY_COLUMN = "job"
 
