@@ -14,7 +14,7 @@ from bettersafe.runs.run import MARK, save_run
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.settings import BY_NAME, option_words
 from bettersafe.tasks.task import command_words
-from bettersafe.text.headlines import tell
+from bettersafe.text.headlines import summarise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,14 +48,14 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
     save_run(run, target)
     page = write_report(target)
     words = command_words(task, base=session.base, task_file=session.task_file)
-    told = tell(run)
+    summary = summarise(run)
     return {
         "path": str(target),
         "report": str(page),
         "command": None if words is None else shlex.join(["bettersafe", "improve", *words, "-o", str(target)]),
         "decision": run.decision.to_json(),
-        "headline": told.headline,
-        "detail": told.detail,
+        "headline": summary.headline,
+        "detail": summary.detail,
         "next": shlex.join(_certify_words(task, target)) if run.has_proposal else None,
         "name": free_name(folder),
     }

@@ -18,7 +18,7 @@ from bettersafe._system.files import file_digest, whole_file
 from bettersafe.report import charts, differences, limits, objectives, trade_off
 from bettersafe.runs.changes import deciding
 from bettersafe.runs.run import FILES, REPORT, Decision, load_run
-from bettersafe.text.headlines import tell
+from bettersafe.text.headlines import summarise
 from bettersafe.text.names import listed, proposed, shorten
 from bettersafe.text.numbers import percent, risk
 
@@ -89,7 +89,7 @@ def _sections(run: Run) -> dict[str, Any]:
     shown = deciding(run, objectives.MOST_CARDS)
     states = differences.grid_states(run) if grid and run.has_proposal else []
     return {
-        "told": tell(run),
+        "summary": summarise(run),
         "sign": SIGNS[run.decision],
         "proposed": proposed(run),
         "facts": differences.facts(run),

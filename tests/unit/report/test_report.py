@@ -143,7 +143,7 @@ def test_every_variant_of_a_run_has_a_report(files, tmp_path, variant):
     assert path == tmp_path / "RUN" / "report.html"
     saved = load_run(tmp_path / "RUN")
     page = check(path.read_text(encoding="utf-8"))
-    assert headlines.tell(saved).headline in page.words
+    assert headlines.summarise(saved).headline in page.words
     expected = Decision.NOT_TESTED if saved.has_proposal else Decision.KEEP_BASELINE
     if saved.certificate is not None and saved.certificate.evidence != "theory":
         expected = Decision.USE_POLICY if saved.certificate.accepted else Decision.KEEP_BASELINE
@@ -307,7 +307,7 @@ def test_a_gain_on_a_cost_is_shown_as_a_fall():
 
 
 def headline(**more):
-    return headlines.tell(toy_run(certificate=toy_certificate(**more))).headline
+    return headlines.summarise(toy_run(certificate=toy_certificate(**more))).headline
 
 
 def test_the_headline_claims_what_was_tested_and_no_more():
@@ -521,6 +521,6 @@ def test_a_policy_that_ends_a_last_bit_above_one_is_read_back(tmp_path):
 def test_a_candidate_that_was_left_for_a_better_one_has_not_failed():
     left = toy_candidate(passed=False, open=True)
     page = check(report_html(toy_run(candidates=(left,))))
-    assert "not judged to the end: a better one had passed" in page.words
+    assert "evaluation not completed: a better one had passed" in page.words
     assert "did not pass" not in page.words
     assert "did not pass" in check(report_html(toy_run(candidates=(left, toy_candidate(passed=False))))).words
