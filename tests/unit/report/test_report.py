@@ -190,7 +190,7 @@ def test_certify_replaces_what_the_report_said(files, tmp_path):
     page = check(write_report(folder).read_text(encoding="utf-8"))
     assert "As used:" in page.words
     assert "pessimistic for Harm done" in page.words
-    assert "this run holds no estimates" in page.words
+    assert "This run has no estimates" in page.words
 
 
 @pytest.mark.parametrize("changed", [True, False])
@@ -288,7 +288,7 @@ def test_coverage_counts_decisions_by_times_tried():
     assert bars["1 to 9 times"] == pytest.approx((0.5 * visits[0], 0.75 * visits[0]))
     assert bars["10 to 99"] == pytest.approx((0.5 * visits[1], 0.25 * visits[1]))
     assert bars["1,000 or more"] == pytest.approx((0.5 * visits[1], 0.75 * visits[1]))
-    assert [row["action"] for row in limits.thin_raises(run)] == ["treat"]
+    assert [row["action"] for row in limits.rarely_tried(run)] == ["treat"]
 
 
 def test_a_gain_on_a_cost_is_shown_as_a_fall():
@@ -405,7 +405,7 @@ def test_many_objectives_and_one():
     assert "in one table" not in few.words
     assert "on o0, o1 and o2" in few.words
     one = [Objective(name="o")]
-    assert "There is one objective" in check(report_html(toy_run(objectives=one))).words
+    assert "There is only one objective" in check(report_html(toy_run(objectives=one))).words
 
 
 def test_the_terminal_shows_of_many_objectives_those_that_decide(capsys):
@@ -446,7 +446,7 @@ def test_many_states_stay_small_and_say_so():
     actions = [f"iv{i}/vaso{j}" for i in range(20) for j in range(20)]
     html = report_html(toy_run(states=states, actions=actions))
     check(html)
-    assert f"Shown are the 500 states where that is most, of {n:,}" in html
+    assert f"Shown are the 500 states with the largest number, of {n:,}" in html
 
 
 def test_numbers_as_people_read_them():

@@ -206,7 +206,7 @@ def test_a_refused_proposal_is_no_policy():
     assert names.proposed(refused) == "proposal"
     assert names.proposed(made("tested")[0]) == names.proposed(made("nothing found")[0]) == "policy"
     page = page_text(refused)
-    assert "which is not to be used" in page
+    assert "it should not be used" in page
     assert "Where the proposal differs" in page
 
 
