@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
-from bettersafe.certificate.certificate import Certificate, Finding
+from bettersafe.certificate.certificate import Belief, Certificate, Finding
 from bettersafe.logs.dataset import Objective
 from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate, RunInfo
 from bettersafe.runs.run import Run
@@ -13,6 +15,11 @@ OBJECTIVES = (
     Objective(name="gain", discount=0.8),
     Objective(name="harm", discount=0.8, weight=0.0, lower_is_better=True, label="Harm done", unit="points"),
 )
+RANGED = (
+    Objective(name="gain", discount=0.8, reward_range=(0.0, 1.0)),
+    Objective(name="harm", discount=0.8, weight=0.0, lower_is_better=True, reward_range=(0.0, 1.0)),
+)
+"""Of the logs that saved runs are made from and tested on."""
 
 
 def toy_info(*, n_states=2, n_actions=2, objectives=OBJECTIVES, changed=True, **more):
@@ -95,3 +102,18 @@ def toy_candidate(*, believed=True, **more):
         "open": False,
     }
     return PosteriorCandidate(**{"evidence": "posterior", **asked, **given})
+
+
+def many_run(d=17):
+    """The first objective is pursued; the posterior is least sure of 5, 11 and 3, in this order."""
+    names = [f"o{k}" for k in range(d)]
+    doubt = {5: 0.91, 11: 0.95, 3: 0.97}
+    found = [
+        Finding(objective=name, estimate=1.0 + k, lower_bound=0.5 * (1.0 + k), level=0.1, zeta=0.0)
+        for k, name in enumerate(names)
+    ]
+    each = tuple(doubt.get(k, 1.0) for k in range(d))
+    belief = Belief(priors="flat", p_safe=0.91, p_objective=each, p_pessimistic=(), draws=200)
+    run = toy_run(objectives=[Objective(name=name, weight=float(k == 0)) for k, name in enumerate(names)])
+    evidence = toy_certificate(findings=tuple(found), evidence="posterior", grade="posterior", beliefs=(belief,))
+    return dataclasses.replace(run, certificate=evidence)

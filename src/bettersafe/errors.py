@@ -1,7 +1,7 @@
-"""What a user can do wrong, and the checks that say so.
+"""Errors for users, and the checks that raise them.
 
-Every message says what was expected, what came, where, and what to do. These errors are for people: the
-command line prints their sentence alone. Anything else that is raised is a bug and keeps its traceback.
+Every message says what was expected, what was found, where, and what to do. The command line prints the message without a
+traceback. Any other exception is a bug, and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is quick
+if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is fast
     from collections.abc import Collection, Iterable
 
     import numpy as np
@@ -30,12 +30,12 @@ __all__ = [
 
 
 class BettersafeError(Exception):
-    """Any error that its user can mend; each is also an error of Python's own kinds.
+    """Base class of errors that the user can fix; each subclass also derives from a built-in exception.
 
-    Messages name settings, arguments and functions in backticks; the command line writes its options and commands in their place.
+    Messages name settings, arguments and functions in backticks; the command line replaces them by its options and commands.
 
     Attributes:
-        setting: Name of the setting that the message is about, as in `Task`; None where it is about none.
+        setting: Name of the setting that caused the error, as in `Task`; None if no setting did.
     """
 
     def __init__(self, message: str, *, setting: str | None = None) -> None:
@@ -44,53 +44,53 @@ class BettersafeError(Exception):
 
 
 class DataError(BettersafeError, ValueError):
-    """The logged data is not what it should be."""
+    """Invalid logged data."""
 
 
 class PolicyError(BettersafeError, ValueError):
-    """A policy is not one, or does not fit the data."""
+    """Invalid policy, or a policy that does not fit the data."""
 
 
 class ParameterError(BettersafeError, ValueError):
-    """A setting or an argument is outside what it may be."""
+    """Setting or argument outside its range."""
 
 
 class WrongTypeError(BettersafeError, TypeError):
-    """An argument is the wrong kind of thing, such as a Dataset where counts are wanted."""
+    """Argument of a wrong type, such as a Dataset instead of Counts."""
 
 
 class NoSolutionError(BettersafeError, RuntimeError):
-    """What was asked has no solution: an answer, for those who asked for a policy."""
+    """The problem has no solution, e.g. no policy satisfies the thresholds."""
 
 
 class RunError(BettersafeError, RuntimeError):
-    """A run directory can't be read or written."""
+    """File or run directory that can't be read or written."""
 
 
 class MemoryLimitError(BettersafeError, MemoryError):
-    """What was asked needs more memory than there is."""
+    """Step that needs more memory than is available."""
 
 
 def check_probability(name: str, value: float) -> None:
-    """Raise unless 0 < value ≤ 1 (δ = 1 is how published studies switch the union bound's log off)."""
+    """Raise ParameterError unless 0 < value ≤ 1 (published studies use δ = 1 to disable the union bound's log)."""
     if not 0.0 < value <= 1.0:
         raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.", setting=name)
 
 
 def check_discount(name: str, value: float) -> None:
-    """Raise unless 0 ≤ value < 1."""
+    """Raise ParameterError unless 0 ≤ value < 1."""
     if not 0.0 <= value < 1.0:
         raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.", setting="discount")
 
 
 def check_epsilon(value: float) -> None:
-    """Raise unless ε ≥ 0; infinity is allowed and means no budget."""
+    """Raise ParameterError unless ε ≥ 0; infinity means no budget."""
     if math.isnan(value) or value < 0.0:
         raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.", setting="epsilon")
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raise unless ``value`` is one of ``choices``, suggesting the nearest."""
+    """Raise ParameterError, with the nearest choice, unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise ParameterError(
             f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}",
@@ -124,16 +124,16 @@ MADE_BY = {
     "Task": "Task(data=...) or read_task(path)",
     "World": "garnet or icu_sepsis",
 }
-"""What gives a value of a type, for messages; by the type's name."""
+"""Name of a type -> functions that return it, for messages."""
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
-    """Raise unless ``value`` is of one of ``kinds``: a Dataset where counts are wanted, an MDP for a Model, a path, None.
+    """Raise WrongTypeError unless ``value`` is an instance of one of ``kinds``.
 
     Args:
         name: Name of the argument.
-        value: What was given.
-        kinds: Types that it may have.
+        value: Value of the argument.
+        kinds: Accepted types.
     """
     if not isinstance(value, kinds):
         made_by = [MADE_BY[kind.__name__] for kind in kinds if kind.__name__ in MADE_BY]
@@ -143,7 +143,7 @@ def check_type(name: str, value: object, *kinds: type) -> None:
 
 
 def check_types(name: str, values: object, kind: type) -> None:
-    """Raise unless ``values`` is a list or tuple whose entries are all of ``kind``."""
+    """Raise WrongTypeError unless ``values`` is a list or tuple of ``kind``."""
     if not isinstance(values, list | tuple):
         raise WrongTypeError(f"{name} must be a list; got {_shown(values)}.")
     for i, value in enumerate(values):
@@ -151,7 +151,7 @@ def check_types(name: str, values: object, kind: type) -> None:
 
 
 def check_log(name: str, value: object) -> None:
-    """Raise unless ``value`` is a log: a Dataset, Episodes, or another that is read in blocks."""
+    """Raise WrongTypeError unless ``value`` is a log: a Dataset, Episodes, or another object with ``blocks``."""
     if isinstance(value, type) or not callable(getattr(value, "blocks", None)):
         raise WrongTypeError(
             f"{name} must be a log: a Dataset or Episodes; got {_shown(value)}. Get it from read_dataset(path) or open_episodes(path)."
@@ -159,19 +159,19 @@ def check_log(name: str, value: object) -> None:
 
 
 def check_path(name: str, value: object) -> None:
-    """Raise unless ``value`` is the name of a file or folder: text or a Path."""
+    """Raise WrongTypeError unless ``value`` is a path: text or a Path."""
     if not isinstance(value, str | os.PathLike):
         raise WrongTypeError(f"{name} must be a path; got {_shown(value)}.")
 
 
 def check_paths(name: str, value: object) -> None:
-    """Raise unless ``value`` is a path, or a list of them."""
+    """Raise WrongTypeError unless ``value`` is a path or a list of paths."""
     for one in value if isinstance(value, list | tuple) else [value]:
         check_path(name, one)
 
 
 def as_numbers(name: str, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """``value`` as an array of float64; raise where it is not made of numbers."""
+    """``value`` as a float64 array. Raises WrongTypeError if it is not numeric."""
     import numpy as np
 
     try:
@@ -187,7 +187,7 @@ def _with_article(noun: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value of the wrong type in a sentence: its type, and the value itself if that is short."""
+    """Description of a value of a wrong type, for messages: a short value itself, else its type."""
     if value is None or isinstance(value, bool | int | float | str):
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
@@ -197,7 +197,7 @@ def _shown(value: object) -> str:
 
 
 def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt.NDArray[np.float64]:
-    """``value`` as a finite float64 vector of ``length``; raise otherwise, saying what its entries stand for."""
+    """``value`` as a finite float64 vector of ``length``. Raises ParameterError otherwise; ``what`` describes an entry."""
     import numpy as np
 
     vector = as_numbers(name, value)
@@ -209,7 +209,7 @@ def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt
 
 
 def check_pointer(name: str, pointer: npt.NDArray[np.int64], size: int) -> None:
-    """Raise unless ``pointer`` rises from 0 to ``size``."""
+    """Raise ParameterError unless ``pointer`` rises from 0 to ``size``."""
     import numpy as np
 
     rises = pointer.ndim == 1 and pointer.size > 0 and not np.any(pointer[1:] < pointer[:-1])
@@ -218,7 +218,7 @@ def check_pointer(name: str, pointer: npt.NDArray[np.int64], size: int) -> None:
 
 
 def check_indices(name: str, indices: npt.NDArray[np.int64], size: int, *, least: int = 0) -> None:
-    """Raise unless all ``indices`` are at least ``least`` and below ``size``."""
+    """Raise ParameterError unless all ``indices`` are in [least, size)."""
     if not indices.size:
         return
     low, high = int(indices.min()), int(indices.max())
@@ -227,15 +227,15 @@ def check_indices(name: str, indices: npt.NDArray[np.int64], size: int, *, least
 
 
 def listed(names: Iterable[str], *, last: str = "and") -> str:
-    """Names in a sentence: ``a, b and c``."""
+    """Names joined for a sentence: ``a, b and c``."""
     *first, end = names
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` when something like ``word``, or one that has it as a part, is among ``words``, else nothing."""
+    """`` Did you mean 'x'?`` if ``words`` has a word similar to ``word`` or one that contains it, else empty."""
     plain = {candidate.casefold(): candidate for candidate in words}
     near = difflib.get_close_matches(word.casefold(), list(plain), n=1, cutoff=0.6)
-    if not near and len(word) >= 3:  # 'pain' for 'reward_pain'; two letters are a part of too much
+    if not near and len(word) >= 3:  # 'pain' for 'reward_pain'; shorter words match too much
         near = [candidate for candidate in plain if word.casefold() in candidate][:1]
     return f" Did you mean {plain[near[0]]!r}?" if near else ""

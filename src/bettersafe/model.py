@@ -1,11 +1,11 @@
-"""Counts -> Model: the estimated MDP, how far it may be wrong, and the baseline.
+"""Model estimation from counts: the estimated MDP, its error function, and the baseline.
 
-    p̂(x'|x,a) = n(x,a,x') / n(x,a)          mass of terminating transitions goes nowhere
-    r̂_k(x,a)  = mean logged reward of the pair (or a table that the user knows to be true)
+    p̂(x'|x,a) = n(x,a,x') / n(x,a)          termination is the missing mass
+    r̂_k(x,a)  = mean logged reward of the pair, or a table of known rewards
 
-Pairs never tried have no row; the rule ``unseen`` says what playing one is worth:
+Pairs never tried have no row; the rule ``unseen`` sets their value:
 
-    "end"       the process ends there with the reward 0 (what the published code does; optimistic when rewards are negative)
+    "end"       the process ends there with reward 0 (as in the published code; optimistic if rewards are negative)
     "worst"     the lowest return that rewards in the observed range allow
     "baseline"  the value of the state under the baseline
 """
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 __all__ = ["Model", "estimate_baseline", "estimate_model", "logged_baseline"]
 
 BLOCK = 1 << 16
-"""Pairs that are worked on at a time where the whole would be a copy of all outcomes."""
+"""Pairs per block, to avoid a copy of all outcomes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """An MDP estimated from data, and how far each pair may be wrong.
+    """MDP estimated from data, with its error function.
 
     Attributes:
-        mdp: The estimated MDP over visited pairs.
+        mdp: Estimated MDP over visited pairs.
         counts: Visits n(x,a), shape [P].
         error: e(x,a), shape [P]; ``inf`` freezes the pair.
         error_kind: "q" or "l1" (see `error_bound_q`, `error_bound_l1`).
-        delta: δ used in the error function.
+        delta: δ of the error function.
         unseen: Rule for pairs never tried.
-        state_labels: The user's name of every state, shape [X].
-        action_labels: The user's name of every action, shape [A].
+        state_labels: User's names of the states, shape [X].
+        action_labels: User's names of the actions, shape [A].
         objectives: Names of the objectives, length d.
     """
 
@@ -70,13 +70,13 @@ def error_bound_q(counts: Ints, n_states: int, n_actions: int, n_objectives: int
 
     Args:
         counts: Visits n(x,a) of every pair, shape [P].
-        n_states: |X|, states seen or declared.
+        n_states: |X|, number of states seen or declared.
         n_actions: |A|.
-        n_objectives: d; 1 reproduces the published code, which leaves it out.
+        n_objectives: d; 1 reproduces the published code, which has no union over objectives.
         delta: δ.
 
     Returns:
-        e, shape [P]; ``inf`` where a pair was never tried (the program freezes it; never multiply by it).
+        e, shape [P]; ``inf`` for a pair never tried (the program freezes it; do not multiply by it).
     """
     check_probability("delta", delta)
     log_term = np.log(2.0 * n_states * n_actions * n_objectives / delta)
@@ -93,12 +93,12 @@ def error_bound_l1(
     *,
     support: int | None = None,
 ) -> Floats:
-    """Width e(x,a) of the L1 ball around p̂(·|x,a) that holds p* for all pairs at once (paper, Appendix B.1).
+    """Radius e(x,a) of the L1 ball around p̂(·|x,a) that contains p* for all pairs at once (paper, Appendix B.1).
 
         e(x,a) = √( 2/n · ln( 2|X||A|2^S / δ' ) ),   δ' = δ / (1 + d·2^{−S}),   capped at 2
 
-    S is |X|, or ``support`` where the user knows that no pair has more successors (termination counts as one).
-    Computed as a sum of logs: 2^S overflows.
+    S is |X|, or ``support`` if no pair is known to have more successors (termination counts as one).
+    Computed as a sum of logs, because 2^S overflows.
     """
     check_probability("delta", delta)
     size = n_states if support is None else support
@@ -113,7 +113,7 @@ def error_bound_l1(
 
 
 def return_lower_bound(reward_min: Floats, discount: Floats) -> Floats:
-    """The lowest return that rewards ≥ reward_min allow, shape [d]: r_min/(1−γ), or r_min itself when it is no loss."""
+    """Lowest return for rewards ≥ reward_min, shape [d]: r_min/(1−γ) if r_min < 0, else r_min."""
     return np.where(reward_min < 0.0, reward_min / (1.0 - discount), reward_min)
 
 
@@ -128,17 +128,17 @@ def estimate_model(
     rewards: npt.ArrayLike | None = None,
     error_objectives: int | None = None,
 ) -> Model:
-    """The estimated MDP with its error function.
+    """Estimate an MDP and its error function.
 
     Args:
-        data: A log, or its counts.
+        data: Log, or its counts.
         delta: δ of the error function.
         error_kind: "q" or "l1".
-        support: For "l1": the largest number of successors of a pair, where it is known.
-        unseen: What a pair never tried is worth: "end", "worst" or "baseline".
-        baseline: π_b [X, A]; needed by unseen="baseline" alone.
-        rewards: Known rewards [d, X, A], as in the published gridworld study; estimated from the data if left out.
-        error_objectives: d in the error function, if not the number of objectives (1 reproduces the published code).
+        support: For "l1", the largest number of successors of a pair; None if not known.
+        unseen: Rule for pairs never tried: "end", "worst" or "baseline".
+        baseline: π_b [X, A]; needed only for unseen="baseline".
+        rewards: Known rewards [d, X, A], as in the published gridworld study; estimated from the data if None.
+        error_objectives: d in the error function; the number of objectives if None (1 reproduces the published code).
     """
     check_choice("error_kind", error_kind, ERROR_KINDS)
     check_choice("unseen", unseen, UNSEEN_RULES)
@@ -158,14 +158,14 @@ def estimate_model(
         reward = counts.reward_sum / visits
         lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
-    else:  # every reward is known, so every pair is stored; those never tried end there, and stay frozen (n = 0)
+    else:  # rewards of all pairs are known, so all are stored; untried pairs terminate and are frozen (n = 0)
         table = np.asarray(rewards, dtype=np.float64)
         if table.shape != (n_objectives, n_states, n_actions):
             raise ParameterError(
                 f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}."
             )
         if unseen != "end":
-            raise ParameterError(f'known rewards go with unseen="end" alone; got {unseen!r}.')
+            raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
         pair_state = np.repeat(np.arange(n_states), n_actions)
         pair_action = np.tile(np.arange(n_actions), n_states)
         place = counts.pair_state * n_actions + counts.pair_action
@@ -214,7 +214,7 @@ def estimate_model(
 
 
 def _shares(counts: Counts) -> Floats:
-    """n(x,a,x') / n(x,a) of every outcome, shape [M]; in blocks of pairs, so that there is one array of that size."""
+    """n(x,a,x') / n(x,a) of every outcome, shape [M]; computed in blocks of pairs, to save memory."""
     shares = counts.outcome_count.astype(np.float64)
     for begin in range(0, counts.n_pairs, BLOCK):
         ptr = counts.outcome_ptr[begin : begin + BLOCK + 1]
@@ -223,9 +223,9 @@ def _shares(counts: Counts) -> Floats:
 
 
 def _with_baseline_value(mdp: MDP, baseline: Floats) -> MDP:
-    """Let a pair never tried be worth v^{π_b}(x): solve with the baseline spread over the pairs that were tried.
+    """Set the unseen value to v^{π_b}(x), with the baseline conditioned on tried pairs.
 
-    A state with no tried action that the baseline plays keeps its old unseen value: nothing is known of it.
+    A state in which the baseline plays no tried action keeps its unseen value.
     """
     tried = np.zeros((mdp.n_states, mdp.n_actions))
     tried[mdp.pair_state, mdp.pair_action] = baseline[mdp.pair_state, mdp.pair_action]
@@ -237,7 +237,7 @@ def _with_baseline_value(mdp: MDP, baseline: Floats) -> MDP:
 
 
 def estimate_baseline(counts: Counts) -> Floats:
-    """π̂_b(a|x) = n(x,a)/n(x), shape [X, A] (Simão et al. 2020); uniform in states where no action was logged."""
+    """π̂_b(a|x) = n(x,a)/n(x), shape [X, A] (Simão et al. 2020); uniform in states without a logged action."""
     table = np.zeros((counts.n_states, counts.n_actions))
     table[counts.pair_state, counts.pair_action] = counts.pair_count
     total = table.sum(axis=1, keepdims=True)
@@ -249,8 +249,8 @@ def estimate_baseline(counts: Counts) -> Floats:
 def logged_baseline(counts: Counts) -> Floats:
     """π_b [X, A] from the logged probabilities of the pairs.
 
-    What is left of a state's probability goes evenly to the actions never logged there (they are frozen anyway);
-    states where no action was logged are uniform.
+    The remaining probability of a state is shared equally by the actions never logged there (they are frozen anyway);
+    states without a logged action are uniform.
     """
     if counts.baseline_prob is None:
         raise PolicyError("the data has no column with the baseline's probability; name it with --baseline-prob.")
@@ -275,7 +275,7 @@ def logged_baseline(counts: Counts) -> Floats:
 
 
 def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6) -> None:
-    """Raise when the logged probabilities don't agree with ``baseline``, or it never plays what was logged."""
+    """Raise PolicyError if ``baseline`` differs from the logged probabilities, or gives a logged action probability 0."""
     given = baseline[counts.pair_state, counts.pair_action]
     if counts.baseline_prob is not None:
         bad = np.flatnonzero(~(np.abs(counts.baseline_prob - given) <= tol))

@@ -1,4 +1,4 @@
-"""Types that every part of the package shares: arrays, random numbers, logs, and progress."""
+"""Shared types: arrays, random generators, logs, and progress."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.str_]
-"""States or actions in the user's own words: integers or text."""
+"""User's names of states or actions: integers or text."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def frozen(array: npt.ArrayLike, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
-    """A read-only, contiguous view (or copy, where the type differs) of ``array``."""
+    """Read-only, contiguous view of ``array``; a copy if its type or layout differs."""
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
     return view
 
 
 Rng = int | np.integer | np.random.Generator
-"""What functions that draw take as ``rng``: a seed, or a generator to go on with."""
+"""Seed or generator, accepted as ``rng`` by functions that draw random numbers."""
 
 
 def generator(rng: Rng) -> np.random.Generator:
-    """The generator that ``rng`` stands for: a new one for a seed, itself for a generator."""
+    """``rng`` as a generator: a new one for a seed, ``rng`` itself if it is a generator."""
     if isinstance(rng, np.random.Generator):
         return rng
     if not isinstance(rng, np.integer):
@@ -51,7 +51,7 @@ def generator(rng: Rng) -> np.random.Generator:
 
 
 class Log(Protocol):
-    """A log of n episodes, read in blocks of whole episodes: a `Dataset` in memory, or `Episodes` on disk."""
+    """Log of n episodes, read in blocks of whole episodes: a `Dataset` in memory, or `Episodes` on disk."""
 
     def blocks(self) -> Iterable[Dataset]:
         """The log from its first episode, as Datasets that share one vocabulary; a log in memory is one block."""
@@ -116,12 +116,12 @@ class Event:
     """Progress of a long operation, passed to its ``progress``.
 
     Attributes:
-        what: The current step, in words; empty if the caller knows it (reading a log, the rounds of a method).
-        done: Units that are done; of policy iteration, the number of the round.
-        total: All units; None if not known.
+        what: Current step, in words; empty if the caller knows it (reading a log, rounds of a method).
+        done: Units done; for policy iteration, the number of the round.
+        total: Total number of units; None if not known.
         unit: Unit of ``done`` and ``total``; empty if nothing is counted.
-        gain: Largest gain of a state in a round of policy iteration, in units of Q_λ.
-        scalar_return: J_λ of the policy that the round started from.
+        gain: Largest gain of any state in a round of policy iteration, in units of Q_λ.
+        scalar_return: J_λ of the policy at the start of the round.
         gap: Duality gap after a round of the Lagrangian game: a lower bound on it, exact if at most the tolerance.
     """
 
@@ -135,7 +135,7 @@ class Event:
 
 
 Progress = Callable[[Event], None]
-"""Called while a long operation runs; perhaps from another thread."""
+"""Callback of a long operation; may be called from another thread."""
 
 
 def ignore(_: Event) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import doctest
 import inspect
 import os
+import re
 import shutil
 
 import pytest
-from test_docs import ROOT, blocks
 
 import bettersafe
 import public
+from places import ROOT
 
 EXPECTED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
@@ -33,9 +34,8 @@ def beginning(tmp_path_factory):
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     os.chdir(folder)
     try:
-        for language, code, _ in blocks(page):
-            if language == "python":
-                exec(compile(code, "api.md", "exec"), names)
+        for code in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+            exec(compile(code, "api.md", "exec"), names)
     finally:
         os.chdir(before)
     return folder, names

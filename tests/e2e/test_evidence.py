@@ -91,9 +91,9 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     assert "Keep the baseline" in text
     assert "recovery" in text
     assert not load_run(folder).certificate.accepted
-    assert "Keep the baseline" in run("show", folder, code=3)[0]
+    assert "Keep the baseline" in run("show", folder)[0]
     assert load_run(folder).decision is Decision.KEEP_BASELINE
-    run("report", folder, code=3)
+    run("report", folder)
     run("verify", folder, code=3)
     # nor does the posterior take the place of a test
     message = " ".join(run("certify", folder, logs[0], "--posterior", code=1)[1].split())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bettersafe
+from bettersafe.cli.main import app
 from places import ROOT
 
 SOURCE = Path(bettersafe.__file__).parent
@@ -96,8 +97,17 @@ def test_links_of_the_docs_lead_somewhere():
 
 
 def test_every_command_is_in_the_docs():
-    from bettersafe.cli.main import app
 
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
         assert f"`bettersafe {command.callback.__name__}" in text
+
+
+def test_commands_are_short():
+    for path in sorted((ROOT / "src" / "bettersafe" / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args
+                given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+                assert len(given) <= 11 - (given[:1] == [] or given[0].arg != "given"), f"{path.name}: {node.name}"
+                assert node.end_lineno - node.lineno < 100, f"{path.name}: {node.name}"

@@ -1,6 +1,6 @@
-"""Signatures of the C++ kernel; `programs.hpp`, `values.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp` say what each does.
+"""Signatures of the C++ kernel, documented in `programs.hpp`, `values.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp`.
 
-Arrays are contiguous; those that are written share no memory with others.
+Arrays are contiguous; output arrays share no memory with others.
 """
 
 import numpy as np

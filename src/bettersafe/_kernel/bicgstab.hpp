@@ -1,24 +1,23 @@
-// BiCGSTAB (van der Vorst 1992) with a diagonal preconditioner, for (I − γP) v = b: the one recurrence of the kernel.
+// BiCGSTAB (van der Vorst 1992) with a diagonal preconditioner, for (I − γP) v = b.
 //
-// K right-hand sides are solved in step, so that one pass over P serves all of them; entry k of state x stands at x K + k. A matrix
-// says what P is:
+// K right-hand sides are solved together, with one pass over P for all of them; entry k of state x is at x K + k. `Matrix` defines P:
 //
-//     prepare(in)                   called before the rows of a product are asked for
+//     prepare(in)                   called before the rows of a product are computed
 //     expected<K>(x, in, e)         e_k = row x of P times vector k of in
 //
-// and a rule says when to stop. It has one set of coefficients per right-hand side (`Coefficients`):
+// `Rule` decides when to stop, and sets the coefficients of every right-hand side (`Coefficients`):
 //
 //     done(sums, products)          after every true residual, sums.a = Σ r², most = ‖r‖∞, v = ‖v‖∞, rhs = ‖b‖∞
-//     begin(sums, c)                which right-hand sides are active; a search from this residual begins
-//     set_alpha(sums, c)            from sums.a = Σ shadow·A p; false ends the search, as with all that follow
+//     begin(sums, c)                sets the active right-hand sides; a search starts from this residual
+//     set_alpha(sums, c)            from sums.a = Σ shadow·A p; false ends the search, as for the functions below
 //     halfway(sums, c)              sums.most = ‖s‖∞ (if kEndsHalfway)
 //     set_omega(sums, c)            from sums.a = Σ s·A s and sums.b = Σ (A s)²
 //     set_beta(sums, c)             from sums.a = Σ shadow·r and sums.most = ‖r‖∞ (and sums.v, if kWatchesValues)
-//     plain_step()                  whether v ← v + r follows a search, as it must if that could not begin
+//     plain_step()                  whether v ← v + r follows a search, as it must if the search could not start
 //
-// A product of the search reads its vector of directions at random. As floats, half as much of it misses the cache, for a few
-// products more. No digit is lost: v and the residual both move by the rounded direction, and all sums are double. If hundreds of
-// products are needed, as with jumps to near states only, rounding makes it a third more: then doubles are quicker.
+// A product of the search reads its vector of directions in random order. Floats halve the cache misses, for a few more products.
+// No accuracy is lost: v and the residual both change by the rounded direction, and all sums are double. If hundreds of products are
+// needed, as with transitions to near states only, rounding adds about a third; then doubles are faster.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -30,10 +29,10 @@
 
 namespace bettersafe {
 
-constexpr std::int64_t kFloatProducts = 48;  // by then floats have solved it, or rounded directions make it last longer
-constexpr std::int64_t kSerial = 20'000;     // numbers up to which one thread adds vectors sooner than two
+constexpr std::int64_t kFloatProducts = 48;  // products after which doubles are faster than floats
+constexpr std::int64_t kSerial = 20'000;     // numbers up to which one thread adds vectors faster than two
 
-// The larger number; NaN as soon as there is one.
+// The larger number; NaN if one of them is NaN.
 inline double larger(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
 
 // Sums and maxima over states.
@@ -44,7 +43,7 @@ struct Sums {
 
 template <int K>
 struct Coefficients {
-    bool active[K] = {};  // others keep their v
+    bool active[K] = {};  // inactive ones keep their v
     double rho[K] = {}, alpha[K] = {}, omega[K] = {}, beta[K] = {};
 
     bool any() const {
@@ -60,7 +59,7 @@ public:
         : matrix_(matrix), discount_(discount), scale_(scale), n_(static_cast<std::int64_t>(scale.size())), block_(block),
           blocks_(blocks_of(n_, block)), team_(team), parts_(static_cast<std::size_t>(blocks_)) {}
 
-    // rhs and value are K rows [X]; value holds the first guess.
+    // rhs and value are K rows [X]; value holds the initial guess.
     template <typename Rule>
     void solve(const double* rhs, double* value, std::int64_t max_products, Rule& rule) {
         const std::size_t size = static_cast<std::size_t>(n_) * K;
@@ -104,13 +103,13 @@ private:
     std::vector<double, LargePages<double>> v_;
     std::vector<Direction, LargePages<Direction>> hat_;
     std::vector<double> r_, shadow_, p_, ap_, t_;
-    double unit_[K], shrunk_[K];  // powers of two that bring residuals to about 1, so that floats have room; and 1 / unit
+    double unit_[K], shrunk_[K];  // powers of two that scale residuals to about 1, within the range of floats; and 1 / unit
 
-    // f of every block of states; on one thread if it does little with few of them
+    // Sums of f over blocks of states; on one thread if the work is small
     template <typename F>
     Sums<K> by_block(F&& f, bool little = true) {
         const auto one = [&](std::int64_t b, int) {
-            Sums<K> part;  // its own, not parts_[b]: it can stay in registers
+            Sums<K> part;  // not parts_[b], so that it stays in registers
             f(b * block_, std::min(n_, (b + 1) * block_), part);
             parts_[b] = part;
         };
@@ -132,7 +131,7 @@ private:
         return all;
     }
 
-    // r = b − (I − γP) v; the product with v = 0 is known.
+    // r = b − (I − γP) v; no product is needed for v = 0.
     Sums<K> residual(const double* rhs, bool from_zero) {
         if (!from_zero) matrix_.prepare(v_.data());
         return by_block([&](std::int64_t begin, std::int64_t end, Sums<K>& part) {

@@ -1,5 +1,5 @@
-// What comes from Python, checked before anything is computed: types, memory layout, shapes, ranges. A bad argument raises TypeError or
-// ValueError with a sentence that names it. Every check is one pass without branches.
+// Checks of arguments from Python: types, memory layout, shapes, ranges. An invalid argument raises TypeError or ValueError with a
+// message that names it. Every check is one pass without branches.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -53,7 +53,7 @@ constexpr const char* type_name() {
     if constexpr (std::is_same<T, std::int8_t>::value) return "int8";
 }
 
-// What was handed over: "list", "float32 array", "read-only float64 array".
+// Kind of a value, for messages: "list", "float32 array", "read-only float64 array".
 inline std::string kind_of(nb::handle value) {
     try {
         const nb::object dtype = nb::getattr(value, "dtype"), flags = nb::getattr(value, "flags");
@@ -64,7 +64,7 @@ inline std::string kind_of(nb::handle value) {
     }
 }
 
-// A contiguous array with its name; T is const for what is only read.
+// Contiguous array with its name; T is const for input arrays.
 template <typename T>
 class Array {
 public:
@@ -84,7 +84,7 @@ private:
     T* data_;
 };
 
-// The arguments of one call. No array that is written may share memory with another: `check_apart`, when all have been read.
+// Arguments of one call. Call `check_apart` after all: no output array may share memory with another array.
 class Arguments {
 public:
     template <typename T>
@@ -150,7 +150,7 @@ inline double number(const char* name, nb::handle value, double low, double high
     return found;
 }
 
-// A whole number in [low, high].
+// An integer in [low, high].
 template <typename Integer = std::int64_t>
 Integer whole(const char* name, nb::handle value, Integer low, Integer high) {
     Integer found;
@@ -176,13 +176,13 @@ inline double discount_of(nb::handle value) {
     return found;
 }
 
-// Numbers from begin to end are in [low, high).
+// Raises unless the entries from begin to end are in [low, high).
 template <typename T>
 void check_within(const Array<const T>& array, std::int64_t low, std::int64_t high, std::int64_t begin, std::int64_t end) {
     using Bits = std::make_unsigned_t<T>;
     const T* data = array.data();
     const auto first = static_cast<Bits>(low), last = static_cast<Bits>(std::min<std::int64_t>(high - 1, std::numeric_limits<T>::max()) - low);
-    Bits outside = 0;  // its sign bit, once an entry is negative from `low` on, or beyond the last
+    Bits outside = 0;  // the sign bit is set if an entry is below `low` or beyond the last
     for (std::int64_t i = begin; i < end; ++i) {
         const Bits from_low = static_cast<Bits>(data[i]) - first;
         outside |= from_low | (last - from_low);
@@ -198,14 +198,14 @@ void check_within(const Array<const T>& array, std::int64_t low, std::int64_t hi
     check_within(array, low, high, 0, array.size());
 }
 
-// Pointers rise from 0, and end at `last`.
+// Raises unless pointers rise from 0 to `last`.
 template <typename T>
 void check_rising(const Array<const T>& ptr, std::int64_t last) {
     const T* data = ptr.data();
     const std::int64_t n = ptr.size() - 1;
     if (n < 0 || data[0] != 0) refuse(ptr.name() + " must begin with 0.");
     using Bits = std::make_unsigned_t<T>;
-    Bits falls = 0;  // its sign bit, once an entry is negative or less than the one before
+    Bits falls = 0;  // the sign bit is set if an entry is negative or less than the one before
     for (std::int64_t i = 0; i < n; ++i)
         falls |= static_cast<Bits>(data[i + 1]) | (static_cast<Bits>(data[i + 1]) - static_cast<Bits>(data[i]));
     if (falls >> (std::numeric_limits<Bits>::digits - 1)) {
@@ -217,7 +217,7 @@ void check_rising(const Array<const T>& ptr, std::int64_t last) {
     if (data[n] != last) refuse(ptr.name() + " must end with " + text(last) + "; it ends with " + text(data[n]) + ".");
 }
 
-// The first entry for which `outside` of its bits has the sign bit set; −1: none.
+// Index of the first entry for which `outside` of its bits has the sign bit set; −1 if there is none.
 template <typename Outside>
 std::int64_t first_outside(const Array<const double>& array, const Outside& outside) {
     const double* data = array.data();
@@ -236,28 +236,28 @@ std::int64_t first_outside(const Array<const double>& array, const Outside& outs
     }
 }
 
-constexpr std::uint64_t kInfinityBits = 0x7ffULL << 52, kSignBit = 1ULL << 63;  // bits of NaN, without the sign, are beyond those of infinity
+constexpr std::uint64_t kInfinityBits = 0x7ffULL << 52, kSignBit = 1ULL << 63;  // without the sign, the bits of NaN exceed those of infinity
 
 inline void check_finite(const Array<const double>& array) {
     const std::int64_t i = first_outside(array, [](std::uint64_t bits) { return kInfinityBits - 1 - (bits & ~kSignBit); });
     if (i >= 0) refuse(array.name() + " must be finite; entry " + text(i) + " is " + text(array[i]) + ".");
 }
 
-// Numbers are 0 or more, also −0 and infinity.
+// Raises unless all numbers are ≥ 0; −0 and infinity are allowed.
 inline void check_not_negative(const Array<const double>& array) {
     const std::int64_t i =
         first_outside(array, [](std::uint64_t bits) { return (bits & (bits - 1)) | (kInfinityBits - (bits & ~kSignBit)); });
     if (i >= 0) refuse(array.name() + " must be 0 or more; entry " + text(i) + " is " + text(array[i]) + ".");
 }
 
-// Numbers are below infinity; −∞ is.
+// Raises unless all numbers are below infinity; −∞ is allowed.
 inline void check_below_infinity(const Array<const double>& array) {
     const std::int64_t i = first_outside(
         array, [](std::uint64_t bits) { return (~bits & (kInfinityBits - 1 - bits)) | (kInfinityBits - (bits & ~kSignBit)); });
     if (i >= 0) refuse(array.name() + " must be below infinity; entry " + text(i) + " is " + text(array[i]) + ".");
 }
 
-// The rows of a CSR matrix with `n_rows` rows; its columns are checked when their number is known (`check_columns`).
+// Rows of a CSR matrix with `n_rows` rows; `check_columns` checks the columns, once their number is known.
 template <typename Index>
 struct CsrRows {
     Array<const Index> indptr, indices;
@@ -272,7 +272,7 @@ struct CsrRows {
     void check_columns(std::int64_t n) const { check_within(indices, 0, n); }
 };
 
-// Calls f with a number of the type of an index array: int32 or int64.
+// Calls f with a zero of the type of an index array: int32 or int64.
 template <typename F>
 auto with_index_type(nb::handle indptr, F&& f) {
     nb::ndarray<const std::int32_t, nb::device::cpu> narrow;

@@ -1,13 +1,12 @@
 // Counts of a log in one pass over its rows, with exact sums.
 //
-// Rows come sorted by episode and step, episodes whole. Counted are, for labels x (states), a (actions) and outcomes (the next row's x,
-// the end, or unknown): every x, a, pair (x, a) and group (pair, outcome); by pair Σ r_k and Σ r_k² over rows whose outcome is known;
-// and over episodes Σ G_k and Σ G_k², G_k = Σ_t γ_k^t r_k,t. If a row does not follow the rules `add` or `close` is False: the twin in
-// SQL (`logs/_reader`) then finds what is wrong, if anything is, and has the words for it. Labels are numbers here; names, columns and
-// files are unknown.
+// Rows are sorted by episode and step, with whole episodes. For labels x (states), a (actions) and outcomes (the next row's x,
+// the end, or unknown), the counter counts every x, a, pair (x, a) and group (pair, outcome). It sums, by pair, r_k and r_k² over rows
+// with a known outcome and, over episodes, G_k and G_k², G_k = Σ_t γ_k^t r_k,t. If a row breaks a rule, `add` or `close` returns
+// False, and the log is counted by SQL (`logs/_reader`), which reports errors. Labels are integers.
 //
 // Sums are those of `logs/_reader/exact_sql.py`: all bits of r and G from 2^-600 up, of squares from 2^-288 up. A sum by pair is a
-// 128-bit integer in units that suit the first rows; terms with bits outside go to a wide sum that takes any.
+// 128-bit integer in units chosen from the first rows; terms with bits outside its range are added to a wide sum.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,7 +20,7 @@ namespace bettersafe {
 class Table {
 public:
     Table();
-    // The number of a key; `fresh` if the key is new.
+    // Number of a key; a new key gets `fresh`.
     std::uint64_t& at(std::uint64_t key, std::uint64_t fresh) {
         std::uint64_t i = place(key);
         while (slots_[i].value != kEmpty && slots_[i].key != key) i = (i + 1) & mask_;
@@ -30,7 +29,7 @@ public:
     }
     void prefetch(std::uint64_t key) const { prefetch_to_write(&slots_[place(key)]); }
     std::int64_t size() const { return size_; }
-    // Memory with some more keys: if these make it grow, the old slots stand beside twice as many for a while.
+    // Memory with `more` keys added: while the table grows, the old slots coexist with twice as many new ones.
     double bytes(std::int64_t more) const {
         return (is_full(size_ + more) ? 3.0 : 1.0) * static_cast<double>(slots_.size() * sizeof(Slot));
     }
@@ -47,7 +46,7 @@ private:
     };
     std::uint64_t place(std::uint64_t key) const { return ((key ^ (key >> 29)) * 0x9e3779b97f4a7c15ULL) >> shift_; }
     std::uint64_t& insert(std::uint64_t i, std::uint64_t key, std::uint64_t fresh);
-    // Half empty is quickest. In a large table every look waits for the memory anyway, so a quarter is enough.
+    // A half-empty table is fastest. In a large table every access waits for memory anyway, so a quarter empty is enough.
     bool is_full(std::int64_t size) const {
         const auto keys = static_cast<std::uint64_t>(size);
         return slots_.size() <= kSmallTable ? 2 * keys > slots_.size() : 4 * keys > 3 * slots_.size();
@@ -56,11 +55,11 @@ private:
 
     std::vector<Slot> slots_;
     std::uint64_t mask_;
-    int shift_;  // the highest bits of a product are the best mixed
+    int shift_;  // the highest bits of a product are mixed best
     std::int64_t size_ = 0;
 };
 
-// Labels -> 0, 1, 2, ... as they come. Most are small numbers, for which a plain array is enough.
+// Labels -> 0, 1, 2, ... in order of appearance. Small labels, the common case, are looked up in an array.
 class Numbering {
 public:
     std::uint32_t at(std::int64_t label) {
@@ -82,7 +81,7 @@ private:
     std::vector<std::uint32_t> small_ = std::vector<std::uint32_t>(kSmall);  // one more than the number, or 0
 };
 
-constexpr int kFloor = -600, kSquareFloor = -288;  // FLOOR and SQUARE_FLOOR of logs/sums.py
+constexpr int kFloor = -600, kSquareFloor = -288;  // FLOOR and SQUARE_FLOOR of logs/_reader/exact_sql.py
 
 // A sum of any doubles from 2^-600 to 2^744, in limbs of 32 bits.
 class Wide {
@@ -90,9 +89,9 @@ public:
     static constexpr int kLimbs = 44;
     // sign · m · 2^e, with e ≥ kFloor and m < 2^53.
     void add(bool negative, std::uint64_t m, int e);
-    // Brings all limbs but the last into [0, 2^32).
+    // Normalises all limbs but the last to [0, 2^32).
     void carry();
-    // Limb i as a double; all add up to the sum.
+    // Limb i as a double; the limbs add up to the sum.
     double part(int i) const;
 
 private:
@@ -106,7 +105,7 @@ struct Narrow {
 };
 
 struct Bitmap {
-    const std::uint8_t* bits = nullptr;  // in the order of Arrow; null: all are set
+    const std::uint8_t* bits = nullptr;  // bit order of Arrow; null: all bits are set
     std::int64_t offset = 0;
     bool operator[](std::int64_t i) const {
         return bits == nullptr || ((bits[(offset + i) >> 3] >> ((offset + i) & 7)) & 1);
@@ -115,7 +114,7 @@ struct Bitmap {
 
 struct Rows {
     std::int64_t n;
-    const std::int64_t* episode;  // [n], as are all columns; those that were not announced are not read
+    const std::int64_t* episode;  // [n], like all columns; columns that are not in `Columns` are not read
     const std::int64_t* step;
     const std::int64_t* state;
     const std::int64_t* action;
@@ -131,12 +130,12 @@ struct Columns {
 
 class EpisodeCounter {
 public:
-    // cost: the reward is 0 − r. largest: upper limit of |r|. with_marks: keep marks of episodes that may have other parts elsewhere.
+    // cost: the reward is 0 − r. largest: upper limit of |r|. with_marks: keep marks of episodes that may continue in other logs.
     EpisodeCounter(std::vector<double> discount, std::vector<bool> cost, Columns columns, double largest, bool with_marks);
 
-    // False if a row does not follow the rules; then for ever.
+    // False if a row breaks a rule, and in all later calls.
     bool add(const Rows& rows);
-    // The last row has been added. The results can be written if it is True.
+    // Call after the last row. True if the results can be written.
     bool close();
     bool closed() const { return closed_; }
     const Columns& columns() const { return columns_; }
@@ -153,7 +152,7 @@ public:
     std::int64_t n_pairs() const { return pairs_.size(); }
     std::int64_t n_groups() const { return groups_.size(); }
     std::int64_t n_parts() const { return kPieces + (wide_.empty() ? 0 : Wide::kLimbs); }
-    double bytes() const;  // memory, with what the next batch of rows may add
+    double bytes() const;  // memory, including the next batch of rows
 
     struct Result {
         std::int64_t* state;         // [X] labels
@@ -166,10 +165,10 @@ public:
         double* return_range;        // [2, d]
     };
     void write(const Result& out);
-    // Number of known successors of every pair, [P], and how often the pair was the end, [P].
+    // Number of known successors of every pair, [P], and of its terminations, [P].
     void count_outcomes(std::int64_t* successors, std::int64_t* ended) const;
-    // Successors of pair p and how often, from ptr[place[p]] on, x' as rank[x'] and rising; none if place is −1.
-    // Counts by group are gone then: the memory is given back. Throws if ptr does not have a place for every successor.
+    // Successors of pair p and their counts, from ptr[place[p]] on, x' as rank[x'] in rising order; none if place is −1.
+    // Frees the counts by group. Throws if ptr has too little room for the successors of a pair.
     void write_outcomes(const std::int64_t* place, const std::int64_t* rank, std::int64_t n, const std::int64_t* ptr, std::int64_t* state,
                         std::int64_t* count);
     // One of Σ r_0, Σ r_0², Σ r_1, ... of n pairs in some order, as doubles [n, n_parts] that add up to it.
@@ -177,13 +176,13 @@ public:
 
 private:
     static constexpr int kPieces = 4;    // 32 bits of a Narrow
-    static constexpr int kPlaces = 44;   // digits of 24 bits, from 2^-600 up
+    static constexpr int kPlaces = 44;   // number of 24-bit digits, from 2^-600 up
     static constexpr int kPowers = 1 << 16;
     static constexpr std::int64_t kBlock = 1 << 10;
     static constexpr std::int64_t kAhead = 16;  // rows
     struct Return {
         std::array<std::int64_t, kPlaces> digit{};
-        int low = kPlaces, high = -1;    // those that were touched
+        int low = kPlaces, high = -1;    // range of digits in use
     };
 
     void choose_units(const Rows& rows);
@@ -217,15 +216,15 @@ private:
     std::vector<double> power_;             // [d, kPowers]: filled up to powers_
     std::int64_t powers_ = 0;
     std::array<double, kPlaces> unit_of_place_;
-    std::vector<Return> return_;            // [d] of the episode that is open
+    std::vector<Return> return_;            // [d] of the current episode
     std::vector<Wide> return_sum_;          // [2d]
     std::vector<double> reward_range_, return_range_;  // [2, d]
 
-    // A block of rows at 1 .. n. At 0 is the row before, if any; its outcome is not known yet.
+    // A block of rows at 1 .. n. Row 0 is the row before, if any, whose outcome is not known yet.
     bool open_ = false, refused_ = false, closed_ = false;
     std::vector<std::int64_t> pair_, outcome_, time_;  // [kBlock + 1]; time since the start of the episode
     std::vector<double> reward_, prob_of_row_;         // [d, kBlock + 1], [kBlock + 1]
-    // The episode that is open, and its last row.
+    // The current episode, and its last row.
     std::int64_t episode_ = 0, first_step_ = 0, step_ = 0, t_ = 0, next_ = 0;
     bool has_next_ = false, terminated_ = false, truncated_ = false, saw_one_ = false, saw_below_one_ = false;
 };

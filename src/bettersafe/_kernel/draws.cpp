@@ -271,8 +271,8 @@ private:
         for (std::int64_t j = 0; j < n_rhs; ++j) {
             double* own = v + j * in_.n_states;
             std::fill(own, own + in_.n_states, 0.0);
-            bool moves = true;
-            for (double round = 0.0; moves && round < rounds; round += 1.0) {
+            bool moves = true, finite = true;
+            for (double round = 0.0; moves && finite && round < rounds; round += 1.0) {
                 if (round >= kMaxRounds) throw std::runtime_error("the values of a drawn process were not found: the discount is too close to 1.");
                 moves = false;
                 for (std::int64_t x = 0; x < in_.n_states; ++x) {
@@ -280,6 +280,7 @@ private:
                     for (std::int64_t i = ptr[x]; i < ptr[x + 1]; ++i) sum += data_[i] * own[index[i]];
                     next[x] = rhs[j * in_.n_states + x] + in_.discount * sum;
                     moves = moves || next[x] != own[x];
+                    finite = finite && std::isfinite(next[x]);
                 }
                 std::copy(next.begin(), next.end(), own);
             }

@@ -1,23 +1,22 @@
-// Gains of policies over a first one in processes drawn from a posterior: `drawn_gains`.
+// Gains of policies over policy 0 in processes drawn from a posterior: `drawn_gains`.
 //
-// All pairs of state x have the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]: ends and successors. In draw m, with concentrations
-// c and c' of its own,
+// All pairs of state x have the same outcomes, outcome_ptr[x]:outcome_ptr[x+1]: ends and successors. In every draw, with its own
+// concentrations c and c',
 //
-//     (going on, ends)         ~ Dirichlet( w' (going, share) + (1 − w') count(pair) + extra )
-//     successor, if it goes on ~ Dirichlet( w share + (1 − w) count(pair) + extra ),     r_k(pair) ~ N( reward_mean, reward_noise² )
+//     (continue, ends)           ~ Dirichlet( w' (going, share) + (1 − w') count(pair) + extra )
+//     successor, if it continues ~ Dirichlet( w share + (1 − w) count(pair) + extra ),     r_k(pair) ~ N( reward_mean, reward_noise² )
 //
-// share holds the counts of all pairs of the state, so the pair's own counts keep a weight of 1 − w beside it: the prior is what the
-// *other* pairs saw. w follows from c and others(pair) = Σ share − Σ count(pair) by the formula of prior.hpp. Episodes start in
-// x ~ Dirichlet( starts ).
+// share holds the counts of all pairs of the state, so the pair's own counts get a weight of 1 − w beside it: the prior comes from the
+// *other* pairs. w is a function of c and others(pair) = Σ share − Σ count(pair) (prior.hpp). The initial distribution is
+// Dirichlet( starts ).
 //
-// The process under a policy is a mix q_g(o) = Σ_pairs weight_g(pair) p(o|pair) over outcomes, formed state by state without
-// keeping the pairs. With v the value of policy 0 and ν_g the discounted visits of policy g, one linear solve for all objectives,
+// The process under a policy is the mixture q_g(o) = Σ_pairs weight_g(pair) p(o|pair) over outcomes, formed state by state without
+// storing the pairs. With v the value of policy 0 and ν_g the discounted visits of policy g, one linear solve for all objectives,
 //
 //     J_k(g) − J_k(0) = Σ_x ν_g(x) [ Σ_o (q_g − q_0)(o) (ρ_k(o) + γ v_k(next o)) + Σ_pairs (weight_g − weight_0) r_k ]
 //
-// It is exactly 0 if a policy is the same as policy 0. Every pair of every draw has a generator of its own (xoshiro256++, seeded with a
-// hash of seed, draw and the pair's key), so a number depends neither on the threads, nor on the other draws, nor on which other pairs
-// are drawn.
+// It is exactly 0 for a policy equal to policy 0. Every pair of every draw has its own generator (xoshiro256++, seeded with a hash of
+// seed, draw and the pair's key), so a number does not depend on the threads, on the other draws, or on the other pairs that are drawn.
 #pragma once
 #include <cstdint>
 
@@ -26,8 +25,8 @@ namespace bettersafe {
 struct DrawnProcesses {
     std::int64_t n_states, n_pairs, n_outcomes, n_concentrations, n_end_concentrations, n_policies, n_objectives;
     const std::int64_t* state_ptr;       // [X+1] pairs of a state
-    const std::int64_t* pair_key;        // [P] a pair's number in the seeds
-    const std::int64_t* objective_key;   // [d] an objective's number in the seeds
+    const std::int64_t* pair_key;        // [P] key of a pair in the seeds
+    const std::int64_t* objective_key;   // [d] key of an objective in the seeds
     const std::int64_t* outcome_ptr;     // [X+1]
     const std::int64_t* outcome_next;    // [K] successor; −1 is the end
     const double* outcome_reward;        // [d, K] ρ
@@ -36,8 +35,8 @@ struct DrawnProcesses {
     const double* count;                 // [S]
     const double* share;                 // [K]
     const double* going;                 // [X]
-    const double* others;                // [P] visits behind the prior of successors
-    const double* end_others;            // [P] visits behind the prior of ends
+    const double* others;                // [P] visits of other pairs, for the prior of successors
+    const double* end_others;            // [P] visits of other pairs, for the prior of ends
     const double* extra;                 // [K]
     const double* concentration;         // [C] c
     const double* cumulative;            // [C] cumulative probabilities of the concentrations; the last is 1
@@ -47,8 +46,8 @@ struct DrawnProcesses {
     const double* reward_noise;          // [d, P]
     const double* weight;                // [G, P]
     const double* starts;                // [X]
-    const double* value;                 // [d, X] first guess of the values of policy 0
-    const double* visits;                // [G, X] first guess of the visits of every policy
+    const double* value;                 // [d, X] initial guess of the values of policy 0
+    const double* visits;                // [G, X] initial guess of the visits of every policy
     double discount;
     double tol;                          // backward error of the solves
     std::uint64_t seed;
@@ -57,7 +56,7 @@ struct DrawnProcesses {
 // Gains of policies 1 … G−1 in draws first … first + n_draws − 1; out is [n_draws, G−1, d].
 void drawn_gains(const DrawnProcesses& in, std::int64_t first, std::int64_t n_draws, int threads, double* out);
 
-// One gamma variate for every shape, all from one generator.
+// Gamma variates, one for every shape, from one generator.
 void draw_gammas(std::int64_t n, const double* shape, std::uint64_t seed, double* out);
 
 }  // namespace bettersafe

@@ -1,18 +1,18 @@
-// Terms of six off-policy estimators, per trajectory, for d objectives at once. Rows of logs are importance ratios, rewards and model
-// values here; which policies and which log they come from is unknown.
+// Terms of six off-policy estimators, per trajectory, for d objectives at once, from importance ratios, rewards and model values of
+// the rows of a log.
 //
 // Trajectory i has the rows ptr[i] .. ptr[i+1]-1, at least one. With ρ_t = exp(log_ratio), ρ_{0:t} its running product, and
-// w_t = ρ_{0:t} / mean over all trajectories of ρ_{0:t} (a trajectory that ended keeps its last weight):
+// w_t = ρ_{0:t} / mean over all trajectories of ρ_{0:t} (a trajectory keeps its last weight after its end):
 //
 //     is      ρ_{0:H-1} Σ γ^t r_t                      pdis    Σ γ^t ρ_{0:t} r_t
 //     dr      Σ γ^t [ρ_{0:t} (r_t − q_t) + ρ_{0:t-1} v_t] + γ^H ρ_{0:H-1} tail
-//     wis, cwpdis, wdr: the same with w for ρ. Their terms are linearised: value + influence of the trajectory, so that
+//     wis, cwpdis, wdr: as is, pdis, dr, with w for ρ. Their terms are linearised: value + influence of the trajectory, so that
 //     their mean is the estimate and their spread its first-order uncertainty.
 //
-// tail is the model's value of the state in which a truncated trajectory was left (0 if it terminated).
+// tail is the model's value of the last state of a truncated trajectory (0 if it terminated).
 //
-// Trajectories may come in blocks, three times in the same order: to add up their weights, to average with them, and to
-// make the terms. Every sum goes over trajectories one by one, so how they are cut into blocks does not change a bit.
+// Trajectories may come in blocks, three times in the same order: to sum their weights, to compute weighted means, and to
+// compute the terms. Sums are taken trajectory by trajectory, so the bits do not depend on the blocks.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -21,7 +21,7 @@ namespace bettersafe {
 
 struct Trajectories {
     std::int64_t n;             // trajectories of this block
-    std::int64_t first;         // trajectories in the blocks before
+    std::int64_t first;         // trajectories in earlier blocks
     const std::int64_t* ptr;    // [n+1]
     const double* log_ratio;    // [N]
     const double* reward;       // [N, d]
@@ -32,23 +32,23 @@ struct Trajectories {
 
 class Estimates {
 public:
-    enum class Stage { kWeigh, kAverage, kFinish };  // the last step that was taken
+    enum class Stage { kWeigh, kAverage, kFinish };  // the latest stage
 
-    // has_model: every block has v, q and tail; else none has.
+    // has_model: whether all blocks have v, q and tail, or none has.
     Estimates(std::vector<double> discount, bool has_model);
 
     static std::int64_t n_estimators();  // E
     Stage stage() const { return stage_; }
     bool has_model() const { return has_model_; }
     std::int64_t n_objectives() const { return d_; }
-    std::int64_t n_trajectories() const { return n_; }  // that were weighed
-    std::int64_t longest() const { return longest_; }   // rows of the longest of them
+    std::int64_t n_trajectories() const { return n_; }  // in all blocks of weigh()
+    std::int64_t longest() const { return longest_; }   // rows of the longest trajectory
 
-    // First time: the weights; log_weight[i] = log ρ_{0:H-1}. Only ptr and log_ratio of a block are read.
+    // First pass: the weights; log_weight[i] = log ρ_{0:H-1}. Only ptr and log_ratio of a block are read.
     void weigh(const Trajectories& block, double* log_weight);
-    // Second time: unweighted terms, and weighted means. terms is [E, n, d] over all blocks, by `kernel_row`.
+    // Second pass: unweighted terms, and weighted means. terms is [E, n, d] over all blocks, by `kernel_row`.
     void average(const Trajectories& block, double* terms);
-    // Third time: the remaining terms.
+    // Third pass: the remaining terms.
     void finish(const Trajectories& block, double* terms);
 
 private:

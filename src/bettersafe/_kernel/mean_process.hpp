@@ -1,7 +1,7 @@
-// The posterior mean process and the covariance of gains around it, computed from counts of pairs.
+// Posterior mean process and covariance of gains around it, computed from counts of pairs.
 //
-// Outcomes are not listed: an entry of a pair's row that is the first of its outcome in its state stands for the outcome, so sums over
-// the outcomes of a state are sums over entries. One byte per entry is the only array of that length. Sums are taken in blocks of fixed
+// Outcomes are not listed: the first entry with an outcome in a state's rows represents this outcome, so sums over the outcomes of a
+// state are sums over entries. The only array of that length has one byte per entry. Sums are taken in blocks of fixed
 // size and added in a fixed order, so the bits do not depend on the number of threads.
 #pragma once
 #include <cstdint>
@@ -27,7 +27,7 @@ template <typename Index>
 void mark_outcomes(const CountedOutcomes<Index>& outcomes, const std::uint8_t* acted, std::uint8_t* flag, double* distinct, double* on,
                 int threads);
 
-// Σ log Γ(α + n)/Γ(α) for whole numbers n; an α of 0 up to rounding counts as tiny.
+// Σ log Γ(α + n)/Γ(α) for integers n; an α that is 0 up to rounding is replaced by a tiny number.
 double log_rising(std::int64_t size, const double* alpha, const double* count, int threads);
 
 // Log-likelihood of the counted successors for every concentration c of a grid, out [n_grid]: Σ log Γ(α + n)/Γ(α) over entries, with
@@ -36,7 +36,7 @@ template <typename Index>
 void successor_likelihood(const CountedOutcomes<Index>& outcomes, const double* even, const double* others, std::int64_t n_grid,
                          const double* grid, double* out, int threads);
 
-// The outcome of least value in every state: a state, −1 for the end (of value 0, possible if `ended`), −2 if there is no outcome.
+// Outcome with the lowest value in every state: a state, −1 for termination (value 0, possible if `ended`), −2 if there is no outcome.
 template <typename Index>
 void worst_outcomes(const CountedOutcomes<Index>& outcomes, const std::uint8_t* ended, const double* value, std::int64_t* worst, int threads);
 
@@ -51,7 +51,7 @@ struct MeanMatrix {
     double discount;
 };
 
-// Solves (I − γP) v = b, or with Pᵀ, by BiCGSTAB: rhs (b) and value (v) are [n_rhs, X], value holds the first guess. Returns the
+// Solves (I − γP) v = b, or with Pᵀ, by BiCGSTAB: rhs (b) and value (v) are [n_rhs, X], value holds the initial guess. Returns the
 // largest backward error ‖b − (I − γP)v‖∞ / (‖b‖∞ + 2‖v‖∞).
 template <typename Index>
 double solve_mean(const MeanMatrix<Index>& matrix, bool transposed, std::int64_t n_rhs, const double* rhs, double* value,
@@ -70,14 +70,14 @@ struct Gains {
     const double* untried;       // [X, 3]: Σ π², Σ π(π − π_b), Σ (π − π_b)² over pairs never tried
     const double* on;            // [P]
     const double* ended;         // [P]
-    const double* share_on;      // [X], total of the prior's shares of successors
-    const double* even;          // [X], the part of an outcome's share that is not counts
+    const double* share_on;      // [X], total of the prior's shares on successors
+    const double* even;          // [X], part of an outcome's share that does not come from counts
     double counted;              // weight of counts in the shares: 1 or 0
-    const double* share_end;     // [X], the prior's share of the end
-    const double* going;         // [X], the prior's share of going on
+    const double* share_end;     // [X], the prior's share on termination
+    const double* going;         // [X], the prior's share on continuing
     const double* others;        // [P]; share_on for pairs never tried
     const double* end_others;    // [P]
-    bool hierarchical;           // the prior's strength follows from others (prior.hpp); else it is the concentration itself
+    bool hierarchical;           // whether the prior's strength is computed from others (prior.hpp); else it is the concentration
     double pessimism;            // pseudo-transitions to the worst outcome
     const std::int64_t* worst;   // [X]
     std::int64_t n_on, n_end;

@@ -1,5 +1,5 @@
-// Memory that is read at random: on large pages if the system has them (small ones would cost more than the reading), and asked for
-// before it is needed.
+// Memory for random access: large pages if the system has them (misses in the page table would cost more than the access), and
+// prefetching.
 #pragma once
 #include <cstddef>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// What Python sees of the kernel. Everything that comes in is checked here, once: the functions behind take it as it is.
+// Python bindings of the kernel. Arguments are checked here; the functions behind do not check them again. Scalars are
+// read before arrays: converting them may run Python code, which could change an array.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -20,16 +21,18 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kMostProducts = 1'000'000;
-constexpr std::int64_t kMostEntries = 10'000'000;   // of one program: pivots are counted in int
-constexpr std::int64_t kMostObjectives = 1024;      // a counter keeps half a megabyte for each
+constexpr std::int64_t kMostEntries = 10'000'000;   // maximum of one program: pivots are counted in int
+constexpr std::int64_t kMostObjectives = 1024;      // a counter takes half a megabyte per objective
 constexpr double kLargestReward = 1e100;            // a sum of squares must fit a Wide
-constexpr std::int64_t kFarthest = std::int64_t{1} << 62;  // of draws and bits: there is room to add to it
+constexpr std::int64_t kFarthest = std::int64_t{1} << 62;  // maximum of draws and bits, which can be added to without overflow
 
 // Programs
 
 std::int64_t solve_programs_py(nb::handle ptr, nb::handle baseline, nb::handle objective, nb::handle error, nb::handle rows,
                                nb::handle epsilon, nb::handle basis, nb::handle at_upper, nb::handle policy, nb::handle gap,
                                nb::handle status, nb::handle threads) {
+    const double budget = number("epsilon", epsilon, 0.0, kInfinite);
+    const int n_threads = threads_of(threads);
     Arguments arguments;
     const auto starts = arguments.in<std::int64_t>("ptr", ptr, {kAny});
     const auto shares = arguments.in<double>("baseline", baseline, {kAny});
@@ -52,9 +55,8 @@ std::int64_t solve_programs_py(nb::handle ptr, nb::handle baseline, nb::handle o
     for (const auto* array : {&shares, &values, &table}) check_finite(*array);
     for (const auto* array : {&shares, &errors}) check_not_negative(*array);
     const Programs programs{n, n_entries, n_rows, starts.data(), shares.data(), values.data(), errors.data(), table.data(),
-                            number("epsilon", epsilon, 0.0, kInfinite), last_basis.data(), last_upper.data(), found.data(), gaps.data(),
+                            budget, last_basis.data(), last_upper.data(), found.data(), gaps.data(),
                             statuses.data()};
-    const int n_threads = threads_of(threads);
     nb::gil_scoped_release release;
     return solve_programs(programs, n_threads);
 }
@@ -66,6 +68,10 @@ std::pair<double, std::int64_t> solve_values_py(nb::handle ptr, nb::handle weigh
                                                 nb::handle tol, nb::handle max_products, nb::handle threads) {
     return with_index_type(indptr, [&](auto index) -> std::pair<double, std::int64_t> {
         using Index = decltype(index);
+        const double aim = number("tol", tol, 0.0, 1.0);
+        const std::int64_t most = whole("max_products", max_products, std::int64_t{0}, kMostProducts);
+        const double gamma = discount_of(discount);
+        const int n_threads = threads_of(threads);
         Arguments arguments;
         const auto starts = arguments.in<std::int64_t>("ptr", ptr, {kAny});
         const auto weights = arguments.in<double>("weight", weight, {kAny});
@@ -82,10 +88,7 @@ std::pair<double, std::int64_t> solve_values_py(nb::handle ptr, nb::handle weigh
                                          rows.indptr.data(),
                                          rows.indices.data(),
                                          rows.data.data(),
-                                         discount_of(discount)};
-        const double aim = number("tol", tol, 0.0, 1.0);
-        const std::int64_t most = whole("max_products", max_products, std::int64_t{0}, kMostProducts);
-        const int n_threads = threads_of(threads);
+                                         gamma};
         nb::gil_scoped_release release;
         const SolveReport report = solve_values(matrix, right.shape(0), right.data(), found.data(), aim, most, n_threads);
         return {report.residual, report.products};
@@ -96,6 +99,7 @@ void pair_values_py(nb::handle indptr, nb::handle indices, nb::handle data, nb::
                     nb::handle q, nb::handle threads) {
     with_index_type(indptr, [&](auto index) {
         using Index = decltype(index);
+        const int n_threads = threads_of(threads);
         Arguments arguments;
         const CsrRows<Index> rows(arguments, indptr, indices, data, kAny);
         const auto discounts = arguments.in<double>("discount", discount, {kAny});
@@ -106,13 +110,12 @@ void pair_values_py(nb::handle indptr, nb::handle indices, nb::handle data, nb::
         arguments.check_apart();
         rows.check_columns(values.shape(1));
         const PairRows<Index> pairs{n_pairs, values.shape(1), rows.indptr.data(), rows.indices.data(), rows.data.data()};
-        const int n_threads = threads_of(threads);
         nb::gil_scoped_release release;
         pair_values(pairs, n, discounts.data(), rewards.data(), values.data(), found.data(), n_threads);
     });
 }
 
-// Estimators and counters are changed by their calls, which let other Python threads run: only one call at a time.
+// Calls change estimators and counters, and release the GIL: only one call at a time is allowed.
 template <typename T>
 struct Exclusive : T {
     using T::T;
@@ -153,7 +156,7 @@ void make_estimates(EstimatesObject* self, nb::handle discount, nb::handle has_m
     new (self) EstimatesObject(std::vector<double>(found.data(), found.data() + found.size()), truth("has_model", has_model));
 }
 
-// Every trajectory has at least one row.
+// Raises unless every trajectory has at least one row.
 void check_trajectories(const Array<const std::int64_t>& ptr, std::int64_t n_rows, std::int64_t longest) {
     check_rising(ptr, n_rows);
     std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0;
@@ -190,12 +193,13 @@ void make_terms(EstimatesObject& self, nb::handle first, nb::handle ptr, nb::han
     if (stage == Estimates::Stage::kAverage && self.stage() == Estimates::Stage::kFinish) refuse("average() must not follow finish().");
     if (stage == Estimates::Stage::kFinish && self.stage() == Estimates::Stage::kWeigh) refuse("finish() must follow average().");
     const std::int64_t d = self.n_objectives(), all = self.n_trajectories();
+    const std::int64_t before = whole("first", first, std::int64_t{0}, all);
     Arguments arguments;
     const auto starts = arguments.in<std::int64_t>("ptr", ptr, {kAny});
     const auto ratios = arguments.in<double>("log_ratio", log_ratio, {kAny});
     const std::int64_t n = starts.size() - 1, n_rows = ratios.size();
     const auto rewards = arguments.in<double>("reward", reward, {n_rows, d});
-    Trajectories in{n, 0, starts.data(), ratios.data(), rewards.data(), nullptr, nullptr, nullptr};
+    Trajectories in{n, before, starts.data(), ratios.data(), rewards.data(), nullptr, nullptr, nullptr};
     std::vector<Array<const double>> model;
     if (self.has_model()) {
         model.push_back(arguments.in<double>("v", v, {n_rows, d}));
@@ -208,8 +212,7 @@ void make_terms(EstimatesObject& self, nb::handle first, nb::handle ptr, nb::han
     const auto found = arguments.out<double>("terms", terms, {Estimates::n_estimators(), all, d});
     arguments.check_apart();
     check_trajectories(starts, n_rows, self.longest());
-    if (n > all) refuse("ptr has " + text(n) + " trajectories; weigh() saw " + text(all) + ".");
-    in.first = whole("first", first, std::int64_t{0}, all - n);
+    if (n > all - before) refuse("ptr has " + text(n) + " trajectories after " + text(before) + "; weigh() saw " + text(all) + ".");
     nb::gil_scoped_release release;
     stage == Estimates::Stage::kAverage ? self.average(in, found.data()) : self.finish(in, found.data());
 }
@@ -223,6 +226,12 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
                     nb::handle reward_mean, nb::handle reward_noise, nb::handle weight, nb::handle starts, nb::handle value,
                     nb::handle visits, nb::handle discount, nb::handle tol, nb::handle seed, nb::handle first, nb::handle threads,
                     nb::handle out) {
+    DrawnProcesses in{};
+    in.discount = discount_of(discount);
+    in.tol = number("tol", tol, std::numeric_limits<double>::min(), 1.0);
+    in.seed = whole<std::uint64_t>("seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
+    const std::int64_t first_draw = whole("first", first, std::int64_t{0}, kFarthest);
+    const int n_threads = threads_of(threads);
     Arguments arguments;
     const auto integers = [&](const char* name, nb::handle given, std::int64_t size) { return arguments.in<std::int64_t>(name, given, {size}); };
     const auto doubles = [&](const char* name, nb::handle given, Shape shape) {
@@ -265,7 +274,7 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
     check_rising(outcome_start, n_outcomes);
     check_rising(count_start, counted.size());
     check_within(next, -1, n);
-    for (std::int64_t x = 0; x < n; ++x) {  // pairs count outcomes of their own state
+    for (std::int64_t x = 0; x < n; ++x) {  // outcomes of a pair must be of its own state
         check_within(counted, outcome_start[x], outcome_start[x + 1], count_start[state_start[x]], count_start[state_start[x + 1]]);
     }
     for (const auto* array : {&outcome_pays, &counts, &shares, &on, &other, &end_other, &more, &strength, &chance, &end_strength,
@@ -275,7 +284,6 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
     bool begins = false;
     for (std::int64_t x = 0; x < n; ++x) begins |= starting[x] > 0.0;
     if (!begins) refuse("starts must be above 0 in at least one state.");
-    DrawnProcesses in{};
     in.n_states = n;
     in.n_pairs = n_pairs;
     in.n_outcomes = n_outcomes;
@@ -307,23 +315,19 @@ void drawn_gains_py(nb::handle state_ptr, nb::handle pair_key, nb::handle object
     in.starts = starting.data();
     in.value = value_guess.data();
     in.visits = visits_guess.data();
-    in.discount = discount_of(discount);
-    in.tol = number("tol", tol, std::numeric_limits<double>::min(), 1.0);
-    in.seed = whole<std::uint64_t>("seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
-    const std::int64_t first_draw = whole("first", first, std::int64_t{0}, kFarthest);
-    const int n_threads = threads_of(threads);
     nb::gil_scoped_release release;
     drawn_gains(in, first_draw, gains.shape(0), n_threads, gains.data());
 }
 
 void draw_gammas_py(nb::handle shape, nb::handle seed, nb::handle out) {
+    const auto key = whole<std::uint64_t>("seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
     Arguments arguments;
     const auto shapes = arguments.in<double>("shape", shape, {kAny});
     const auto found = arguments.out<double>("out", out, {shapes.size()});
     arguments.check_apart();
     check_finite(shapes);
     check_not_negative(shapes);
-    draw_gammas(shapes.size(), shapes.data(), whole<std::uint64_t>("seed", seed, 0, std::numeric_limits<std::uint64_t>::max()), found.data());
+    draw_gammas(shapes.size(), shapes.data(), key, found.data());
 }
 
 // Counting
@@ -342,7 +346,7 @@ void make_counter(CounterObject* self, nb::handle discount, nb::handle cost, nb:
                              number("largest", largest, 0.0, kLargestReward), truth("with_marks", with_marks));
 }
 
-// A bitmap in the order of Arrow, from which n bits are read. An empty one has all bits set, if it may be empty.
+// Bitmap in the bit order of Arrow, with n bits to read. If it may be empty, an empty one has all bits set.
 Bitmap bitmap(Arguments& arguments, const char* name, nb::handle bits, std::int64_t offset, std::int64_t n, bool may_be_empty) {
     const auto bytes = arguments.in<std::uint8_t>(name, bits, {kAny});
     if (offset < 0 || offset > kFarthest) refuse("offset must be from 0 to " + text(kFarthest) + "; got " + text(offset) + ".");
@@ -361,7 +365,7 @@ bool add_rows_py(CounterObject& self, nb::handle episode, nb::handle step, nb::h
     Arguments arguments;
     const auto episodes = arguments.in<std::int64_t>("episode", episode, {kAny});
     const std::int64_t n = episodes.size();
-    const auto steps = arguments.in<std::int64_t>("step", step, {columns.step ? n : kAny});  // columns that were not announced are not read
+    const auto steps = arguments.in<std::int64_t>("step", step, {columns.step ? n : kAny});  // columns that are not in `columns` are not read
     const auto states = arguments.in<std::int64_t>("state", state, {n});
     const auto actions = arguments.in<std::int64_t>("action", action, {n});
     const auto following = arguments.in<std::int64_t>("next", next, {columns.next ? n : kAny});
@@ -446,16 +450,16 @@ void write_outcomes_py(CounterObject& self, nb::handle place, nb::handle rank, n
 void write_sums_py(CounterObject& self, nb::handle stream, nb::handle order, nb::handle part) {
     const Turn turn(self.busy);
     check_closed(self);
+    const auto asked = static_cast<int>(whole("stream", stream, std::int64_t{0}, 2 * self.n_objectives() - 1));
     Arguments arguments;
     const auto pairs = arguments.in<std::int64_t>("order", order, {kAny});
     const auto parts = arguments.out<double>("part", part, {pairs.size(), self.n_parts()});
     arguments.check_apart();
     check_within(pairs, 0, self.n_pairs());
-    const auto asked = static_cast<int>(whole("stream", stream, std::int64_t{0}, 2 * self.n_objectives() - 1));
     self.write_sums(asked, pairs.size(), pairs.data(), parts.data());
 }
 
-// Marks since the last time, [n, 2].
+// Marks since the last call, [n, 2].
 template <std::vector<EpisodeCounter::Mark> EpisodeCounter::*marks>
 nb::ndarray<nb::numpy, std::int64_t> take_marks(CounterObject& self) {
     const Turn turn(self.busy);
@@ -467,7 +471,7 @@ nb::ndarray<nb::numpy, std::int64_t> take_marks(CounterObject& self) {
 
 // The mean process
 
-// Counts of pairs as all functions of mean_process.hpp take them.
+// Counts of pairs, the common arguments of the functions of mean_process.hpp.
 template <typename Index>
 struct OutcomeArrays {
     Array<const std::int64_t> ptr;
@@ -492,6 +496,7 @@ struct OutcomeArrays {
 void mark_outcomes_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb::handle data, nb::handle visits, nb::handle acted,
                       nb::handle flag, nb::handle distinct, nb::handle on, nb::handle threads) {
     with_index_type(indptr, [&](auto index) {
+        const int n_threads = threads_of(threads);
         Arguments arguments;
         const OutcomeArrays<decltype(index)> arrays(arguments, ptr, indptr, indices, data, visits);
         const auto states = arguments.in<std::uint8_t>("acted", acted, {arrays.n_states});
@@ -499,17 +504,16 @@ void mark_outcomes_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb:
         const auto numbers = arguments.out<double>("distinct", distinct, {arrays.n_states});
         const auto counts = arguments.out<double>("on", on, {arrays.n_pairs});
         arguments.check_apart();
-        const int n_threads = threads_of(threads);
         nb::gil_scoped_release release;
         mark_outcomes(arrays.outcomes(nullptr), states.data(), flags.data(), numbers.data(), counts.data(), n_threads);
     });
 }
 
 double log_rising_py(nb::handle alpha, nb::handle count, nb::handle threads) {
+    const int n_threads = threads_of(threads);
     Arguments arguments;
     const auto alphas = arguments.in<double>("alpha", alpha, {kAny});
     const auto counts = arguments.in<double>("count", count, {alphas.size()});
-    const int n_threads = threads_of(threads);
     nb::gil_scoped_release release;
     return log_rising(alphas.size(), alphas.data(), counts.data(), n_threads);
 }
@@ -517,6 +521,7 @@ double log_rising_py(nb::handle alpha, nb::handle count, nb::handle threads) {
 void successor_likelihood_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb::handle data, nb::handle visits, nb::handle flag,
                              nb::handle even, nb::handle others, nb::handle grid, nb::handle out, nb::handle threads) {
     with_index_type(indptr, [&](auto index) {
+        const int n_threads = threads_of(threads);
         Arguments arguments;
         const OutcomeArrays<decltype(index)> arrays(arguments, ptr, indptr, indices, data, visits);
         const auto flags = arguments.in<std::uint8_t>("flag", flag, {arrays.rows.indices.size()});
@@ -525,7 +530,6 @@ void successor_likelihood_py(nb::handle ptr, nb::handle indptr, nb::handle indic
         const auto concentrations = arguments.in<double>("grid", grid, {kAny});
         const auto found = arguments.out<double>("out", out, {concentrations.size()});
         arguments.check_apart();
-        const int n_threads = threads_of(threads);
         nb::gil_scoped_release release;
         successor_likelihood(arrays.outcomes(flags.data()), evens.data(), other.data(), concentrations.size(), concentrations.data(),
                              found.data(), n_threads);
@@ -535,6 +539,7 @@ void successor_likelihood_py(nb::handle ptr, nb::handle indptr, nb::handle indic
 void worst_outcomes_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb::handle data, nb::handle visits, nb::handle flag,
                        nb::handle ended, nb::handle value, nb::handle worst, nb::handle threads) {
     with_index_type(indptr, [&](auto index) {
+        const int n_threads = threads_of(threads);
         Arguments arguments;
         const OutcomeArrays<decltype(index)> arrays(arguments, ptr, indptr, indices, data, visits);
         const auto flags = arguments.in<std::uint8_t>("flag", flag, {arrays.rows.indices.size()});
@@ -542,7 +547,6 @@ void worst_outcomes_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb
         const auto values = arguments.in<double>("value", value, {arrays.n_states});
         const auto found = arguments.out<std::int64_t>("worst", worst, {arrays.n_states});
         arguments.check_apart();
-        const int n_threads = threads_of(threads);
         nb::gil_scoped_release release;
         worst_outcomes(arrays.outcomes(flags.data()), ends.data(), values.data(), found.data(), n_threads);
     });
@@ -553,6 +557,11 @@ double solve_mean_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb::
                      nb::handle rhs, nb::handle value, nb::handle tol, nb::handle max_products, nb::handle threads) {
     return with_index_type(indptr, [&](auto index) {
         using Index = decltype(index);
+        const double aim = number("tol", tol, 0.0, 1.0);
+        const std::int64_t most = whole("max_products", max_products, std::int64_t{0}, kMostProducts);
+        const double gamma = discount_of(discount);
+        const bool columns = truth("transposed", transposed);
+        const int n_threads = threads_of(threads);
         Arguments arguments;
         const OutcomeArrays<Index> arrays(arguments, ptr, indptr, indices, data, visits);
         const std::int64_t n = arrays.n_states;
@@ -567,11 +576,7 @@ double solve_mean_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb::
         check_within(worsts, -2, n);
         for (const auto* array : {&weights, &evens, &extras, &right}) check_finite(*array);
         const MeanMatrix<Index> matrix{arrays.outcomes(flags.data()), weights.data(), evens.data(),
-                                       extras.data(),                 worsts.data(),  discount_of(discount)};
-        const bool columns = truth("transposed", transposed);
-        const double aim = number("tol", tol, 0.0, 1.0);
-        const std::int64_t most = whole("max_products", max_products, std::int64_t{0}, kMostProducts);
-        const int n_threads = threads_of(threads);
+                                       extras.data(),                 worsts.data(),  gamma};
         nb::gil_scoped_release release;
         return solve_mean(matrix, columns, right.shape(0), right.data(), found.data(), aim, most, n_threads);
     });
@@ -585,6 +590,11 @@ void gains_covariance_py(nb::handle ptr, nb::handle indptr, nb::handle indices, 
                          nb::handle end_concentration, nb::handle end_weight, nb::handle out, nb::handle threads) {
     with_index_type(indptr, [&](auto index) {
         using Index = decltype(index);
+        Gains<Index> gains{};
+        gains.counted = number("counted", counted, 0.0, 1.0);
+        gains.hierarchical = truth("hierarchical", hierarchical);
+        gains.pessimism = number("pessimism", pessimism, 0.0, kInfinite);
+        const int n_threads = threads_of(threads);
         Arguments arguments;
         const OutcomeArrays<Index> arrays(arguments, ptr, indptr, indices, data, visits);
         const std::int64_t n_states = arrays.n_states, n_pairs = arrays.n_pairs;
@@ -615,7 +625,6 @@ void gains_covariance_py(nb::handle ptr, nb::handle indptr, nb::handle indices, 
         const auto found = arguments.out<double>("out", out, {n, n});
         arguments.check_apart();
         check_within(worsts, -2, n_states);
-        Gains<Index> gains{};
         gains.outcomes = arrays.outcomes(flags.data());
         gains.n = n;
         gains.discount = discounts.data();
@@ -628,13 +637,10 @@ void gains_covariance_py(nb::handle ptr, nb::handle indptr, nb::handle indices, 
         gains.ended = ends.data();
         gains.share_on = shares.data();
         gains.even = evens.data();
-        gains.counted = number("counted", counted, 0.0, 1.0);
         gains.share_end = end_shares.data();
         gains.going = going_on.data();
         gains.others = other.data();
         gains.end_others = end_other.data();
-        gains.hierarchical = truth("hierarchical", hierarchical);
-        gains.pessimism = number("pessimism", pessimism, 0.0, kInfinite);
         gains.worst = worsts.data();
         gains.n_on = strengths.size();
         gains.n_end = end_strengths.size();
@@ -642,13 +648,12 @@ void gains_covariance_py(nb::handle ptr, nb::handle indptr, nb::handle indices, 
         gains.on_weight = weights.data();
         gains.end_concentration = end_strengths.data();
         gains.end_weight = end_weights.data();
-        const int n_threads = threads_of(threads);
         nb::gil_scoped_release release;
         gains_covariance(gains, found.data(), n_threads);
     });
 }
 
-// None is refused by the checks, which name the argument.
+// Accepts None, so that the checks can refuse it by name.
 auto named(const char* name) { return nb::arg(name).none(); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The kernel's threads. Work is cut into blocks that do not depend on the number of threads, and sums of blocks are added in the
-// order of the blocks, so results have the same bits on any number of threads.
+// Threads of the kernel. Work is cut into blocks that do not depend on the number of threads, and sums of blocks are added in the
+// order of the blocks, so results have equal bits on any number of threads.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -15,14 +15,14 @@
 
 namespace bettersafe {
 
-constexpr std::int64_t kBlock = 2048;  // rows per block, at most
+constexpr std::int64_t kBlock = 2048;  // maximum rows per block
 
 inline std::int64_t blocks_of(std::int64_t n, std::int64_t size = kBlock) { return (n + size - 1) / size; }
 
 // Threads that wait for work; the calling thread is worker 0. With one thread, a plain loop.
 class Team {
 public:
-    // At most as many threads as there are ever blocks. Fewer if the system gives no more.
+    // At most one thread per block; fewer if the system refuses to start more.
     explicit Team(std::int64_t threads, std::int64_t n_blocks) {
         const std::int64_t size = std::min(threads, n_blocks);
         if (size < 2) return;
@@ -46,7 +46,7 @@ public:
 
     int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-    // Calls job(block, worker) for every block, worker in [0, size()). An exception of a job is thrown here, when all have stopped.
+    // Calls job(block, worker) for every block, worker in [0, size()). An exception of a job is rethrown here after all workers have stopped.
     void run(std::int64_t n_blocks, const std::function<void(std::int64_t, int)>& job) {
         if (threads_.empty() || n_blocks < 2) {
             for (std::int64_t b = 0; b < n_blocks; ++b) job(b, 0);

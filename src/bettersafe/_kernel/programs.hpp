@@ -1,16 +1,15 @@
-// Many small linear programs of the same form, solved one after the other by a bounded-variable simplex.
+// Small linear programs of one form, one per state, solved by a bounded-variable simplex method.
 //
 // Program x has the entries ptr[x] .. ptr[x+1]-1. With δ = p − n, p ≥ 0, 0 ≤ n ≤ baseline it is
 //
 //     maximise   Σ_j objective_j δ_j
 //     subject to Σ_j δ_j = 0
 //                Σ_j rows_kj δ_j ≥ 0                for every k
-//                Σ_j error_j (p_j + n_j) ≤ epsilon  (left out when epsilon is infinite)
+//                Σ_j error_j (p_j + n_j) ≤ epsilon  (left out if epsilon is infinite)
 //                δ_j = 0 if error_j is infinite     (unless epsilon is)
 //
-// The origin is feasible, so there is no first phase. Among optimal points the one with the smallest Σ(p + n) is
-// returned. `gap` is a proven bound on the remaining gain of the objective; a program that can't be solved to tolerance
-// keeps its baseline.
+// The origin is feasible, so there is no first phase. Ties go to the optimal point with the smallest Σ(p + n). `gap` is an
+// upper bound on the suboptimality of the objective; a program that can't be solved to tolerance keeps its baseline.
 #pragma once
 #include <cstdint>
 
@@ -31,7 +30,7 @@ struct Programs {
     const double* error;           // [F]
     const double* rows;            // [d, F]
     double epsilon;
-    std::int32_t* basis;           // [X, d+2], in and out; basis[x, 0] = −1 asks for a cold start; a row that is no basis is ignored
+    std::int32_t* basis;           // [X, d+2], in and out; basis[x, 0] = −1 for a cold start; an invalid row is ignored
     std::uint8_t* at_upper;        // [F], in and out
     double* policy;                // [F], out
     double* gap;                   // [X], out, in units of the objective

@@ -1,9 +1,9 @@
-// Values of a policy: (I − γ P_π) v = r by BiCGSTAB with a diagonal preconditioner, on P_π itself or, if that is large, on the stored
+// Policy evaluation: (I − γ P_π) v = r by BiCGSTAB with a diagonal preconditioner, on P_π itself or, if that is large, on the stored
 // rows.
 //
 // Row x of P_π is Σ over pairs s in ptr[x]:ptr[x+1] of weight[s] times row s of the CSR matrix. Sums over states are
 // taken in blocks of fixed size and added in a fixed order, so the bits do not depend on the number of threads. Non-finite numbers
-// come out as an infinite residual.
+// give an infinite residual.
 #pragma once
 #include <cstdint>
 
@@ -25,7 +25,7 @@ struct SolveReport {
     std::int64_t products;
 };
 
-// Solves for n_rhs right-hand sides: rhs and value are [n_rhs, X]; value holds the first guess.
+// Solves for n_rhs right-hand sides: rhs and value are [n_rhs, X]; value holds the initial guess.
 template <typename Index>
 SolveReport solve_values(const PolicyMatrix<Index>& matrix, std::int64_t n_rhs, const double* rhs, double* value,
                          double tol, std::int64_t max_products, int threads);

@@ -1,1 +1,1 @@
-"""Files written whole, memory that a step will take, and who does the work (this process, a pool, Ray)."""
+"""Atomic files, memory estimates, JSON records, and workers (this process, a pool, Ray)."""

@@ -1,7 +1,6 @@
-"""Files and folders that are whole when they have their name: written under another one beside it, then renamed.
+"""Atomic files and folders: written under a temporary name, then renamed.
 
-And folders for what is only needed on the way, of which a process that was killed leaves none for long; digests of files, and the
-versions of the packages that wrote them.
+Also scratch folders, which are removed even after a process was killed; digests of files; versions of packages.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], *, tidy: bool = True) -> Iterator[Path]:
-    """A name to write to; what was written takes the name ``path`` when all went well, and goes when not.
+    """Temporary name to write to; it is renamed to ``path`` on success, and removed on failure.
 
-    What was left there by others that were killed goes as well, unless ``tidy`` is False: in folders of thousands of files
-    it is better asked for once.
+    Leftovers of killed processes are removed too, unless ``tidy`` is False: in a folder of thousands of files, one call of
+    `remove_leftovers` is faster.
     """
     target = Path(path)
     if tidy:
@@ -46,22 +45,22 @@ def whole_file(path: str | os.PathLike[str], *, tidy: bool = True) -> Iterator[P
 
 
 def _partial(target: Path) -> Path:
-    """A name beside ``target`` that says whose it is."""
+    """Temporary name beside ``target``, with the process and host that own it."""
     return target.with_name(f".{target.name}.{os.getpid()}@{socket.gethostname()}.{secrets.token_hex(4)}.partial")
 
 
 def remove_leftovers(place: Path, name: str = "*") -> None:
-    """Remove what processes on this machine were writing under ``name`` when they were killed.
+    """Remove partial files and folders ``name`` of processes on this machine that were killed.
 
-    A folder that one had put aside to replace it comes back, if that did not come to pass.
+    A folder that was set aside to be replaced is restored if its replacement is missing.
     """
-    if os.name != "posix":  # elsewhere there is no harmless way to ask whether a process lives
+    if os.name != "posix":  # on Windows, os.kill(pid, 0) would send Ctrl-C
         return
     for left in place.glob(f".{name if name == '*' else glob.escape(name)}.*.partial"):
         owner = re.search(r"^\.(.+)\.(\d+)@(.+)\.([0-9a-f]{8}|old)\.partial$", left.name)
         if owner is None or owner[3] != socket.gethostname() or _alive(int(owner[2])):
             continue
-        with suppress(OSError):  # another one may be at it
+        with suppress(OSError):  # another process may be removing it
             if owner[4] == "old" and not (place / owner[1]).exists():
                 left.rename(place / owner[1])
             elif left.is_dir():
@@ -75,7 +74,7 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # of another user
         return True
     return True
 
@@ -86,31 +85,29 @@ LOCK = "in-use"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder in the temporary directory (``TMPDIR``) that goes when the context ends.
+    """Folder in the temporary directory (``TMPDIR``) that is removed at the end of the context.
 
-    A process that is killed leaves its folder behind, perhaps with gigabytes in it: the next one to make a folder removes it.
-    The owner holds a lock on a file in the folder, which the system releases when the owner dies, however it dies.
+    A killed process leaves its folder behind, perhaps with gigabytes of data; the next scratch folder to be made removes it.
+    The owner holds a lock on a file in the folder, which the system releases when the owner dies.
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with (folder / f".{LOCK}").open("wb") as mark:
             if _locked(mark):
-                os.replace(
-                    mark.name, folder / LOCK
-                )  # from here on, one that finds it free knows that the owner is gone
+                os.replace(mark.name, folder / LOCK)  # from now on, a free lock means that the owner is dead
             yield folder
 
 
 def _remove_abandoned(place: Path) -> None:
     for lock in place.glob(f"{SCRATCH}*/{LOCK}"):
-        with suppress(OSError), lock.open("rb") as mark:  # another one's, or gone in the meantime
+        with suppress(OSError), lock.open("rb") as mark:  # of another user, or already removed
             if _locked(mark):
                 shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _locked(mark: IO[bytes]) -> bool:
-    """Whether the lock on an open file could be had; False where the system has no such locks."""
+    """Whether the lock on an open file was acquired; False if the system has no such locks."""
     try:
         import fcntl
     except ImportError:
@@ -126,13 +123,13 @@ def _locked(mark: IO[bytes]) -> bool:
 def whole_folder(
     path: str | os.PathLike[str], *, mark: str, force: bool = False, own: Collection[str] | None = None
 ) -> Iterator[Path]:
-    """A folder to write into that takes the name ``path`` when all went well, and goes when not.
+    """Temporary folder to write into; it is renamed to ``path`` on success, and removed on failure.
 
     Args:
-        path: The name, free as `check_free` asks.
-        mark: A file that tells a folder of this kind.
-        force: Replace one.
-        own: Names that belong to such a folder: of one that is replaced, everything else comes along. None: nothing does.
+        path: Name of the folder; must be free (`check_free`).
+        mark: File that marks a folder of this kind.
+        force: Whether to replace an existing folder of this kind.
+        own: Names of the files of such a folder; if it is replaced, all other files are kept. None keeps nothing.
     """
     target = Path(path)
     remove_leftovers(target.parent, target.name)
@@ -162,7 +159,7 @@ def whole_folder(
 
 
 def _carry(source: Path, work: Path, own: Collection[str]) -> None:
-    """Take along into ``work`` what ``source`` has besides its ``own`` files: as links where the disk can, else as copies."""
+    """Copy the files of ``source`` that are not ``own`` into ``work``, as hard links if the file system supports them."""
     for entry in source.iterdir():
         if entry.name in own:
             continue
@@ -180,12 +177,12 @@ def _link(source: str, target: str) -> None:
 
 
 def check_free(path: str | os.PathLike[str], *, mark: str, force: bool) -> None:
-    """Raise unless a folder may be written: a new name, an empty folder, or with ``force`` one that has the file ``mark``."""
+    """Raise RunError unless ``path`` is new, an empty folder, or, with ``force``, a folder with the file ``mark``."""
     target = Path(path)
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / mark).is_file():
-        raise RunError(f"{target} exists and has no {mark}: it is something else. Choose another name.")
+        raise RunError(f"{target} exists and has no {mark}: it holds something else. Choose another name.")
     if not force:
         raise RunError(f"{target} already has a {mark}; choose another name, or replace it with --force.")
 

@@ -1,7 +1,8 @@
-"""How much memory the large steps take, said before they are begun: refused with a number is better than killed.
+"""Memory estimates for large steps, checked before a step starts: an error with a number is better than a killed process.
 
-The coefficients are peaks measured beyond what a step starts with, on Linux, rounded up; a test holds them to a factor of 2.
-``BETTERSAFE_MEMORY_LIMIT`` (such as 8GB, for the whole process; "none": don't check) goes before what the system says is free.
+The coefficients are measured peaks, beyond the memory in use before the step, on Linux, rounded up; a test checks them to a
+factor of 2. ``BETTERSAFE_MEMORY_LIMIT`` (such as 8GB, for the whole process; "none" turns the check off) overrides the free
+memory of the system.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ VARIABLE = "BETTERSAFE_MEMORY_LIMIT"
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 LIBRARIES = 100e6
-"""What libraries take for themselves when a large step first uses them."""
+"""Memory of libraries that a large step loads, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What decides the memory of counts and models: |X|, |A|, P, M (pairs with successors), d."""
+    """Sizes that determine the memory of counts and models: |X|, |A|, P, M (outcomes of all pairs), d."""
 
     n_states: int
     n_actions: int
@@ -44,29 +45,29 @@ class Sizes:
 
 
 def log_bytes(n_rows: int, n_objectives: int) -> float:
-    """Of reading a log whole: columns in DuckDB, sorted, and again as arrays."""
+    """Memory of reading a whole log: columns in DuckDB, sorted, and as arrays."""
     return LIBRARIES + n_rows * (110.0 + 36.0 * n_objectives)
 
 
 def evaluation_bytes(n_episodes: int, n_objectives: int) -> float:
-    """Of off-policy evaluation: the terms of six estimators, and what intervals make of them."""
+    """Memory of off-policy evaluation: terms of six estimators, and their intervals."""
     return LIBRARIES / 2 + n_episodes * (40.0 + 90.0 * n_objectives)
 
 
 def crossfit_bytes(n_groups: int, n_states: int, n_actions: int, n_objectives: int, folds: int) -> float:
-    """Of fitting a model without each fold, when rows have become groups by fold, state, action and successor."""
+    """Memory of cross-fitting: a model without each fold, from groups by fold, state, action and successor."""
     table = n_states * n_actions
-    judge = 4.0 * table + 16.0 * n_objectives * (min(n_groups, table) + n_states)
-    return 260.0 * n_groups + 40.0 * table + folds * judge
+    value_model = 4.0 * table + 16.0 * n_objectives * (min(n_groups, table) + n_states)
+    return 260.0 * n_groups + 40.0 * table + folds * value_model
 
 
 def tally_bytes(n_groups: int, n_pairs: int, n_objectives: int) -> float:
-    """Of turning groups by state, action and successor into counts: what they are, and blocks that are worked on."""
+    """Memory of aggregating groups by state, action and successor into counts: the result, and blocks of groups."""
     return LIBRARIES / 4 + 16.0 * n_groups + (80.0 + 20.0 * n_objectives) * n_pairs
 
 
 def counts_bytes(sizes: Sizes) -> float:
-    """Of reading counts from a file."""
+    """Memory of reading a counts file."""
     return (
         LIBRARIES / 2
         + 16.0 * sizes.n_outcomes
@@ -76,9 +77,9 @@ def counts_bytes(sizes: Sizes) -> float:
 
 
 def model_bytes(sizes: Sizes) -> float:
-    """Of estimating a model from counts, improving on a baseline in it, and writing the run.
+    """Memory of estimating a model from counts, improving a baseline in it, and writing the run.
 
-    The most is taken either when counts become a model, or later, when the counts' successors are gone.
+    The peak is either the estimation of the model, or the improvement, after the outcomes of the counts are freed.
     """
     d = sizes.n_objectives
     table = sizes.n_states * sizes.n_actions
@@ -88,7 +89,7 @@ def model_bytes(sizes: Sizes) -> float:
 
 
 def linearised_bytes(sizes: Sizes) -> float:
-    """Of B-OPT by linearisation beyond the model: candidates, a byte per successor, and what is kept by pair and state."""
+    """Memory of B-OPT by linearisation, beyond the model: candidates, a byte per outcome, and arrays by pair and state."""
     d = sizes.n_objectives
     table = sizes.n_states * sizes.n_actions
     return (
@@ -97,34 +98,34 @@ def linearised_bytes(sizes: Sizes) -> float:
 
 
 def outcomes_bytes(sizes: Sizes) -> float:
-    """Of B-OPT by draws, from counts, beyond the model: outcomes listed by state, all pairs, and candidates."""
+    """Memory of B-OPT by draws, from counts, beyond the model: outcomes by state, all pairs, and candidates."""
     d = sizes.n_objectives
     table = sizes.n_states * sizes.n_actions
     return (170.0 + 8.0 * d) * sizes.n_outcomes + (250.0 + 24.0 * d) * table
 
 
 def check_memory(needed: float, what: str) -> None:
-    """Raise when a step needs more memory than there is.
+    """Raise MemoryLimitError if a step needs more memory than is available.
 
     Args:
         needed: Bytes beyond those in use.
-        what: The step, as the subject of a sentence.
+        what: Description of the step, as the subject of a sentence.
     """
     there = available_bytes()
     if needed > there:
         raise MemoryLimitError(
             f"{memory_note(needed, what)} besides the {_shown(_in_use())} in use, and {_shown(there)} are free. Use a larger"
-            f" machine or less data, or try all the same with {VARIABLE}=none."
+            f" machine or less data, or try anyway with {VARIABLE}=none."
         )
 
 
 def memory_note(needed: float, what: str) -> str:
-    """How much a step needs, in words: "s-opt on … needs about 2.1 GB of memory"."""
+    """Memory of a step in words: "s-opt on … needs about 2.1 GB of memory"."""
     return f"{what} needs about {_shown(needed)} of memory"
 
 
 def available_bytes() -> float:
-    """Bytes that this process may still take: by `VARIABLE`, or by the system and the control groups it is in."""
+    """Bytes that this process may still allocate: by `VARIABLE`, else by the system and its control groups."""
     limit = memory_limit()
     if limit is not None:
         return max(limit - _in_use(), 0.0)
@@ -132,7 +133,7 @@ def available_bytes() -> float:
 
 
 def memory_limit() -> float | None:
-    """What `VARIABLE` says in bytes; infinity for "none", None where it is not set."""
+    """Value of `VARIABLE` in bytes; infinity for "none", None if not set."""
     text = os.environ.get(VARIABLE, "").strip().lower()
     if not text:
         return None
@@ -145,7 +146,7 @@ def memory_limit() -> float | None:
 
 
 def size_in_bytes(text: str) -> float | None:
-    """Of a size such as 8GB; None where it is none."""
+    """Bytes of a size such as 8GB; None if ``text`` is not a size."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?", text.strip().lower())
     return None if found is None else float(found[1]) * UNITS[found[2] or ""]
 
@@ -169,7 +170,7 @@ def _free_in_system(meminfo: Path = Path("/proc/meminfo")) -> float | None:
 def _free_in_groups(
     own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
 ) -> Iterator[float | None]:
-    """What is left in each control group around this process, of version 2 or 1; files that are cached can be dropped."""
+    """Bytes left in each control group of this process, version 2 or 1; cached files count as free."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -192,7 +193,7 @@ def _free_in_groups(
 
 def _left(group: Path, limit: str, usage: str, cached: str) -> float | None:
     try:
-        most = int((group / limit).read_text(encoding="ascii"))  # "max" is no number: no limit
+        most = int((group / limit).read_text(encoding="ascii"))  # "max" is not a number and means no limit
         used = int((group / usage).read_text(encoding="ascii"))
         found = re.search(rf"^{cached} (\d+)", (group / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Frozen dataclasses as JSON documents, and back with every type checked.
+"""Frozen dataclasses to JSON and back, with every type checked.
 
-JSON has no infinity and no NaN: such numbers are written as the words "inf", "-inf" and "nan".
+JSON has no infinity and no NaN: these numbers are written as the words "inf", "-inf" and "nan".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORDS = ("inf", "-inf", "nan")
 
 
 def to_json(value: Any) -> Any:
-    """A dataclass, or anything made of them, as JSON: objects, lists, text, numbers, booleans and null."""
+    """Convert a dataclass, or a container of dataclasses, to JSON values."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -30,13 +30,13 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: Any, value: Any, name: str, place: str) -> Any:
-    """``value`` as ``kind``: a dataclass, a plain type, or a tuple, mapping, choice or union of them.
+    """Convert a JSON value to ``kind``: a dataclass, a plain type, or a tuple, mapping, choice or union of them.
 
     Args:
-        kind: The type.
-        value: What JSON has.
-        name: Of the field, for messages; empty for the whole document.
-        place: The file, for messages.
+        kind: Type of the result.
+        value: JSON value.
+        name: Name of the field, for messages; empty for the whole document.
+        place: Name of the file, for messages.
 
     Raises:
         RunError: A field is missing or has another type; the message names it.
@@ -71,7 +71,7 @@ def from_json(kind: Any, value: Any, name: str, place: str) -> Any:
 
 
 def _plain(kind: type, value: Any, name: str, place: str) -> Any:
-    """Text, a whole number, a number or a boolean; a boolean is no number."""
+    """Convert text, an integer, a number or a boolean; a boolean is not accepted as a number."""
     if kind is float:
         if isinstance(value, bool) or not (isinstance(value, int | float) or value in WORDS):
             raise _wrong(name, "a number", value, place)
@@ -82,7 +82,7 @@ def _plain(kind: type, value: Any, name: str, place: str) -> Any:
 
 
 def _record(kind: Any, value: Any, name: str, place: str) -> Any:
-    """A dataclass; fields that have a default may be missing, and unknown ones are left alone."""
+    """Convert a dataclass; fields with a default may be missing, and unknown fields are ignored."""
     if not isinstance(value, dict):
         raise _wrong(name or "the document", "an object", value, place)
     hints = get_type_hints(kind)

@@ -1,9 +1,9 @@
-"""Who does the work of a sweep: this process, the cores of this machine, or a Ray cluster.
+"""Parallel execution of a task on many items: in this process, on the cores of this machine, or on a Ray cluster.
 
-An engine is a generator: it takes a task (a function of a module, so that it travels by name) and the items to do it on,
-and yields (index of the item, result) as they finish, in any order. An item whose worker died every time it was tried
-yields ``Lost``. Closing the generator stops the work at once. All engines do a task in the same way, on one thread, so
-the results don't depend on which of them did it.
+Each of the three functions is a generator. It takes a task (a function at the top of a module, which is passed by name) and
+items, and yields (index of the item, result) as items finish, in any order. An item whose worker died at every try yields
+``Lost``. Closing the generator stops the work at once. All of them run a task on one thread, so that the results don't
+depend on where it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bettersafe.errors import RunError
 
@@ -29,30 +29,34 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
+Place = Literal["local", "ray"]
+PLACES: tuple[Place, ...] = ("local", "ray")
+"""Where independent work runs: on processes of this machine, or on a Ray cluster."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 RETRIES = 2
-"""Times that an item is tried again after its worker died."""
+"""Number of times that an item is tried again after its worker died."""
 
 AHEAD = 2
-"""Items in flight per worker: one under way and one at hand, so that no worker waits while a result is being written."""
+"""Items in flight per worker: one running and one queued, so that no worker waits while a result is written."""
 
-KNOCK_SECONDS = 10.0
-"""How long a cluster may take to answer."""
+CONNECT_TIMEOUT = 10.0
+"""Seconds to wait for a cluster to answer."""
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The result of an item whose worker died each time."""
+    """Result of an item whose worker died at every try."""
 
     reason: str
 
 
 def here(task: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[int, Result | Lost], None, None]:
-    """One after the other, in this process."""
+    """Run the task on one item after the other, in this process."""
     for index, item in enumerate(items):
         yield index, _do(task, item)
 
@@ -60,10 +64,10 @@ def here(task: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tup
 def in_pool(
     task: Callable[[Item], Result], items: Sequence[Item], *, workers: int
 ) -> Generator[tuple[int, Result | Lost], None, None]:
-    """On ``workers`` processes of this machine.
+    """Run the task on ``workers`` processes of this machine.
 
-    A worker that dies takes its pool with it, and nobody can tell which of the items in flight was to blame. All of them
-    are tried again in a new pool; those that see it happen twice get their last chance alone, where blame is certain.
+    If a worker dies, its pool breaks, and which of the items in flight caused it is not known. All of them are tried again in
+    a new pool; after a second failure an item is tried alone, where the cause is certain.
     """
     waiting = deque(range(len(items)))
     alone: deque[int] = deque()
@@ -96,9 +100,9 @@ def in_pool(
 def on_ray(
     task: Callable[[Item], Result], items: Sequence[Item], *, workers: int | None, address: str | None
 ) -> Generator[tuple[int, Result | Lost], None, None]:
-    """On a Ray cluster: the one at ``address``, else the one that ``ray start`` made here, else a new one here.
+    """Run the task on a Ray cluster: at ``address``, else the one that ``ray start`` made on this machine, else a new one.
 
-    Results come back to this process, so the machines need no disk in common, only the package.
+    Results are returned to this process, so the machines need the package, but no shared disk.
     """
     ray = _ray()
     ours = not ray.is_initialized()
@@ -106,7 +110,7 @@ def on_ray(
     try:
         if ours:
             _join(ray, address)
-        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_do_far_away)
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_do_remotely)
         in_flight = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         queue = deque(range(len(items)))
         while queue or running:
@@ -129,7 +133,7 @@ def on_ray(
 
 @contextmanager
 def joined(address: str | None) -> Iterator[None]:
-    """Join a Ray cluster as `on_ray` does, once for all calls of it inside."""
+    """Join a Ray cluster as `on_ray` does, once for all calls of `on_ray` in the context."""
     ray = _ray()
     ours = not ray.is_initialized()
     try:
@@ -154,22 +158,22 @@ def _ray() -> Any:
 
 def _join(ray: Any, address: str | None) -> None:
     try:
-        _knock(address)
+        _check_listening(address)
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (OSError, ValueError) as error:
         where = f" at {address}" if address is not None else ""
         raise RunError(f"no Ray cluster could be reached{where}: {last_line(error)}") from None
 
 
-def _knock(address: str | None) -> None:
-    """Raise OSError unless somebody listens at HOST:PORT: Ray itself tries for minutes."""
+def _check_listening(address: str | None) -> None:
+    """Raise OSError unless a server listens at HOST:PORT. Ray itself retries for minutes."""
     place = re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address or "")
     if place:
-        socket.create_connection((place[1], int(place[2])), timeout=KNOCK_SECONDS).close()
+        socket.create_connection((place[1], int(place[2])), timeout=CONNECT_TIMEOUT).close()
 
 
 def last_line(error: BaseException) -> str:
-    """An error in one line: its kind and the last line of what it says."""
+    """An error in one line: its type and the last line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
@@ -179,21 +183,21 @@ def _do(task: Callable[[Item], Result], item: Item) -> Result:
         return task(item)
 
 
-def _do_far_away(task: Callable[[Item], Result], item: Item, path: list[str]) -> Result:
-    """As ``_do``, where modules may have to be looked for as they are at home (spawned processes do so by themselves)."""
+def _do_remotely(task: Callable[[Item], Result], item: Item, path: list[str]) -> Result:
+    """`_do` with the caller's ``sys.path``, which a Ray worker does not inherit (spawned processes do)."""
     sys.path.extend(place for place in path if place not in sys.path)
     return _do(task, item)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Numerical libraries on one thread: workers don't crowd each other, and sums have one order on every machine."""
+    """Limit numerical libraries to one thread: workers share the cores, and sums have one order on every machine."""
     from threadpoolctl import threadpool_limits
 
     before = {name: os.environ.get(name) for name in THREAD_SETTINGS}
-    os.environ.update(dict.fromkeys(THREAD_SETTINGS, "1"))  # for libraries that are yet to be loaded
+    os.environ.update(dict.fromkeys(THREAD_SETTINGS, "1"))  # for libraries not loaded yet
     try:
-        with threadpool_limits(limits=1):  # for those that are
+        with threadpool_limits(limits=1):  # for libraries already loaded
             yield
     finally:
         for name, value in before.items():
@@ -205,9 +209,9 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that end when this block does, when it is interrupted, and when this process is killed.
+    """Pool of processes that end with the context, on an interrupt, and if this process is killed.
 
-    They are spawned: a forked process would inherit the locks of threads that it doesn't have.
+    They are spawned: a forked process would inherit locks of threads that do not exist in it.
     """
     context = multiprocessing.get_context("spawn")
     far_end, lifeline = context.Pipe(duplex=False)
@@ -215,7 +219,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BaseException:
-        lifeline.close()  # don't wait for what is under way
+        lifeline.close()  # don't wait for running tasks
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -224,20 +228,20 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _start_worker(lifeline: Connection) -> None:
-    """Leave Ctrl-C to the main process, and end with it."""
+    """Ignore Ctrl-C, which the main process handles, and end with the main process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
 def _end_with(lifeline: Connection) -> None:
-    """Nothing is ever sent: reading returns when the other end was closed, by its owner or by its owner's death."""
+    """Exit when the other end of the pipe is closed, by its owner or by its owner's death. Nothing is ever sent."""
     with suppress(EOFError, OSError):
         lifeline.recv_bytes()
     os._exit(1)
 
 
 def cores() -> int:
-    """Cores this process may use; ``OMP_NUM_THREADS`` lowers it, as it does for other numerical libraries."""
+    """Number of cores this process may use; ``OMP_NUM_THREADS`` lowers it, as for other numerical libraries."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(there, int(limit))) if limit.isdecimal() else there

@@ -239,7 +239,7 @@ def _from_test(
         assumptions=_assumptions(data, rule, baseline_known),
         delta=delta,
         unsupported=test.unsupported,
-        refusal=test.blind,
+        refusal=test.refusal,
         floors=floors,
         settings={
             "estimator": rule.estimator,

@@ -261,7 +261,7 @@ def discretize(
             features=None if feature is None else [_feature(text) for text in feature],
             train_share=train_share,
             fitted=fitted,
-            seed=given.get("seed", 0),
+            rng=given.get("seed", 0),
             quick=quick,
             force=force,
             progress=progress,

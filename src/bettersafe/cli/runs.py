@@ -392,12 +392,9 @@ def report(
     """Write a report: one HTML page about a run, for readers who do not know the tool. It needs no network.
 
     Example: [bold]bettersafe report RUN --open[/bold]
-
-    Exit code 3: the report is written, and the decision is to keep the baseline.
     """
     from bettersafe.cli import show
     from bettersafe.report.page import write_report
-    from bettersafe.runs.run import load_run
 
     with show.working("Writing the report"):
         page = write_report(run, output=output)
@@ -410,7 +407,6 @@ def report(
 
         if not webbrowser.open(page.resolve().as_uri()):
             raise BettersafeError(f"no browser was found; open {page} yourself.")
-    _exit_with_decision(load_run(run))
 
 
 def show(
@@ -422,8 +418,6 @@ def show(
     """Print a saved run: the decision, the objectives before and after, and where the proposal differs most.
 
     Example: [bold]bettersafe show RUN --changes 30[/bold]
-
-    Exit code 3: keep the baseline.
     """
     from bettersafe.cli import show
     from bettersafe.runs.run import load_run
@@ -433,4 +427,3 @@ def show(
         show.print_json(show.shown_json(saved, run, changes))
     else:
         show.print_run(saved, changes, every=every)
-    _exit_with_decision(saved)

@@ -120,7 +120,7 @@ class SafetyTest:
         unsupported: Share of the policy's decisions, over the states of the data, that the baseline never takes.
         unseen: Share of them that the policy takes more often than the baseline and that no data has; 0 where the bound does
             not mind.
-        thin: Whether the weights rest on too few episodes; False where the bound does not mind.
+        few_effective_episodes: Whether the weights rest on too few episodes; False where the bound does not mind.
         mix: The baseline's share of the policy, where it is a candidate of H-OPT.
     """
 
@@ -130,22 +130,22 @@ class SafetyTest:
     zeta: Floats
     unsupported: float
     unseen: float = 0.0
-    thin: bool = False
+    few_effective_episodes: bool = False
     mix: float = 0.0
 
     @property
     def passed(self) -> bool:
         """Whether every bound is at least −ζ_k; NaN does not pass, nor does what the data can't tell."""
-        return bool(np.all(self.bound >= -self.zeta)) and not self.blind
+        return bool(np.all(self.bound >= -self.zeta)) and not self.refusal
 
     @property
-    def blind(self) -> str:
+    def refusal(self) -> str:
         """Why the data can't tell, in words; empty if it can."""
         if not self.unsupported <= UNSUPPORTED_TOL:
             return f"{100 * self.unsupported:.3g} % of its decisions are ones that the baseline never takes"
         if not self.unseen <= UNSEEN_TOL:
             return f"{100 * self.unseen:.3g} % of its decisions are ones that no data has"
-        return "its weights rest on too few episodes" if self.thin else ""
+        return "its weights rest on too few episodes" if self.few_effective_episodes else ""
 
 
 def safety_test(
@@ -199,7 +199,7 @@ def safety_test(
                 test,
                 bound=np.where(alike, -np.inf, test.bound),
                 unseen=unseen_share(policy, known, safety, model),
-                thin=evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it,
+                few_effective_episodes=evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it,
             )
     return replace(test, unsupported=unsupported_share(policy, baseline, safety)) if rule.strict else test
 

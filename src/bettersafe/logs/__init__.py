@@ -1,15 +1,15 @@
-"""Logs of decisions: reading, counting, merging, describing, discretising.
+"""Logged decisions: reading, counting, merging, describing, discretising.
 
-dataset      Dataset: logged transitions in memory; Objective and Columns say what a file's columns are
-source       files of a log: into memory, in blocks of episodes, or as counts
+dataset      Dataset: logged transitions in memory; Objective and Columns: the columns of a file
+source       reading files into memory, in blocks of episodes, or as counts
 episodes     Episodes: a log on disk, read in blocks of whole episodes
-counts       Counts: how often each pair was tried, where it led, and what it paid
-counts_file  counts as files
-merge        counts of several logs as counts of one
-sharded      counting in shards, by several processes or a Ray cluster
-describe     what a careful person would look at first
-discretize   states from measurements, by k-means
-tally        rows that are alike, taken together
+counts       Counts: visits, outcomes and rewards of every pair
+counts_file  counts files
+merge        merging counts
+sharded      counting in shards, on several processes or a Ray cluster
+describe     size, coverage, returns and likely problems of a log
+discretize   discrete states from continuous features, by k-means
+tally        aggregation of equal rows
 """
 
 import lazy_loader

@@ -1,10 +1,10 @@
-"""Sufficient statistics of a log: how often each pair was tried, where it led, and what it paid.
+"""Sufficient statistics of a log: visits, outcomes and rewards of every (state, action) pair.
 
     n(x,a),  n(x,a,x'),  Σ r_k(x,a),  Σ r_k(x,a)²,  n_0(x),  and moments of G_k = Σ_t γ_k^t r_k,t by episode
 
-They are additive, so shards can be counted apart and merged: bit for bit what one count of everything gives, where the
-sums are kept exactly (``mergeable=True``). ``count`` reads a Dataset, a ``Tally`` one block after the other; ``count_files``
-reads files of any size by DuckDB and never holds more than the result.
+They are additive, so shards can be counted separately and merged. If the sums are kept exactly (``mergeable=True``), the
+result is bit for bit that of one count of all files. ``count`` takes a log, ``Tally`` its blocks one by one;
+``count_files`` reads files of any size with DuckDB and never holds more than the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.memory import Sizes
-from bettersafe.errors import DataError, ParameterError, check_indices, check_pointer
+from bettersafe.errors import DataError, ParameterError, check_indices, check_log, check_pointer, check_type
 from bettersafe.logs.dataset import Columns, Dataset, Objective, check_objectives, label_array, take_episodes
 from bettersafe.logs.tally import Groups, by_pair, sum_by
 from bettersafe.typing import Floats, Ints, Labels, Log, frozen
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 WAITING = 1 << 18
-"""Rows that a `Tally` gathers before it adds them, at least."""
+"""Minimum number of rows that a `Tally` buffers before it adds them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rests:
-    """What the sums of Counts leave out as single doubles (see `bettersafe.logs._reader.exact`): layers that add up to it exactly.
+    """Rounding errors of the sums in Counts, as layers of doubles that add up to them exactly (see `bettersafe.logs._reader.exact`).
 
-    Shapes are [m, d, P] for rewards and [m, d] for returns; m may be 0, and differs from field to field.
+    Shapes are [m, d, P] for rewards and [m, d] for returns; m may be 0 and differs between fields.
     """
 
     reward_sum: Floats
@@ -55,13 +55,13 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where counts come from, as far as it tells what must not be counted twice.
+    """Origin of counts, kept to detect data that would be counted twice.
 
     Attributes:
-        columns: Which column was which.
-        inputs: The files.
-        open_ends: 64-bit digests of (episode, next step) of the episodes that may go on in another shard, sorted.
-        late_starts: The same of (episode, first step) of those that may have begun in another one.
+        columns: Names of the columns.
+        inputs: Counted files.
+        open_ends: 64-bit digests of (episode, next step) of the episodes that may continue in another shard, sorted.
+        late_starts: 64-bit digests of (episode, first step) of the episodes that may have begun in another shard, sorted.
     """
 
     columns: Columns
@@ -75,36 +75,42 @@ class Counts:
     """Statistics of a log over its P visited pairs, sorted by state and then action.
 
     Attributes:
-        state_labels: The user's names of the states, shape [X].
-        action_labels: The same of the actions, shape [A].
-        objectives: What the axis d is.
+        state_labels: User's names of the states, shape [X].
+        action_labels: User's names of the actions, shape [A].
+        objectives: Reward signals, in the order of the axis d.
         pair_state: State of every pair, shape [P].
         pair_action: Action of every pair, shape [P].
         pair_count: n(x,a), shape [P].
         outcome_ptr: Outcomes of pair p are outcome_ptr[p]:outcome_ptr[p+1], shape [P+1].
         outcome_state: x', sorted within each pair, shape [M].
         outcome_count: n(x,a,x'), shape [M].
-        terminated_count: How often the pair ended its episode, shape [P]; with the outcomes it makes n(x,a).
+        terminated_count: Terminations of the pair, shape [P]; with the outcomes they add up to n(x,a).
         reward_sum: Σ r_k, shape [d, P].
         reward_square_sum: Σ r_k², shape [d, P].
         reward_min: Smallest r_k of any row, shape [d].
-        reward_max: Largest, shape [d].
-        unseen_reward: What a pair that was never tried would pay, shape [d]; zero but for derived objectives.
-        initial_count: How many episodes began in x, shape [X].
+        reward_max: Largest r_k of any row, shape [d].
+        unseen_reward: Reward of a pair that was never tried, shape [d]; zero except for derived objectives.
+        initial_count: Episodes that began in x, shape [X].
         baseline_prob: Logged π_b(a|x), shape [P], or None.
-        n_rows: Rows of the log.
-        n_episodes: Episodes.
+        n_rows: Number N of rows.
+        n_episodes: Number n of episodes.
         n_truncated: Episodes that did not terminate.
-        n_dropped: Last rows of truncated episodes whose next state is unknown; in the returns, in no pair.
+        n_dropped: Last rows of truncated episodes whose next state is unknown; they count in the returns, but in no pair.
         length_min: Rows of the shortest episode.
-        length_max: Rows of the longest.
+        length_max: Rows of the longest episode.
         return_sum: Σ G_k over episodes, shape [d]; NaN for derived objectives, here and below.
         return_square_sum: Σ G_k², shape [d].
         return_min: Smallest G_k, shape [d].
-        return_max: Largest, shape [d].
-        notes: What the reader thought worth saying.
-        rests: What makes the sums exact, or None.
-        origin: What was counted, or None.
+        return_max: Largest G_k, shape [d].
+        notes: Remarks of the reader, for people.
+        rests: Rounding errors of the sums, or None.
+        origin: Files and columns that were counted, or None.
+
+    Examples:
+        >>> counts.n_episodes, counts.n_states, counts.n_pairs
+        (400, 6, 18)
+        >>> bool(counts.pair_count.sum() == counts.n_rows)
+        True
     """
 
     state_labels: Labels
@@ -170,10 +176,10 @@ class Counts:
         check_pointer("outcome_ptr", self.outcome_ptr, n_outcomes)
         if np.any(np.diff(self.pair_state * self.n_actions + self.pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
-        going_on = np.diff(self.outcome_ptr) > 0
+        has_outcomes = np.diff(self.outcome_ptr) > 0
         total = self.terminated_count.copy()
         if self.outcome_count.size:
-            total[going_on] += np.add.reduceat(self.outcome_count, self.outcome_ptr[:-1][going_on])
+            total[has_outcomes] += np.add.reduceat(self.outcome_count, self.outcome_ptr[:-1][has_outcomes])
         if np.any(total != self.pair_count):
             raise ParameterError("outcomes and terminations must add up to the count of their pair.")
 
@@ -189,7 +195,7 @@ class Counts:
 
     @property
     def n_pairs(self) -> int:
-        """P."""
+        """The number P of visited pairs."""
         return int(self.pair_state.size)
 
     @property
@@ -199,7 +205,7 @@ class Counts:
 
     @property
     def sizes(self) -> Sizes:
-        """What decides how much memory a model of it takes."""
+        """Sizes that determine the memory of a model."""
         return Sizes(
             n_states=self.n_states,
             n_actions=self.n_actions,
@@ -210,7 +216,16 @@ class Counts:
 
 
 def count(log: Log) -> Counts:
-    """Counts of a log, with its whole vocabulary; how it is cut into blocks does not change a bit."""
+    """Counts of a log, with its whole vocabulary; the bits do not depend on the blocks of the log.
+
+    Args:
+        log: A Dataset, or Episodes on disk.
+
+    Examples:
+        >>> bettersafe.count(log).n_rows == log.n_rows
+        True
+    """
+    check_log("log", log)
     tally = Tally()
     for block in log.blocks():
         tally.add(block)
@@ -218,15 +233,15 @@ def count(log: Log) -> Counts:
 
 
 class Tally:
-    """Counts of a log that comes in blocks of whole episodes, all with one vocabulary: add them, then ask for the counts.
+    """Accumulator of counts for a log that comes in blocks of whole episodes with one vocabulary.
 
-    Rows are added one after the other, so how they are cut into blocks does not change a bit. Episodes may be told apart by
-    parts, so that afterwards the counts of all parts but one can be had.
+    Rows are added in order, so the bits do not depend on the blocks. Episodes may be assigned to parts, to get the counts of
+    all parts but one (cross-fitting).
     """
 
     def __init__(self, n_parts: int = 1) -> None:
         self._n_parts = n_parts
-        self._like: Dataset | None = None  # the first block without its rows: what all have in common
+        self._like: Dataset | None = None  # the first block without its rows: vocabulary and objectives
         self._notes: tuple[str, ...] = ()
         self._waiting: list[tuple[Ints, Floats, Floats]] = []  # key, rewards [d, n] and logged probability of rows
         self._n_waiting = 0
@@ -238,10 +253,10 @@ class Tally:
         self._initial = np.zeros((n_parts, 0), dtype=np.int64)
         self._low = np.zeros((n_parts, 0))
         self._high = np.zeros((n_parts, 0))
-        self._episodes: list[tuple[Ints, Ints, Floats]] = []  # part, length [n] and return [d, n] of every block's
+        self._episodes: list[tuple[Ints, Ints, Floats]] = []  # part, length [n] and return [d, n], by block
 
     def add(self, block: Dataset, part: Ints | None = None) -> None:
-        """Count a block; ``part`` [n] says which part each of its episodes is in, the first if left out."""
+        """Count a block; ``part`` [n] is the part of every episode, the first part if None."""
         if not block.n_rows:
             return
         d, n_states = block.n_objectives, block.n_states
@@ -277,12 +292,12 @@ class Tally:
 
     @property
     def n_groups(self) -> int:
-        """Different transitions, those of each part for themselves."""
+        """Number of different (part, transition) groups."""
         self._settle()
         return int(self._keys.size)
 
     def _settle(self) -> None:
-        """Add the rows that wait. They wait until they are as many as the keys, so that these are not sorted over and over."""
+        """Add the buffered rows. The buffer grows with the number of keys, so that these are not sorted too often."""
         if not self._waiting:
             return
         key, reward, logged = (np.concatenate(each, axis=-1) for each in zip(*self._waiting, strict=True))
@@ -300,7 +315,7 @@ class Tally:
             np.maximum.at(self._prob[1], place, logged)
 
     def _make_room(self, found: Ints) -> None:
-        """Let the keys have those that were ``found``, too."""
+        """Add the keys ``found`` to the table of keys."""
         keys = np.sort(np.concatenate([self._keys, found]), kind="stable")  # quick, as both are sorted
         keys = keys[np.append(True, keys[1:] != keys[:-1])]
         if keys.size == self._keys.size:
@@ -312,7 +327,7 @@ class Tally:
         self._keys, self._count, self._sums, self._prob = keys, count, sums, prob
 
     def counts(self, *, without: int | None = None) -> Counts:
-        """Of all that was added, or of all parts but one; there, every part's sums are added as they are."""
+        """Counts of all blocks, or of all parts but ``without``, whose sums are the sums of the other parts."""
         self._settle()
         parts = np.arange(self._n_parts) != without
         n_rows, n_truncated, n_dropped = self._numbers[:, parts].sum(axis=1).tolist()
@@ -365,7 +380,7 @@ class Tally:
 
 
 def dropped_note(n_dropped: int) -> str:
-    """The note on episodes whose last row is in no pair."""
+    """Note on truncated episodes whose last row is in no pair."""
     many = f"{n_dropped} episodes are" if n_dropped > 1 else "1 episode is"
     theirs = "their last row is" if n_dropped > 1 else "its last row is"
     return f"{many} cut off with no next_state: {theirs} left out of the model"
@@ -380,19 +395,25 @@ def with_rare(
     discount: float = 0.99,
     weight: float = 1.0,
 ) -> Counts:
-    """Add an objective that pays ``reward`` on every pair tried fewer than ``below`` times, and 0 elsewhere.
+    """Add an objective with ``reward`` on every pair tried fewer than ``below`` times, and 0 elsewhere.
 
-    Pairs never tried pay it too (``unseen_reward``). Its returns can't be known from counts: its ``return_*``
+    Pairs never tried have this reward too (``unseen_reward``). Counts do not determine its returns: its ``return_*``
     entries are NaN.
 
     Args:
         counts: Statistics of all the data.
-        name: Of the new objective.
-        below: A pair tried fewer times than this is rare.
-        reward: What a rare pair pays.
+        name: Name of the new objective.
+        below: Visits below which a pair is rare.
+        reward: Reward of a rare pair.
         discount: γ of the new objective.
         weight: λ of the new objective.
+
+    Examples:
+        >>> from bettersafe.logs import with_rare
+        >>> [objective.name for objective in with_rare(counts, below=100).objectives]
+        ['r0', 'r1', 'rare']
     """
+    check_type("counts", counts, Counts)
     if not math.isfinite(reward):
         raise ParameterError(f"the reward of rare pairs must be finite; got {reward!r}.")
     objective = Objective(
@@ -417,14 +438,14 @@ def with_rare(
 
 
 def with_rare_rows(dataset: Dataset, visits: Ints, objective: Objective, *, below: int, reward: float) -> Dataset:
-    """`with_rare` for rows: the log with one more objective that pays ``reward`` where visits(x,a) < below.
+    """Row-wise `with_rare`: the log with one more objective, ``reward`` where visits(x,a) < below and 0 elsewhere.
 
     Args:
-        dataset: The log.
-        visits: n(x,a) of the data that says what is rare, shape [X, A]; not necessarily this log.
-        objective: The new objective.
-        below: A pair tried fewer times than this is rare.
-        reward: What a rare pair pays.
+        dataset: Log.
+        visits: n(x,a) of the data that defines rare pairs, shape [X, A]; not necessarily this log.
+        objective: New objective.
+        below: Visits below which a pair is rare.
+        reward: Reward of a rare pair.
     """
     paid = np.where(visits[dataset.states, dataset.actions] < below, reward, 0.0)
     return replace(
@@ -435,7 +456,7 @@ def with_rare_rows(dataset: Dataset, visits: Ints, objective: Objective, *, belo
 
 
 def without_pairs(counts: Counts) -> Counts:
-    """What was counted of the whole log, without the pairs: small, whatever the log."""
+    """Counts without their pairs: totals and returns of the log, in little memory."""
     nothing, d = np.zeros(0, dtype=np.int64), counts.n_objectives
     return replace(
         counts,
@@ -454,7 +475,7 @@ def without_pairs(counts: Counts) -> Counts:
 
 
 def declare_actions(counts: Counts, labels: Labels) -> Counts:
-    """The same counts with more actions in the vocabulary: a baseline may play what was never logged."""
+    """Counts with ``labels`` added to the actions: a baseline may play actions that were never logged."""
     actions = unite([counts.action_labels, labels], "action")
     return replace(
         counts,
@@ -464,7 +485,7 @@ def declare_actions(counts: Counts, labels: Labels) -> Counts:
 
 
 def layered(by_objective: Sequence[Floats], *, pairs: bool) -> tuple[Floats, Floats]:
-    """Layers of every objective, each [m_k, P], as sums [d, P] and rests [max m_k - 1, d, P]; without the axis P for returns."""
+    """Sums [d, P] and rests [max m_k - 1, d, P] from the layers [m_k, P] of every objective; without the axis P for returns."""
     depth = max(len(layers) for layers in by_objective)
     whole = np.stack([np.pad(layers, ((0, depth - len(layers)), (0, 0))) for layers in by_objective], axis=1)
     whole = whole if pairs else whole[:, :, 0]
@@ -472,12 +493,12 @@ def layered(by_objective: Sequence[Floats], *, pairs: bool) -> tuple[Floats, Flo
 
 
 def unite(labels: Sequence[Labels], what: str) -> Labels:
-    """All labels, each once, in their order."""
+    """Sorted union of labels."""
     if len({one.dtype.kind for one in labels}) > 1:
         raise DataError(f"{what} labels must be of one type; got integers and text.")
     return label_array(np.unique(np.concatenate(labels)))
 
 
 def owner_of(ptr: Ints) -> Ints:
-    """Index of the segment that each entry of a pointered array belongs to."""
+    """Index of the segment of every entry, given the pointers of the segments."""
     return np.repeat(np.arange(ptr.size - 1), np.diff(ptr))

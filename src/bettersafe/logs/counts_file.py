@@ -1,7 +1,7 @@
-"""Counts as a file: saved, read back, added to, and used where a log would be.
+"""Counts files: saving, reading, adding and merging counts on disk.
 
-A Parquet file (`counts/1`) in which every column is one array of `Counts`, cut into rows of at most `ROW` entries; all that is
-no long array is JSON in its metadata. The same counts are the same bytes.
+A counts file (`counts/1`) is a Parquet file. Every column is one array of `Counts`, cut into rows of at most `ROW` entries; all
+other fields are JSON in its metadata. Equal counts give equal bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from bettersafe._system.files import whole_file
 from bettersafe._system.memory import Sizes, check_memory, counts_bytes
 from bettersafe._system.workers import cores
-from bettersafe.errors import DataError, ParameterError, RunError
+from bettersafe.errors import DataError, ParameterError, RunError, check_path, check_paths, check_type
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, SCHEMA_KEY, schema_of
 from bettersafe.logs.counts import Counts, Input, Origin, Rests
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
@@ -40,10 +40,10 @@ PathLike = str | os.PathLike[str]
 HEADER_KEY = "bettersafe.logs.counts"
 
 ROW = 1 << 20
-"""Entries of an array in one row of the file: writing and reading hold few of them at a time."""
+"""Entries of an array in one row of the file; bounds the memory of writing and reading."""
 
 HELD = 1 << 22
-"""Different transitions of files that wait to be merged, before they are."""
+"""Different transitions that loaded files may hold before they are merged."""
 
 ARRAYS = (
     "state_labels", "action_labels", "pair_state", "pair_action", "pair_count", "terminated_count", "outcome_ptr",
@@ -57,15 +57,22 @@ RETURNS = ("return_sum", "return_square_sum")
 
 
 def save_counts(counts: Counts, path: PathLike) -> None:
-    """Write counts to a .parquet file, which has its name only when it is whole.
+    """Write counts to a .parquet file. The file appears under its name only when it is complete.
 
     Args:
-        counts: Without derived objectives: those are made again from the sum of all counts.
-        path: Where to.
+        counts: Counts without derived objectives, which must be derived from the merged counts.
+        path: File to write.
+
+    Examples:
+        >>> bettersafe.save_counts(counts, "counts.parquet")
+        >>> bettersafe.load_counts("counts.parquet").n_rows == counts.n_rows
+        True
     """
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_type("counts", counts, Counts)
+    check_path("path", path)
     target = Path(path)
     _check_name(target)
     if np.any(np.isnan(counts.return_sum)):
@@ -76,7 +83,7 @@ def save_counts(counts: Counts, path: PathLike) -> None:
     )
     longest = max(array.size for array in arrays.values())
     columns = {name: f"{name}.list.element" for name in arrays}
-    encoding = {  # of sorted numbers differences are small; a dictionary of them would be looked for in vain, and that takes long
+    encoding = {  # sorted integers have small differences; trying a dictionary for numbers is slow and finds nothing
         "column_encoding": {columns[name]: "DELTA_BINARY_PACKED" for name in arrays if arrays[name].dtype.kind == "i"},
         "use_dictionary": [columns[name] for name in arrays if arrays[name].dtype.kind == "U"],
     }
@@ -93,16 +100,26 @@ def save_counts(counts: Counts, path: PathLike) -> None:
 
 
 def load_counts(path: PathLike) -> Counts:
-    """Read what `save_counts` wrote; a damaged file is an error that says so."""
+    """Read a counts file. Raises DataError if the file is damaged.
+
+    Args:
+        path: Counts file.
+
+    Examples:
+        >>> bettersafe.save_counts(counts, "counts.parquet")
+        >>> bettersafe.load_counts("counts.parquet").n_episodes
+        400
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_path("path", path)
     file = _check_counts(Path(path))
     sizes = counted_sizes(file)
     check_memory(counts_bytes(sizes), f"reading {file.name} ({sizes})")
     try:
         schema = parquet.read_schema(file)
-        with ThreadPoolExecutor(cores()) as pool:  # decoding leaves Python's lock to others
+        with ThreadPoolExecutor(cores()) as pool:  # decoding releases the GIL
             found = pool.map(lambda name: _read_array(file, name), schema.names)
             arrays = dict(zip(schema.names, found, strict=True))
         counts = _counts(json.loads(schema.metadata[HEADER_KEY.encode()]), arrays)
@@ -113,7 +130,7 @@ def load_counts(path: PathLike) -> Counts:
 
 
 def _read_array(file: Path, name: str) -> npt.NDArray[Any]:
-    """One array of a file of counts, put together row by row: a whole column of Arrow would be there twice."""
+    """One array of a counts file, copied row by row: reading the whole column would hold it twice."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -129,7 +146,7 @@ def _read_array(file: Path, name: str) -> npt.NDArray[Any]:
         place = opened.schema_arrow.names.index(name)
         at_most = sum(
             opened.metadata.row_group(group).column(place).num_values for group in groups
-        )  # an empty row is 1
+        )  # counts an empty row as 1
         array, end = np.empty(at_most, dtype=kind.to_pandas_dtype()), 0
         for piece in map(_numpy, pieces):
             array[end : end + piece.size] = piece
@@ -138,25 +155,25 @@ def _read_array(file: Path, name: str) -> npt.NDArray[Any]:
 
 
 def is_counts(path: object) -> bool:
-    """Whether ``path`` is one file that holds counts, not a log."""
+    """Whether ``path`` is a counts file."""
     if not isinstance(path, str | os.PathLike) or not os.path.isfile(path):
         return False
     return (schema_of(Path(path)) or "").startswith("counts/")
 
 
 def counted_objectives(path: PathLike) -> tuple[Objective, ...]:
-    """The objectives of a file of counts, from its header alone."""
+    """Objectives of a counts file, from its header."""
     return _objectives(_read_header(_check_counts(Path(path))))
 
 
 def counted_columns(path: PathLike) -> Columns:
-    """Which column was which in the logs of a file of counts, from its header alone."""
+    """Column names of the logs behind a counts file, from its header."""
     columns = _read_header(_check_counts(Path(path)))["columns"]
     return DEFAULT_COLUMNS if columns is None else Columns(**columns)
 
 
 def counted_sizes(path: PathLike) -> Sizes:
-    """How large the counts of a file are, from its header alone."""
+    """Sizes of the arrays of a counts file, from its header."""
     from pyarrow import parquet
 
     file = _check_counts(Path(path))
@@ -187,17 +204,24 @@ def add_files(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Counts:
-    """Counts of log files, and of what was counted before: bit for bit those of one count of all files.
+    """Counts of log files, added to earlier counts: bit for bit those of one count of all files.
 
     Args:
-        path: A file, a glob, or a list of them, as for `count_files`.
-        objectives: The reward columns.
-        columns: The other columns.
-        add: Files of counts of other episodes.
-        memory_limit: What DuckDB may use before it spills to disk.
-        force: Also count files that were counted before, and episodes that seem to go on from one part to another.
+        path: File, glob, or list of them, as for `count_files`.
+        objectives: Reward columns.
+        columns: Names of the other columns.
+        add: Counts files of other episodes.
+        memory_limit: Memory that DuckDB may use before it spills to disk.
+        force: Also count files that were counted before, and episodes that seem to continue from one part to another.
         progress: Called while the logs are read.
+
+    Examples:
+        >>> from bettersafe.logs import add_files
+        >>> bettersafe.save_counts(add_files("log.parquet", objectives=log.objectives), "counts.parquet")
+        >>> add_files("later.parquet", objectives=log.objectives, add=["counts.parquet"], force=True).n_episodes
+        800
     """
+    check_paths("add", add)
     before = [load_counts(file) for file in add]
     known = [file for counts in before if counts.origin is not None for file in counts.origin.inputs]
     new = count_files(
@@ -213,19 +237,19 @@ def add_files(
 
 
 def merge_files(paths: Sequence[PathLike], *, force: bool = False, progress: Progress | None = None) -> Counts:
-    """Files of counts, merged (`merge_counts`); of many or large ones only some are held at a time.
+    """Merge counts files (`merge_counts`), with only some of them in memory at a time.
 
     Args:
-        paths: At least one file of counts.
+        paths: Counts files, at least one.
         force: As for `merge_counts`.
         progress: Called as files are read.
     """
-    parts: list[Counts] = []  # the first is what has been merged so far, once there is something
+    parts: list[Counts] = []  # the first is the result of earlier merges, if any
     for done, path in enumerate(paths):
         if progress is not None:
             progress(Event(done=done, total=len(paths), unit="files"))
         parts.append(load_counts(path))
-        # merged in rounds of at least as much as there was before: of many files, none is merged more than a few times
+        # a round merges at least as much as the result so far, so no file is merged more than a few times
         if len(parts) > 2 and sum(_size(part) for part in parts[1:]) > max(_size(parts[0]), HELD):
             parts = [merge_counts(parts, force=force)]
     merged = merge_counts(parts, force=force)
@@ -239,12 +263,12 @@ def _size(counts: Counts) -> int:
 
 
 def check_output(path: PathLike, *, inputs: Sequence[PathLike]) -> None:
-    """Raise, before a long count, when its result can't be saved to ``path``: counts may only take the place of their parts."""
+    """Raise RunError, before a long count, if ``path`` can't be written. Only a counts file among ``inputs`` may be replaced."""
     target = Path(path)
     _check_name(target)
     if not target.parent.is_dir():
         raise RunError(
-            f"{target} can't be written: there is no directory {target.parent}. Make it, or choose another place."
+            f"{target} can't be written: there is no directory {target.parent}. Create it, or choose another directory."
         )
     if target.exists() and not any(os.path.samefile(target, file) for file in inputs if os.path.exists(file)):
         raise RunError(f"{target} exists. Choose another name, remove it, or add to it with --add {target}.")
@@ -256,19 +280,21 @@ def _check_name(target: Path) -> None:
 
 
 def with_objectives(counts: Counts, objectives: Sequence[Objective], *, title: str) -> Counts:
-    """The counts with the weights, labels, units and ranges of ``objectives``; what was counted by can't be changed.
+    """Counts with the weights, labels, units and ranges of ``objectives``.
+
+    Raises DataError if the names, a discount or a direction differ from those that were counted.
 
     Args:
-        counts: From a file.
-        objectives: All that were counted, in any order, or none: then those of the file.
-        title: How messages call the file.
+        counts: Counts from a file.
+        objectives: All counted objectives, in any order; empty to keep those of the file.
+        title: Name of the file in messages.
     """
     wanted = {objective.name: objective for objective in objectives or counts.objectives}
     names = [objective.name for objective in counts.objectives]
     if sorted(wanted) != sorted(names):
         raise DataError(
             f"{title} has counts of the objectives ({', '.join(names)}); got ({', '.join(wanted)}). Name all of them, with"
-            " weight 0 those that are not pursued, or count the log again."
+            " weight 0 for those not to improve, or count the log again."
         )
     for old in counts.objectives:
         for field in ("discount", "lower_is_better"):
@@ -281,7 +307,7 @@ def with_objectives(counts: Counts, objectives: Sequence[Objective], *, title: s
 
 
 def _arrays(counts: Counts) -> dict[str, npt.NDArray[Any]]:
-    """All long arrays by the name of their column."""
+    """Arrays by the name of their column."""
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(counts, name) for name in ARRAYS}
     if counts.baseline_prob is not None:
         arrays["baseline_prob"] = counts.baseline_prob
@@ -347,7 +373,7 @@ def _counts(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Coun
 
 
 def _check_indices(arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Raise unless every index points into its array: native code trusts them."""
+    """Raise ValueError unless every index points into its array: native code does not check them."""
     n_states, n_actions = arrays["state_labels"].size, arrays["action_labels"].size
     for name, size in (("pair_state", n_states), ("pair_action", n_actions), ("outcome_state", n_states)):
         array = arrays[name]
@@ -378,10 +404,10 @@ def _check_counts(file: Path) -> Path:
         raise DataError(f"there is no file {file}. Check the name and the directory.")
     schema = schema_of(file)
     if schema is None and file.suffix.lower() == ".parquet" and not _has_footer(file):
-        raise DataError(f"{file.name} is damaged: it has no end, as if it had been cut short. Count the log again.")
+        raise DataError(f"{file.name} is damaged: its end is missing. Count the log again.")
     if schema is None or not schema.startswith("counts/"):
         raise DataError(
-            f"{file.name} is no file of counts. Make one with: bettersafe count {file.name} -o counts.parquet"
+            f"{file.name} is not a counts file. Make one with: bettersafe count {file.name} -o counts.parquet"
         )
     if schema != COUNTS_SCHEMA:
         raise DataError(

@@ -1,6 +1,6 @@
-"""Logged decisions in memory: what an objective is, which column is which, and the Dataset of transitions.
+"""Logs in memory: objectives, names of columns, and the Dataset of transitions.
 
-Everything is a reward to be maximised: a cost changes sign once, on reading, and back on writing.
+Every signal is a reward to be maximised: a cost changes sign once, on reading, and back on writing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import whole_file
-from bettersafe.errors import DataError, ParameterError, check_discount
+from bettersafe.errors import DataError, ParameterError, as_numbers, check_discount, check_path, check_type
 from bettersafe.typing import Bools, Floats, Ints, Labels, Rng, frozen, generator
 
 if TYPE_CHECKING:
@@ -28,13 +28,18 @@ class Objective:
     """One reward signal.
 
     Attributes:
-        name: Its column.
-        discount: γ_k.
-        weight: λ_k, how much it is preferred.
-        lower_is_better: The column holds a cost.
-        label: What people read; the name if left out.
-        unit: Of the column, for people.
-        reward_range: Lowest and highest value that the column can ever have, where that is known.
+        name: Column of the log.
+        discount: Discount factor γ_k.
+        weight: Preference weight λ_k.
+        lower_is_better: Whether the column is a cost.
+        label: Name for people; ``name`` if None.
+        unit: Unit of the column, for people.
+        reward_range: Lowest and highest possible value of the column; None if not known.
+
+    Examples:
+        >>> pain = bettersafe.Objective(name="pain", lower_is_better=True, unit="points", reward_range=(0, 10))
+        >>> pain.title, pain.discount, pain.weight
+        ('pain', 0.99, 1.0)
     """
 
     name: str
@@ -57,16 +62,21 @@ class Objective:
 
     @property
     def title(self) -> str:
-        """The label, or else the name."""
+        """The label, or the name if there is no label."""
         return self.name if self.label is None else self.label
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which column of a log is which.
+    """Names of the columns of a log.
 
-    ``step="row-order"`` takes the rows of an episode in the order of the file. None means: the column of the
-    field's own name if the file has it.
+    ``step="row-order"`` takes the rows of an episode in the order of the file. None stands for the column with the
+    field's own name, if the file has one.
+
+    Examples:
+        >>> columns = bettersafe.Columns(episode="stay", step="hour", state="condition", action="treatment")
+        >>> columns.step
+        'hour'
     """
 
     episode: str = "episode"
@@ -90,16 +100,34 @@ class Dataset:
         states: x, shape [N].
         actions: a, shape [N].
         rewards: r_k, higher is better, shape [N, d].
-        next_states: x', shape [N]; -1 where the row terminated, or where it is the last of an episode that
-            was cut off and the state it led to is unknown.
-        terminated: The process ended with this row, shape [N].
+        next_states: x', shape [N]; -1 if the row terminated, or if it is the last of a truncated episode and its
+            next state is unknown.
+        terminated: Whether the process ended with this row, shape [N].
         episode_ptr: Rows of episode i are episode_ptr[i]:episode_ptr[i+1], in step order, shape [n+1].
         baseline_prob: π_b(a|x) as logged, shape [N], or None.
-        state_labels: The user's names of the states, shape [X], integers or text.
-        action_labels: The same of the actions, shape [A].
-        episode_labels: The same of the episodes, shape [n].
-        objectives: What the columns of ``rewards`` are.
-        notes: What the reader thought worth saying.
+        state_labels: User's names of the states, shape [X], integers or text.
+        action_labels: User's names of the actions, shape [A].
+        episode_labels: User's names of the episodes, shape [n].
+        objectives: Reward signals, in the order of the columns of ``rewards``.
+        notes: Remarks of the reader, for people.
+
+    Examples:
+        One episode of two rows, from a state "ill" to its end:
+
+        >>> small = bettersafe.Dataset(
+        ...     states=[0, 0],
+        ...     actions=[0, 1],
+        ...     rewards=[[0.0], [1.0]],
+        ...     next_states=[0, -1],
+        ...     terminated=[False, True],
+        ...     episode_ptr=[0, 2],
+        ...     state_labels=["ill"],
+        ...     action_labels=["wait", "treat"],
+        ...     episode_labels=[1],
+        ...     objectives=[bettersafe.Objective(name="recovery")],
+        ... )
+        >>> small.n_rows, small.n_episodes, small.n_states
+        (2, 1, 1)
     """
 
     states: Ints
@@ -228,12 +256,12 @@ class Dataset:
 
 
 def user_sign(objective: Objective, value: float) -> float:
-    """A return in the user's own sign: what is lower-is-better is shown as the cost that it is. Its own inverse."""
+    """A return in the user's own sign: a reward as it is, a cost negated. The function is its own inverse."""
     return float(0.0 - value if objective.lower_is_better else value)
 
 
 def reward_ranges(objectives: Sequence[Objective]) -> tuple[Floats, Floats] | None:
-    """Lowest and highest rewards, higher is better, each [d]; None where one of them is not known."""
+    """Lowest and highest rewards, higher is better, each [d]; None if the range of an objective is not known."""
     edges = []
     for objective in objectives:
         if objective.reward_range is None:
@@ -245,13 +273,13 @@ def reward_ranges(objectives: Sequence[Objective]) -> tuple[Floats, Floats] | No
 
 
 def lowest_rewards(objectives: Sequence[Objective], seen: Floats) -> Floats:
-    """The least reward there can be, higher is better, shape [d]: as declared, else the least ``seen`` [d]."""
+    """Lowest possible reward, higher is better, shape [d]: the smaller of the declared one, if any, and ``seen`` [d]."""
     ranges = [reward_ranges([objective]) for objective in objectives]
     return np.array([low if edges is None else min(low, edges[0][0]) for edges, low in zip(ranges, seen, strict=True)])
 
 
 def in_vocabulary(dataset: Dataset, state_labels: Labels, action_labels: Labels) -> Dataset:
-    """The same log, its states and actions numbered within sorted labels that hold all of its own."""
+    """The log with states and actions as indices into other sorted labels, which must include its own."""
     if np.array_equal(state_labels, dataset.state_labels) and np.array_equal(action_labels, dataset.action_labels):
         return dataset
     state, action = (
@@ -270,20 +298,20 @@ def in_vocabulary(dataset: Dataset, state_labels: Labels, action_labels: Labels)
 
 
 def _each_once(labels: Labels) -> bool:
-    """Whether no label occurs twice. Most come sorted, which is quickly seen; blocks of a log ask this again and again."""
+    """Whether no label occurs twice. Checks for sorted labels first: it is fast, and runs for every block of a log."""
     rising = bool(np.all(np.greater(labels[1:], labels[:-1])))
     return rising or np.unique(labels).size == labels.size
 
 
 def label_array(values: npt.ArrayLike) -> Labels:
-    """Labels as a read-only array: int64 if they are integers, else text."""
+    """Labels as a read-only array, int64 for integers, else text."""
     array = np.asarray(values)
     dtype = np.int64 if array.dtype.kind in "iu" else np.str_
     return frozen(array, dtype)  # type: ignore[return-value]
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:
-    """Raise unless there is at least one objective and their names differ."""
+    """Raise DataError unless there is at least one objective and their names differ."""
     names = [objective.name for objective in objectives]
     if not names:
         raise DataError("a log needs at least one objective; got none. Name one with --objective.")
@@ -293,8 +321,22 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
 
 
 def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
-    """The episodes with these indices, in this order; the vocabulary stays whole, notes are left behind."""
-    chosen = np.asarray(indices, dtype=np.int64)
+    """The episodes ``indices``, in this order, with the whole vocabulary and without notes.
+
+    Args:
+        dataset: Dataset to split.
+        indices: Indices of the episodes, from 0.
+
+    Examples:
+        >>> from bettersafe.logs import take_episodes
+        >>> take_episodes(log, [7, 3]).episode_labels
+        array([7, 3])
+    """
+    check_type("dataset", dataset, Dataset)
+    try:
+        chosen = np.asarray(indices, dtype=np.int64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.") from None
     if chosen.ndim != 1 or (chosen.size and (chosen.min() < 0 or chosen.max() >= dataset.n_episodes)):
         raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.")
     starts, lengths = dataset.episode_ptr[chosen], np.diff(dataset.episode_ptr)[chosen]
@@ -315,23 +357,29 @@ def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
     )
 
 
-def split(dataset: Dataset, fractions: Sequence[float], rng: Rng) -> tuple[Dataset, ...]:
-    """Parts of the dataset, by episode, drawn at random.
+def split(dataset: Dataset, fractions: Sequence[float], rng: Rng = 0) -> tuple[Dataset, ...]:
+    """Split a dataset by episode, at random.
 
     Args:
-        dataset: The whole.
+        dataset: Dataset to split.
         fractions: Share of episodes of each part; positive, summing to 1. Cumulative shares are rounded.
-        rng: Seed or generator that draws the permutation.
+        rng: Seed or generator of the permutation.
 
     Returns:
-        One Dataset per fraction, with the vocabulary of the whole; each keeps the order of its episodes.
+        One Dataset per fraction, each with the whole vocabulary and its episodes in their original order.
+
+    Examples:
+        >>> train, test = bettersafe.split(log, [0.75, 0.25], rng=0)
+        >>> train.n_episodes, test.n_episodes
+        (300, 100)
     """
+    check_type("dataset", dataset, Dataset)
     return tuple(take_episodes(dataset, part) for part in random_parts(dataset.n_episodes, fractions, rng))
 
 
 def random_parts(n_episodes: int, fractions: Sequence[float], rng: Rng) -> tuple[Ints, ...]:
-    """Places of the episodes of every part, in order; as in `split`."""
-    shares = np.asarray(fractions, dtype=np.float64)
+    """Indices of the episodes of every part, sorted; as in `split`."""
+    shares = as_numbers("fractions", fractions)
     if shares.ndim != 1 or not shares.size or not np.all(shares > 0) or not np.isclose(shares.sum(), 1.0):
         raise ParameterError(f"fractions must be positive and sum to 1; got {shares.tolist()}.")
     cuts = np.rint(np.cumsum(shares) * n_episodes).astype(np.int64)
@@ -349,12 +397,23 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
 
     Labels and signs are the user's. Labels that no row uses are not written. The file appears under its name
     only when it is complete.
+
+    Args:
+        dataset: The log.
+        path: File to write.
+
+    Examples:
+        >>> bettersafe.write_dataset(log, "copy.parquet")
+        >>> bettersafe.read_dataset("copy.parquet", objectives=log.objectives).n_rows == log.n_rows
+        True
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     from bettersafe.logs._reader.files import SCHEMA, SCHEMA_KEY
 
+    check_type("dataset", dataset, Dataset)
+    check_path("path", path)
     if np.unique(dataset.episode_labels).size != dataset.n_episodes:
         raise DataError("episodes must have different labels to be written; some occur twice.")
     lengths = np.diff(dataset.episode_ptr)
@@ -372,7 +431,9 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
         columns["baseline_prob"] = pa.array(dataset.baseline_prob)
     for k, objective in enumerate(dataset.objectives):
         if objective.name in {*columns, "truncated", "baseline_prob"}:
-            raise DataError(f"an objective can't be called {objective.name!r}, as another column is. Rename it.")
+            raise DataError(
+                f"an objective can't be called {objective.name!r}: another column has this name. Rename it."
+            )
         reward = dataset.rewards[:, k]
         # 0 - r, not -r: a cost of 0 should not come back as -0.
         columns[objective.name] = pa.array(0.0 - reward if objective.lower_is_better else reward)

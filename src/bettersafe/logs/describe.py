@@ -1,4 +1,4 @@
-"""What a careful person would want to know about a log before improving on it."""
+"""Description of a log: size, coverage, returns and likely problems."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe.errors import check_type
+from bettersafe.logs.counts import Counts
 from bettersafe.mdp.policy import check_policy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from bettersafe.logs.counts import Counts
-
 
 PERCENTS = (0, 10, 25, 50, 75, 90, 100)
-FEW = 10  # a pair seen fewer times says little: its error e(x, a) exceeds 0.4 for any vocabulary
+FEW = 10  # with fewer visits, the error e(x, a) of a pair exceeds 0.4 for any vocabulary
 FEW_EPISODES = 30  # below this, bounds on a mean return are wider than most improvements
-MANY = 0.5  # a share that is worth a warning
+MANY = 0.5  # share from which a problem is reported
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveDescription:
-    """One objective in the user's own sign: a cost is shown as a cost."""
+    """Rewards and returns of one objective, in the user's own sign."""
 
     name: str
     title: str
@@ -41,27 +41,27 @@ class ObjectiveDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Size, coverage and returns of a log, and what looks odd about it.
+    """Size, coverage, returns and likely problems of a log.
 
     Attributes:
-        rows: Logged transitions.
-        episodes: Episodes.
-        truncated: Episodes that were cut off before the process ended.
+        rows: Number of logged transitions.
+        episodes: Number of episodes.
+        truncated: Episodes that did not terminate.
         length_min: Rows of the shortest episode.
-        length_mean: Mean rows of an episode.
-        length_max: Rows of the longest.
+        length_mean: Mean number of rows per episode.
+        length_max: Rows of the longest episode.
         states: |X|.
         actions: |A|.
         pairs: Pairs that were tried.
         pairs_possible: |X| |A|.
         count_quantiles: (percent, quantile of n(x, a) over the tried pairs).
         few: Pairs tried fewer than 10 times.
-        few_share_of_pairs: Their share of the tried pairs.
-        few_share_of_rows: Their share of the rows.
-        states_never_left: States that were reached, but in which no action was logged.
-        objectives: One description each.
-        baseline_coverage: Share of the baseline's probability, weighted by visits, on pairs that were tried.
-        problems: Sentences; notes of the reader first.
+        few_share_of_pairs: Share of these pairs among the tried pairs.
+        few_share_of_rows: Share of their rows among all rows.
+        states_never_left: States that were reached, but have no logged action.
+        objectives: Description of every objective.
+        baseline_coverage: Share of the baseline's probability, weighted by visits, on tried pairs; None without a baseline.
+        problems: Sentences for people; notes of the reader first.
     """
 
     rows: int
@@ -84,7 +84,7 @@ class Description:
     problems: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict for JSON; what is not known (NaN) becomes None."""
+        """Plain dict for JSON; NaN and infinities become None."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, dict):
@@ -103,8 +103,14 @@ def describe(counts: Counts, *, baseline: npt.ArrayLike | None = None) -> Descri
 
     Args:
         counts: Statistics of the log.
-        baseline: π_b, shape [X, A], if known.
+        baseline: π_b, shape [X, A], or None if not known.
+
+    Examples:
+        >>> told = bettersafe.describe(counts)
+        >>> told.episodes, told.pairs, told.few  # all 18 pairs were tried, none of them fewer than 10 times
+        (400, 18, 0)
     """
+    check_type("counts", counts, Counts)
     rare = counts.pair_count < FEW
     counted = int(counts.pair_count.sum())
     quantiles = np.percentile(counts.pair_count, PERCENTS) if counts.n_pairs else np.zeros(len(PERCENTS))
@@ -165,13 +171,13 @@ def _objective(counts: Counts, k: int) -> ObjectiveDescription:
 
 
 def _problems(counts: Counts, objectives: tuple[ObjectiveDescription, ...], coverage: float | None) -> list[str]:
-    """Sentences about what may spoil an improvement."""
+    """Sentences on what limits an improvement from this log."""
     found = []
     if counts.n_episodes < FEW_EPISODES:
         found.append(f"there are only {counts.n_episodes} episodes: bounds from them will be wide")
     for one in objectives:
         if one.reward_min == one.reward_max:
-            found.append(f"{one.title} is {one.reward_min:g} in every row: no policy can change it by its choices")
+            found.append(f"{one.title} is {one.reward_min:g} in every row: no policy can change it")
         if math.isnan(one.return_mean):
             found.append(f"{one.title} is derived from the counts: its logged returns are not known")
     rare = int(np.sum(counts.pair_count < FEW))
@@ -193,9 +199,9 @@ def _problems(counts: Counts, objectives: tuple[ObjectiveDescription, ...], cove
     if never:
         found.append(f"{never} of {counts.n_states} states were reached, but no action was logged in them")
     if counts.n_truncated == counts.n_episodes:
-        found.append("no episode terminated: all were cut off, and what came after is estimated")
+        found.append("no episode terminated: all were cut off, and what followed is estimated")
     if coverage is not None and coverage < 1.0 - 1e-9:
-        found.append(f"{1.0 - coverage:.2%} of what the baseline does was never tried in the log")
+        found.append(f"{1.0 - coverage:.2%} of the baseline's decisions were never tried in the log")
     found += _baseline_problems(counts)
     return found
 

@@ -1,15 +1,15 @@
-"""From continuous features to discrete states: a map that is fitted once, on training rows, and then only applied.
+"""Discrete states from continuous features: a map that is fitted once, on training rows, and then applied.
 
-Feature j of a row is made comparable, and the state of the row is the nearest of k centres:
+Every feature j is transformed, and the state of a row is the nearest of k centres:
 
     z_j = (x_j − mean_j) / sd_j                 zscore
-    z_j = (log(0.1 + x_j) − mean_j) / sd_j      log-zscore, for what is skewed: doses, waste products, volumes
+    z_j = (log(0.1 + x_j) − mean_j) / sd_j      log-zscore, for skewed features: doses, waste products, volumes
     z_j = x_j − ½                               binary
     z_j = x_j                                   none
-    state = argmin_i ‖z − c_i‖²                 the lowest i where two are as near
+    state = argmin_i ‖z − c_i‖²                 ties go to the lowest i
 
-Means, standard deviations (n − 1 in the denominator) and centres come from the training rows alone: a map that has seen
-the test rows makes every estimate on them look better than it is.
+Means, standard deviations (n − 1 in the denominator) and centres come from the training rows alone: a map fitted on
+the test rows would make estimates on them optimistic.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -25,15 +26,24 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import whole_file, whole_folder
-from bettersafe.errors import DataError, ParameterError, check_choice
+from bettersafe.errors import (
+    DataError,
+    ParameterError,
+    WrongTypeError,
+    check_choice,
+    check_path,
+    check_paths,
+    check_type,
+    check_types,
+)
 from bettersafe.logs._reader.features import read_features
 from bettersafe.logs._reader.tables import open_table
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns
-from bettersafe.typing import Event, Floats, Ints, Progress, frozen, ignore
+from bettersafe.typing import Event, Floats, Ints, Progress, Rng, frozen, generator, ignore
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -47,21 +57,21 @@ TRANSFORMS: tuple[str, ...] = get_args(Transform)
 SCHEMA = "discretizer/1"
 
 LOG_SHIFT = 0.1
-"""Added before the logarithm, so that a dose of 0 has one (Komorowski et al. 2018)."""
+"""Added before the logarithm, so that it is finite for a dose of 0 (Komorowski et al. 2018)."""
 
 BLOCK_BYTES = 1 << 26
-"""Distances of a block of rows to all centres take about this much memory."""
+"""Approximate memory of the distances between a block of rows and all centres."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureRule:
-    """How one feature is made comparable.
+    """Transform of one feature.
 
     Attributes:
-        name: Its column.
-        transform: Which of the four rules.
-        mean: Of the training rows, after the logarithm if there is one; 0 where the rule has none.
-        sd: The same; 1 where the rule has none.
+        name: Column of the feature.
+        transform: "zscore", "log-zscore", "binary" or "none".
+        mean: Mean over the training rows, of the logarithm for "log-zscore"; 0 for "binary" and "none".
+        sd: Standard deviation over the training rows, as for ``mean``; 1 for "binary" and "none".
     """
 
     name: str
@@ -82,8 +92,8 @@ class Discretizer:
     """A fitted map from f features to k states.
 
     Attributes:
-        features: One rule per feature, in the order of the columns of ``centers``.
-        centers: c_i in the transformed space, shape [k, f].
+        features: Rule of every feature, in the order of the columns of ``centers``.
+        centers: Centres c_i in the transformed space, shape [k, f].
     """
 
     features: tuple[FeatureRule, ...]
@@ -109,7 +119,7 @@ class Discretizer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features' names, length f."""
+        """Names of the features, length f."""
         return tuple(rule.name for rule in self.features)
 
 
@@ -118,24 +128,31 @@ def fit_discretizer(
     *,
     features: Wanted | None = None,
     k: int,
-    random_state: int = 0,
+    rng: Rng = 0,
     quick: bool = False,
     n_init: int = 10,
 ) -> Discretizer:
-    """Fit the map on training rows: statistics per feature, then k-means (scikit-learn) on what they give.
+    """Fit the map on training rows: statistics per feature, then k-means (scikit-learn) on the transformed features.
 
     Args:
-        table: The training rows: name -> column, an Arrow table, or an array [N, f] with ``features`` naming its columns.
-        features: Names, or (name, transform), z-scores where only a name is given; all columns of the table if None.
+        table: Training rows: name -> column, an Arrow table, or an array [N, f] with ``features`` naming its columns.
+        features: Names, or (name, transform); a name alone stands for a z-score. All columns of the table if None.
         k: Number of states.
-        random_state: Seed of k-means.
-        quick: Mini-batches and a single start: seconds instead of minutes, at somewhat wider clusters.
-        n_init: Starts of the full k-means, of which the tightest is taken.
+        rng: Seed or generator of the starts of k-means.
+        quick: Whether to use mini-batches and a single start: seconds instead of minutes, with somewhat wider clusters.
+        n_init: Starts of the full k-means; the tightest clustering is taken.
 
     Returns:
-        The map. With the same rows, seed and versions it is the same to the bit on one or two threads; on more the
+        The map. With equal rows, seed and versions it is equal to the bit on one or two threads; with more threads the
         last bits of sums may differ (``OMP_NUM_THREADS=1`` prevents it).
+
+    Examples:
+        >>> from bettersafe.logs import fit_discretizer
+        >>> vitals = {"pulse": [60.0, 62.0, 118.0, 120.0], "lactate": [1.0, 1.2, 6.0, 7.0]}
+        >>> fit_discretizer(vitals, features=["pulse", ("lactate", "log-zscore")], k=2).n_states
+        2
     """
+    _check_table(table)
     if features is None:
         if isinstance(table, np.ndarray):
             raise ParameterError("name the features of an array: features=['age', ...], one per column.")
@@ -148,30 +165,41 @@ def fit_discretizer(
     if k > values.shape[0]:
         raise DataError(f"{k} states need at least as many training rows; got {values.shape[0]}. Choose a smaller k.")
     fitted = tuple(_fit_rule(rule, values[:, j]) for j, rule in enumerate(rules))
-    centers = _k_means(_transform(fitted, values), k=k, random_state=random_state, quick=quick, n_init=n_init)
+    drawn = generator(rng)
+    seed = int(drawn.integers(2**31)) if isinstance(rng, np.random.Generator) else int(rng)
+    centers = _k_means(_transform(fitted, values), k=k, random_state=seed, quick=quick, n_init=n_init)
     return Discretizer(features=fitted, centers=centers)
 
 
 def assign_states(discretizer: Discretizer, table: Features) -> Ints:
-    """State of every row: the nearest centre, shape [N]. Needs no scikit-learn, and memory for a block of rows only.
+    """State of every row: the nearest centre, shape [N]. Needs no scikit-learn, and works in blocks of rows.
 
     Args:
-        discretizer: The fitted map.
-        table: Rows with its features among their columns; an array [N, f] has them in its order.
+        discretizer: Fitted map.
+        table: Rows with the map's features among their columns, or an array [N, f] in the map's order.
+
+    Examples:
+        >>> from bettersafe.logs import assign_states, fit_discretizer
+        >>> fitted = fit_discretizer({"pulse": [60.0, 62.0, 118.0, 120.0]}, k=2)
+        >>> low, high = assign_states(fitted, {"pulse": [64.0, 130.0]})
+        >>> bool(low != high)
+        True
     """
+    check_type("discretizer", discretizer, Discretizer)
+    _check_table(table)
     values = _matrix(table, discretizer.names)
     check_domain(discretizer.features, values)
     states = np.empty(values.shape[0], dtype=np.int64)
     half = 0.5 * np.einsum("ij,ij->i", discretizer.centers, discretizer.centers)
     for part in _blocks(values.shape[0], discretizer.n_states):
         z = _transform(discretizer.features, values[part])
-        # ‖z − c‖² = ‖z‖² − 2 (z·c − ‖c‖²/2), and ‖z‖² is the same for all centres
+        # ‖z − c‖² = ‖z‖² − 2 (z·c − ‖c‖²/2), and ‖z‖² is equal for all centres
         states[part] = np.argmin(half - z @ discretizer.centers.T, axis=1)
     return states
 
 
 def explained_share(discretizer: Discretizer, table: Features, states: Ints) -> float:
-    """Share of the features' variance that the states keep: 1 − Σ‖z − c_state‖² / Σ‖z − z̄‖²; NaN for equal rows."""
+    """Share of the features' variance explained by the states: 1 − Σ‖z − c_state‖² / Σ‖z − z̄‖²; NaN if all rows are equal."""
     values = _matrix(table, discretizer.names)
     within, total, count = 0.0, np.zeros(len(discretizer.features)), values.shape[0]
     mean = np.zeros(len(discretizer.features))
@@ -186,9 +214,22 @@ def explained_share(discretizer: Discretizer, table: Features, states: Ints) -> 
 
 
 def save_discretizer(discretizer: Discretizer, path: str | os.PathLike[str]) -> None:
-    """Write a Parquet file that `load_discretizer` reads back to the bit; it has its name only when it is whole."""
+    """Write a Parquet file that `load_discretizer` reads back to the bit. It appears under its name only when complete.
+
+    Args:
+        discretizer: Fitted map.
+        path: File to write.
+
+    Examples:
+        >>> from bettersafe.logs import fit_discretizer, load_discretizer, save_discretizer
+        >>> save_discretizer(fit_discretizer({"pulse": [60.0, 62.0, 118.0, 120.0]}, k=2), "map.parquet")
+        >>> load_discretizer("map.parquet").names
+        ('pulse',)
+    """
     import pyarrow as pa
 
+    check_type("discretizer", discretizer, Discretizer)
+    check_path("path", path)
     flat = pa.array(discretizer.centers.ravel())
     table = pa.table(
         {
@@ -205,10 +246,21 @@ def save_discretizer(discretizer: Discretizer, path: str | os.PathLike[str]) -> 
 
 
 def load_discretizer(path: str | os.PathLike[str]) -> Discretizer:
-    """Read a saved map, checking its schema and shape."""
+    """Read a saved map. Raises DataError if its schema or shape is wrong.
+
+    Args:
+        path: File of `save_discretizer` or `discretize_log`.
+
+    Examples:
+        >>> from bettersafe.logs import fit_discretizer, load_discretizer, save_discretizer
+        >>> save_discretizer(fit_discretizer({"pulse": [60.0, 62.0, 118.0, 120.0]}, k=2), "map.parquet")
+        >>> load_discretizer("map.parquet").n_states
+        2
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_path("path", path)
     place = Path(path)
     if not place.is_file():
         raise DataError(
@@ -230,18 +282,18 @@ def load_discretizer(path: str | os.PathLike[str]) -> Discretizer:
             raise ValueError("its states are not 0, 1, 2, ...")
         return Discretizer(features=rules, centers=centers)
     except (KeyError, TypeError, ValueError, ParameterError) as error:
-        raise DataError(f"{place} is not a whole map: {error}. Fit it again.") from None
+        raise DataError(f"{place} is not a complete map: {error}. Fit it again.") from None
 
 
 def check_domain(
     rules: Sequence[FeatureRule], values: Floats, place: Callable[[int], str] = lambda row: f"row {row + 1}"
 ) -> None:
-    """Raise at the first cell that its rule can't take: not finite, no logarithm, not binary.
+    """Raise DataError at the first cell outside the domain of its rule: not finite, no logarithm, not binary.
 
     Args:
-        rules: One per column.
-        values: Shape [N, f].
-        place: Row number (from 0) -> how a message calls it.
+        rules: Rule of every column.
+        values: Features, shape [N, f].
+        place: Row number (from 0) -> its name in messages.
     """
     for j, rule in enumerate(rules):
         column = values[:, j]
@@ -261,13 +313,13 @@ def check_domain(
 
 @dataclass(frozen=True, kw_only=True)
 class LogPart:
-    """What one of the written logs holds.
+    """Contents of one of the written logs.
 
     Attributes:
-        rows: Decisions.
-        episodes: Episodes.
-        states: Different states in it.
-        explained: Share of its features' variance that the states keep.
+        rows: Number of decisions.
+        episodes: Number of episodes.
+        states: Number of different states.
+        explained: Share of the features' variance explained by the states.
     """
 
     rows: int
@@ -278,12 +330,12 @@ class LogPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Discretization:
-    """What `discretize_log` wrote.
+    """Result of `discretize_log`.
 
     Attributes:
-        discretizer: The map, fitted or given.
-        parts: File name -> what it holds.
-        passed_on: Columns that the logs have besides episode, step, state and, if there is one, action.
+        discretizer: Map, fitted or given.
+        parts: File name -> contents.
+        passed_on: Other columns of the logs, besides episode, step, state and action.
     """
 
     discretizer: Discretizer
@@ -301,7 +353,7 @@ def discretize_log(
     features: Wanted | None = None,
     train_share: float | None = None,
     fitted: str | os.PathLike[str] | None = None,
-    seed: int = 0,
+    rng: Rng = 0,
     quick: bool = False,
     n_init: int = 10,
     force: bool = False,
@@ -310,30 +362,47 @@ def discretize_log(
     """Turn a table of continuous features into logs with a column ``state``, and save the map beside them.
 
     Args:
-        data: A file, a glob or a list of them, one row per decision.
+        data: File, glob, or list of them, with one row per decision.
         output: Folder to write: ``log.parquet``, or ``train.parquet`` and ``test.parquet``; ``discretizer.parquet``.
-        k: Number of states; the map's with ``fitted``.
-        columns: Which columns are episode, step, action, and terminated, truncated, baseline_prob if there are any.
-        objectives: Reward columns: passed on, and never features.
-        features: Names, or (name, transform); if None every column of numbers that has no other role. Then
+        k: Number of states; with ``fitted``, that of the map.
+        columns: Names of the columns of episode, step, action and, if any, terminated, truncated, baseline_prob.
+        objectives: Reward columns: copied to the logs, and never features.
+        features: Names, or (name, transform); if None, every numeric column without another role. Then
             ``objectives`` must be given, or the rewards would become part of the state.
         train_share: Share of episodes, drawn at random, that the map is fitted on; the others are the test log.
-        fitted: A saved map to apply instead of fitting one. Then the table needs no actions: it may be of patients who wait
-            for a decision.
-        seed: Draws the split and the starts of k-means.
+        fitted: Saved map to apply instead of fitting one. The table then needs no actions, e.g. for new patients who
+            await a decision.
+        rng: Seed or generator of the split and of the starts of k-means.
         quick: See `fit_discretizer`.
         n_init: See `fit_discretizer`.
-        force: Replace an earlier result.
+        force: Whether to replace an earlier result.
         progress: Called at every step.
 
     Returns:
-        What was written. Columns that have a role get its default name; all others that are not features keep theirs.
+        The map and the contents of the logs. Columns with a role get its default name; all others but features keep theirs.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> from pyarrow import parquet
+        >>> draw = np.random.default_rng(0)
+        >>> vitals = {"pulse": draw.normal(80, 10, 200), "lactate": draw.exponential(2, 200)}
+        >>> stays = {"episode": np.arange(200) // 4, "step": np.arange(200) % 4, "action": draw.integers(0, 2, 200)}
+        >>> parquet.write_table(pa.table({**stays, **vitals, "comfort": draw.random(200)}), "vitals.parquet")
+        >>> made = bettersafe.discretize_log("vitals.parquet", "states", k=5, objectives=["comfort"])
+        >>> made.discretizer.names, made.parts["log.parquet"].states
+        (('pulse', 'lactate'), 5)
     """
+    check_paths("data", data)
+    check_path("output", output)
+    check_type("columns", columns, Columns)
+    check_types("objectives", objectives, str)
+    if fitted is not None:
+        check_path("fitted", fitted)
     say = progress or ignore
     given = None if fitted is None else load_discretizer(fitted)
     if given is not None and (features is not None or train_share is not None):
         raise ParameterError(
-            "a fitted map has its features and was fitted elsewhere; leave --feature and --train-share."
+            "a fitted map has its own features and is not fitted again; leave out features and train_share."
         )
     if train_share is not None and not 0.0 < train_share < 1.0:
         raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
@@ -356,13 +425,13 @@ def discretize_log(
                 raise DataError(
                     f"a share of {train_share:g} of {n_episodes} episodes leaves a part empty. Choose another."
                 )
-            train = np.isin(episode, np.random.default_rng(seed).permutation(n_episodes)[:n_train])
+            train = np.isin(episode, generator(rng).permutation(n_episodes)[:n_train])
             parts = {"train": train, "test": ~train}
         if given is None:
             rows = values[next(iter(parts.values()))]
             say(Event(what=f"Finding {k:,} states in {rows.shape[0]:,} rows"))
             wanted = [(rule.name, rule.transform) for rule in rules]
-            given = fit_discretizer(rows, features=wanted, k=k, random_state=seed, quick=quick, n_init=n_init)
+            given = fit_discretizer(rows, features=wanted, k=k, rng=rng, quick=quick, n_init=n_init)
         say(Event(what="Writing"))
         states = assign_states(given, values)
         log = log.add_column(2, "state", [states])
@@ -380,8 +449,20 @@ def discretize_log(
     return Discretization(discretizer=given, parts=held, passed_on=passed_on)
 
 
+def _check_table(table: object) -> None:
+    """Raise unless ``table`` has columns by name, or is an array."""
+    if (
+        not isinstance(table, np.ndarray | Mapping)
+        and not hasattr(table, "column_names")
+        and not hasattr(table, "columns")
+    ):
+        raise WrongTypeError(
+            f"table must be columns by name, an Arrow table or an array; got {type(table).__name__}. Read a file before."
+        )
+
+
 def _matrix(table: Features, names: Sequence[str]) -> Floats:
-    """The named columns as float64 [N, f]; cells that are missing become NaN, for `check_domain` to find."""
+    """The named columns as float64 [N, f]; missing cells become NaN, for `check_domain` to find."""
     if isinstance(table, np.ndarray):
         if table.ndim != 2 or table.shape[1] != len(names):
             raise DataError(f"rows must have {len(names)} columns ({', '.join(names)}); got shape {table.shape}.")
@@ -402,7 +483,7 @@ def _matrix(table: Features, names: Sequence[str]) -> Floats:
 
 
 def _rules(features: Wanted) -> tuple[FeatureRule, ...]:
-    """Rules that are not fitted yet."""
+    """Rules before fitting."""
     return tuple(
         FeatureRule(name=wanted) if isinstance(wanted, str) else FeatureRule(name=wanted[0], transform=wanted[1])
         for wanted in features
@@ -414,7 +495,9 @@ def _fit_rule(rule: FeatureRule, column: Floats) -> FeatureRule:
         return rule
     x = np.log(LOG_SHIFT + column) if rule.transform == "log-zscore" else column
     if x.size < 2 or np.all(x == x[0]):
-        raise DataError(f"feature {rule.name!r} is the same in every training row, so it tells nothing. Leave it out.")
+        raise DataError(
+            f"feature {rule.name!r} has the same value in every training row, so it can't tell states apart. Leave it out."
+        )
     return FeatureRule(name=rule.name, transform=rule.transform, mean=float(x.mean()), sd=float(x.std(ddof=1)))
 
 
@@ -447,7 +530,7 @@ def _k_means(z: Floats, *, k: int, random_state: int, quick: bool, n_init: int) 
     else:
         method = KMeans(n_clusters=k, n_init=n_init, random_state=random_state)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: said below, in our words
+        warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: reported below
         centers: Floats = np.asarray(method.fit(z).cluster_centers_, dtype=np.float64)
     different = np.unique(centers, axis=0).shape[0]
     if different < k:

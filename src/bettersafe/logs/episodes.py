@@ -1,7 +1,7 @@
-"""Episodes: a log on disk, too large for memory, read as often as needed in blocks of whole episodes.
+"""Logs on disk, too large for memory, read in blocks of whole episodes.
 
-Whatever passes over the rows of a log (counting, off-policy evaluation) takes any `Log`, and gives the same bits for a Dataset: the
-episodes come in the same order, and states and actions have the same numbers.
+Functions that pass over the rows of a log (counting, off-policy evaluation) take any `Log`. The result for Episodes is bit for
+bit that for a Dataset: episodes are in the same order, and states and actions have the same numbers.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ class Episodes:
     """A log of n episodes on disk.
 
     Attributes:
-        blocks: Returns the log from its first episode, each time it is called, as Datasets that share one vocabulary; episodes
-            are labelled by their place in the log.
-        n_rows: The number N of rows.
-        n_episodes: The number n of episodes.
+        blocks: Function that returns the log from its first episode, as Datasets that share one vocabulary; episodes
+            are labelled by their index in the log.
+        n_rows: Number N of rows.
+        n_episodes: Number n of episodes.
         n_truncated: Number of episodes that did not terminate.
-        state_labels: The user's names of the states, shape [X].
-        action_labels: The user's names of the actions, shape [A].
-        objectives: The reward signals, in the order of the columns of ``rewards``.
+        state_labels: User's names of the states, shape [X].
+        action_labels: User's names of the actions, shape [A].
+        objectives: Reward signals, in the order of the columns of ``rewards``.
         notes: Remarks of the reader, for people.
+
+    Examples:
+        >>> with bettersafe.open_episodes("log.parquet", objectives=log.objectives) as episodes:
+        ...     sum(block.n_rows for block in episodes.blocks()) == episodes.n_rows
+        True
     """
 
     blocks: Callable[[], Iterable[Dataset]]
@@ -63,7 +68,7 @@ class Episodes:
 
 
 def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
-    """The log with every block changed in the same way, in its rewards, objectives or vocabulary."""
+    """Apply ``change``, of rewards, objectives or vocabulary, to every block of a log."""
     if isinstance(data, Dataset):  # changed once, not at every reading
         return change(data)
     like = change(empty_block(data))
@@ -80,7 +85,7 @@ def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
 
 
 def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...]:
-    """Parts of the log, by episode, drawn at random: those of `split`; in memory if the log is one block, else on disk."""
+    """Split a log by episode, at random, as `split` does; the parts are in memory if the log is one block, else on disk."""
     parts = random_parts(data.n_episodes, fractions, rng)
     n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)
     at = 0
@@ -108,7 +113,7 @@ def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...
 
 
 def _blocks_of_part(data: Log, part: Ints) -> Iterator[Dataset]:
-    """The blocks of a log with only the episodes whose places are in ``part``; empty blocks are skipped."""
+    """Blocks of a log with only the episodes whose indices are in ``part``; empty blocks are skipped."""
     at = 0
     for block in data.blocks():
         here = _within(part, at, block.n_episodes)
@@ -118,7 +123,7 @@ def _blocks_of_part(data: Log, part: Ints) -> Iterator[Dataset]:
 
 
 def _within(part: Ints, at: int, n: int) -> Ints:
-    """Sorted places ``part`` from ``at`` to ``at + n``, counted from ``at``."""
+    """Those of the sorted indices ``part`` in [at, at + n), counted from ``at``."""
     first, last = np.searchsorted(part, [at, at + n])
     return part[first:last] - at
 

@@ -1,4 +1,4 @@
-"""Counts of parts of a log -> counts of the whole, bit for bit those of one count of everything."""
+"""Merging counts of parts of a log, bit for bit equal to one count of the whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.memory import check_memory, tally_bytes
-from bettersafe.errors import DataError, ParameterError
+from bettersafe.errors import DataError, ParameterError, check_types
 from bettersafe.logs._reader.exact import sum_runs
 from bettersafe.logs.counts import Counts, Origin, Rests, dropped_note, layered, owner_of, unite
 from bettersafe.logs.tally import BLOCK, Groups, by_pair_in_blocks, concatenate
@@ -21,17 +21,23 @@ if TYPE_CHECKING:
 
 
 def merge_counts(parts: Sequence[Counts], *, force: bool = False) -> Counts:
-    """Counts of logs with different episodes, as if they were one; vocabularies are united, in the order of their labels.
+    """Merge counts of logs with different episodes; vocabularies are united and sorted.
 
-    Where every part was counted with ``mergeable=True``, the result is bit for bit that of one count of all files,
-    whatever the parts and their order. Merge before ``with_rare``: whether a pair is rare depends on all the data.
+    If every part was counted with ``mergeable=True``, the result is bit for bit that of one count of all files,
+    for any parts in any order. Merge before ``with_rare``: whether a pair is rare depends on all the data.
 
     Args:
-        parts: At least one, with equal objectives and columns.
-        force: Also merge parts that have a file in common, or in one of which an episode of another seems to go on.
+        parts: Counts to merge, at least one, with equal objectives and columns.
+        force: Also merge parts with a file in common, or with an episode that seems to continue from one to another.
+
+    Examples:
+        >>> from bettersafe.logs import merge_counts
+        >>> merge_counts([counts, bettersafe.count(later)]).n_episodes
+        800
     """
+    check_types("parts", parts, Counts)
     if not parts:
-        raise ParameterError("there is nothing to merge: name at least one file of counts.")
+        raise ParameterError("there is nothing to merge: name at least one counts file.")
     first = parts[0]
     for part in parts[1:]:
         _check_alike(first, part)
@@ -75,7 +81,7 @@ def merge_counts(parts: Sequence[Counts], *, force: bool = False) -> Counts:
 
 
 def check_different(parts: Sequence[Counts]) -> None:
-    """Raise where two parts have a file in common, or an episode begins in one and goes on in another."""
+    """Raise DataError if two parts have a file in common, or an episode begins in one and continues in another."""
     origins = [part.origin for part in parts if part.origin is not None]
     known: dict[str, str] = {}
     for origin in origins:
@@ -90,15 +96,19 @@ def check_different(parts: Sequence[Counts]) -> None:
         for other in origins:
             both = np.intersect1d(one.open_ends, other.late_starts).size if one is not other else 0
             if both:
-                many = f"{both} episodes of {_files(one)} go" if both > 1 else f"an episode of {_files(one)} goes"
+                many = (
+                    f"{both} episodes of {_files(one)} continue"
+                    if both > 1
+                    else f"an episode of {_files(one)} continues"
+                )
                 raise DataError(
-                    f"{many} on in {_files(other)}: counted apart, each part would be an episode of its own. Count the"
-                    " files together, or else merge them with --force."
+                    f"{many} in {_files(other)}: counted separately, each part would be an episode of its own. Count the"
+                    " files together, or merge them with --force."
                 )
 
 
 def _check_alike(a: Counts, b: Counts) -> None:
-    """Raise unless two counts are of the same objectives and columns."""
+    """Raise DataError unless two counts have equal objectives and columns."""
     names = [", ".join(objective.name for objective in part.objectives) for part in (a, b)]
     if names[0] != names[1]:
         raise DataError(
@@ -109,7 +119,7 @@ def _check_alike(a: Counts, b: Counts) -> None:
         (f" of objective {one.name}", one, other) for one, other in zip(a.objectives, b.objectives, strict=True)
     ]
     if a.origin is not None and b.origin is not None:
-        alike.append((" (which column it is)", a.origin.columns, b.origin.columns))
+        alike.append((" (name of the column)", a.origin.columns, b.origin.columns))
     for what, one, other in alike:
         for name, value in vars(one).items():
             if value != vars(other)[name]:
@@ -122,7 +132,7 @@ def _check_alike(a: Counts, b: Counts) -> None:
 def _merged_sums(
     parts: Sequence[Counts], pairs: Ints, states: Labels, actions: Labels
 ) -> tuple[dict[str, Floats], Rests]:
-    """Sums and rests of all parts; ``pairs`` are the keys x·A + a of the result, sorted, shape [P]."""
+    """Sums and rests over all parts; ``pairs`` are the keys x·A + a of the result, sorted, shape [P]."""
     place = []
     for part in parts:
         state = np.searchsorted(states, part.state_labels)[part.pair_state]
@@ -148,7 +158,7 @@ def _merged_sums(
 
 
 def _blocks(parts: Sequence[Counts], states: Labels, actions: Labels, *, with_prob: bool) -> Iterator[Groups]:
-    """The groups that make up all parts, in the common vocabulary, in blocks of whole states."""
+    """Groups of all parts, in the common vocabulary, in blocks of whole states."""
     state = [np.searchsorted(states, part.state_labels) for part in parts]
     action = [np.searchsorted(actions, part.action_labels) for part in parts]
     groups = np.zeros(states.size, dtype=np.int64)
@@ -165,7 +175,7 @@ def _blocks(parts: Sequence[Counts], states: Labels, actions: Labels, *, with_pr
 
 
 def _groups_of(counts: Counts, inside: slice, state: Ints, action: Ints, *, with_prob: bool) -> Groups:
-    """The groups that make up some pairs of ``counts``; ``state`` and ``action`` are the places of its labels."""
+    """Groups of the pairs ``inside`` of ``counts``; ``state`` and ``action`` are the common indices of its labels."""
     ptr = counts.outcome_ptr[inside.start : inside.stop + 1]
     pair = inside.start + np.concatenate([np.arange(ptr.size - 1), owner_of(ptr)])
     prob = counts.baseline_prob[pair] if with_prob and counts.baseline_prob is not None else None
@@ -193,7 +203,7 @@ def _merged_origin(parts: Sequence[Counts]) -> Origin | None:
 
 
 def _merged_notes(parts: Sequence[Counts], n_dropped: int, *, with_prob: bool) -> tuple[str, ...]:
-    """Every note once; that on dropped rows with their number in all parts."""
+    """Notes of all parts, each once; the note on dropped rows gives their total number."""
     notes: dict[str, None] = {}
     for part in parts:
         own = dropped_note(part.n_dropped) if part.n_dropped else None
@@ -204,7 +214,7 @@ def _merged_notes(parts: Sequence[Counts], n_dropped: int, *, with_prob: bool) -
 
 
 def _title(counts: Counts) -> str:
-    """How a message calls counts."""
+    """Name of counts in messages."""
     return "counts in memory" if counts.origin is None else f"the counts of {_files(counts.origin)}"
 
 

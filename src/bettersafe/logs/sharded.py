@@ -1,8 +1,8 @@
 """Counting a log of many files in shards, on the cores of this machine or on a Ray cluster.
 
-Counts are additive, and exactly so: shards are counted wherever there is room, and their sum is bit for bit what one count of all
-files gives. Each shard's counts are kept in a folder as they come. A worker that is killed costs its shard alone, which is done
-again; a run that is killed goes on, when it is repeated, with the shards that are not there yet.
+Counts are exactly additive: the sum over shards is bit for bit one count of all files. The counts of each shard are saved in a
+folder as they finish. If a worker dies, only its shard is counted again; if a run dies, repeating it counts only the missing
+shards.
 """
 
 from __future__ import annotations
@@ -17,12 +17,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bettersafe._system.files import scratch_folder, whole_file
 from bettersafe._system.memory import available_bytes
-from bettersafe._system.workers import Lost, cores, here, in_pool, on_ray
-from bettersafe.errors import BettersafeError, DataError, ParameterError, RunError, check_choice
+from bettersafe._system.workers import PLACES, Lost, Place, cores, here, in_pool, on_ray
+from bettersafe.errors import (
+    BettersafeError,
+    DataError,
+    ParameterError,
+    RunError,
+    check_choice,
+    check_path,
+    check_paths,
+    check_type,
+    check_types,
+)
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, expand
 from bettersafe.logs.counts_file import load_counts, save_counts
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
@@ -38,22 +48,19 @@ if TYPE_CHECKING:
     from bettersafe.typing import Progress
 
 
-Engine = Literal["local", "ray"]
-ENGINES: tuple[Engine, ...] = ("local", "ray")
-
 SHARD_BYTES = 1 << 25
-"""Files are put together, as they come, into shards of at most so many bytes; a larger file is a shard of its own."""
+"""Maximum size of a shard of several files, in bytes; a larger file is a shard of its own."""
 
 AT_ONCE = 8
-"""Counts that are merged at a time: bounds the memory, and, being exact, does not change the sum."""
+"""Counts that are merged at a time: bounds the memory, and does not change the exact sum."""
 
-SHARE = 0.5  # of a machine's free memory, for the workers on it together
-LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
+SHARE = 0.5  # share of a machine's free memory for all its workers together
+LEAST_MEMORY = 256e6  # bytes; DuckDB can't start with less
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Files to count together; ``key`` tells them, as they are now, and how they are read from all others."""
+    """Files to count together; ``key`` is a digest of the files, as they are now, and of the settings that read them."""
 
     paths: tuple[str, ...]
     objectives: tuple[Objective, ...]
@@ -64,7 +71,7 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class _Refused:
-    """Why a shard can't be counted, where the log is to blame."""
+    """Reason in the log why a shard can't be counted."""
 
     reason: str
 
@@ -77,29 +84,39 @@ def count_shards(
     columns: Columns = DEFAULT_COLUMNS,
     add: Sequence[str | os.PathLike[str]] = (),
     force: bool = False,
-    engine: Engine = "ray",
+    engine: Place = "ray",
     workers: int | None = None,
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Counts:
     """Counts of log files, shard by shard: bit for bit those of `add_files`.
 
-    Every worker must find the files under the same names. No episode may have rows in two shards; where one seems to go on in
-    another shard, that is an error.
+    Every worker must find the files under the same names. Raises DataError if an episode seems to continue from one shard to
+    another.
 
     Args:
-        path: A file, a glob, or a list of them.
-        parts: The folder that keeps what is counted. It is for this count alone: remove it when the sum has been saved.
-        objectives: The reward columns.
-        columns: The other columns.
-        add: Files of counts of other episodes.
+        path: File, glob, or list of them.
+        parts: Folder for the counts of shards. It is for this count alone: remove it when the sum has been saved.
+        objectives: Reward columns.
+        columns: Names of the other columns.
+        add: Counts files of other episodes.
         force: As in `add_files`.
         engine: "local" for processes of this machine, "ray" for a Ray cluster.
-        workers: Shards at a time; all cores if left out.
-        address: Of a Ray cluster; else the one that ``ray start`` made here, else a new one here.
-        progress: Told, in bytes, what of the files has been counted.
+        workers: Shards at a time; all cores if None.
+        address: Address of the Ray cluster; if None, the one that ``ray start`` made on this machine, else a new one.
+        progress: Called with the bytes of the files that have been counted.
+
+    Examples:
+        >>> from bettersafe.logs import count_shards
+        >>> count_shards("log.parquet", parts="shards", objectives=log.objectives, engine="local", workers=1).n_episodes
+        400
     """
-    check_choice("engine", engine, ENGINES)
+    check_paths("path", path)
+    check_path("parts", parts)
+    check_types("objectives", objectives, Objective)
+    check_type("columns", columns, Columns)
+    check_paths("add", add)
+    check_choice("engine", engine, PLACES)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")
     before = [load_counts(file) for file in add]
@@ -128,14 +145,14 @@ def count_shards(
     if problems:
         raise RunError(
             f"{len(problems)} of {len(shards)} shards could not be counted ({'; '.join(problems[:3])}). The others are kept in"
-            f" {folder}: give the same command again."
+            f" {folder}: repeat the same command."
         )
     counted = _merged(chain(before, _loaded(folder, shards)), force=force)
     return _with_names(counted, expand(path))
 
 
 def make_shards(path: PathsLike, *, objectives: Sequence[Objective], columns: Columns) -> list[Shard]:
-    """The files in their order, put together into shards: the same ones as long as the files are the same."""
+    """Group the files, in order, into shards; the shards change only if the files do."""
     shards: list[Shard] = []
     members: list[Path] = []
     size = 0
@@ -169,17 +186,17 @@ def make_shards(path: PathsLike, *, objectives: Sequence[Objective], columns: Co
 
 
 def parts_of(output: str | os.PathLike[str]) -> Path:
-    """Where the command keeps the shards of the counts that it is to write to ``output``."""
+    """Folder in which the command keeps the shards of the counts file ``output``."""
     return Path(os.fspath(output) + ".parts")
 
 
 def remove_parts(parts: str | os.PathLike[str]) -> None:
-    """Remove what `count_shards` kept."""
+    """Remove the folder of shards of `count_shards`."""
     shutil.rmtree(parts, ignore_errors=True)
 
 
 def _results(
-    todo: Sequence[Shard], engine: Engine, workers: int | None, address: str | None
+    todo: Sequence[Shard], engine: Place, workers: int | None, address: str | None
 ) -> Generator[tuple[int, bytes | _Refused | Lost], None, None]:
     if not todo or (engine == "local" and workers == 1):
         return here(count_shard, todo)
@@ -189,9 +206,9 @@ def _results(
 
 
 def count_shard(shard: Shard) -> bytes | _Refused:
-    """Count one shard, wherever it is: the bytes of its file of counts, or what is wrong with the log."""
+    """Count one shard, on any machine: the bytes of its counts file, or what is wrong with the log."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    limit = max(SHARE * available_bytes() / there, LEAST_MEMORY)  # as many workers as cores may be at it
+    limit = max(SHARE * available_bytes() / there, LEAST_MEMORY)  # there may be a worker on every core
     try:
         counts = count_files(
             list(shard.paths),
@@ -213,20 +230,18 @@ def _part(folder: Path, shard: Shard) -> Path:
 
 
 def _loaded(folder: Path, shards: Sequence[Shard]) -> Iterator[Counts]:
-    """The shards' counts, in their order; a file that is damaged is removed, so that the next run counts it again."""
+    """Counts of the shards, in order; a damaged file is removed, so that the next run counts its shard again."""
     for shard in shards:
         file = _part(folder, shard)
         try:
             yield load_counts(file)
         except DataError as error:
             file.unlink(missing_ok=True)
-            raise DataError(
-                f"the counts of {_title(shard)} were damaged: {error} Give the same command again."
-            ) from None
+            raise DataError(f"the counts of {_title(shard)} were damaged: {error} Repeat the same command.") from None
 
 
 def _merged(parts: Iterable[Counts], *, force: bool) -> Counts:
-    """The sum of all, a few at a time."""
+    """Merge counts, a few at a time."""
     held: list[Counts] = []
     for part in parts:
         held.append(part)
@@ -236,13 +251,13 @@ def _merged(parts: Iterable[Counts], *, force: bool) -> Counts:
 
 
 def _with_names(counts: Counts, paths: Sequence[Path]) -> Counts:
-    """The counts with the names that their files have among all ``paths``, as if all had been read at once."""
+    """Counts with their files named as among all ``paths``, as if all had been read at once."""
     if counts.origin is None:
         return counts
     times = Counter(path.name for path in paths)
     names = [path.name if times[path.name] == 1 else str(path) for path in paths]
     inputs = list(counts.origin.inputs)
-    first = len(inputs) - len(names)  # what was added comes before
+    first = len(inputs) - len(names)  # added counts come first
     inputs[first:] = [dataclasses.replace(file, name=name) for file, name in zip(inputs[first:], names, strict=True)]
     return dataclasses.replace(counts, origin=dataclasses.replace(counts.origin, inputs=tuple(inputs)))
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bettersafe.errors import check_paths, check_type, check_types
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective
 
 if TYPE_CHECKING:
@@ -28,19 +29,25 @@ def read_dataset(
     """Read a whole log into memory; ``count_files`` is for logs that don't fit.
 
     Args:
-        path: A file, a glob, or a list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
-        objectives: The reward columns.
-        columns: The other columns; their default names if left out.
+        path: File, glob, or list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
+        objectives: Reward columns.
+        columns: Names of the other columns.
         progress: Called while the log is read.
 
     Returns:
-        The log, its episodes sorted by label, states and actions numbered in the order of their labels.
+        The log, with its episodes sorted by label, and states and actions numbered in the order of their labels.
+
+    Examples:
+        >>> r0 = bettersafe.Objective(name="r0", label="Comfort")
+        >>> bettersafe.read_dataset("log.parquet", objectives=[r0]).n_episodes
+        400
     """
     from bettersafe.logs._reader.files import expand, rows_in
     from bettersafe.logs._reader.relation import check_reading, load, open_source
 
+    _check_asked(path, objectives, columns)
     n_rows = rows_in(expand(path))
-    if n_rows is not None:  # before anything is read; text tells its rows only when it has been read
+    if n_rows is not None:  # check before reading; the rows of text files are not known before
         check_reading(n_rows, len(objectives), os.fspath(path) if isinstance(path, str | os.PathLike) else "the log")
     with open_source(path, objectives=objectives, columns=columns, progress=progress) as source:
         return load(source)
@@ -55,20 +62,27 @@ def open_episodes(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Episodes]:
-    """Check and sort a log of any size, by episode and step, into a scratch file, and read it from there in blocks.
+    """Check a log of any size, sort it by episode and step into a scratch file, and read it from there in blocks.
 
-    The rows may stand in any order, as for `read_dataset`. The scratch file lies in the temporary directory (``TMPDIR``) and
-    goes when the context ends.
+    The rows may be in any order, as for `read_dataset`. The scratch file is in the temporary directory (``TMPDIR``) and
+    is removed at the end of the context.
 
     Args:
-        path: A file, a glob, or a list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
-        objectives: The reward columns.
-        columns: The other columns.
-        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
-        progress: Called while the log is sorted, and then at every block.
+        path: File, glob, or list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
+        objectives: Reward columns.
+        columns: Names of the other columns.
+        memory_limit: Memory that DuckDB may use before it spills to disk, e.g. "2GB".
+        progress: Called while the log is sorted, and at every block.
+
+    Examples:
+        >>> with bettersafe.open_episodes("log.parquet", objectives=log.objectives) as episodes:
+        ...     counted = bettersafe.count(episodes)
+        >>> counted.n_rows == log.n_rows
+        True
     """
     from bettersafe.logs._reader.blocks import sorted_episodes
 
+    _check_asked(path, objectives, columns)
     with sorted_episodes(
         path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
     ) as episodes:
@@ -85,32 +99,38 @@ def count_files(
     known: Sequence[Input] = (),
     progress: Progress | None = None,
 ) -> Counts:
-    """Counts of a log on disk, of any size; the same as ``count(read_dataset(...))`` up to rounding.
+    """Counts of a log on disk, of any size; equal to ``count(read_dataset(...))`` up to rounding.
 
     Args:
-        path: A file, a glob, or a list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
-        objectives: The reward columns.
-        columns: The other columns.
-        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB".
-        mergeable: Keep what exact merging needs: the rests of the sums, the digests of the files, the ends of episodes.
-        known: With ``mergeable``: files that were counted before; one of them among these is an error.
+        path: File, glob, or list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
+        objectives: Reward columns.
+        columns: Names of the other columns.
+        memory_limit: Memory that DuckDB may use before it spills to disk, e.g. "2GB".
+        mergeable: Whether to keep what exact merging needs: rests of the sums, digests of files, ends of episodes.
+        known: With ``mergeable``, files that were counted before; raises DataError if one of them is in ``path``.
         progress: Called while the log is read, perhaps from another thread.
+
+    Examples:
+        >>> counted = bettersafe.count_files("log.parquet", objectives=log.objectives)
+        >>> counted.n_episodes, counted.n_pairs
+        (400, 18)
     """
     from bettersafe.logs._reader.count_native import count_sorted
     from bettersafe.logs._reader.count_sql import count_source, input_digests, source_origin
     from bettersafe.logs._reader.relation import open_source
 
+    _check_asked(path, objectives, columns)
     digests = input_digests(path, known) if mergeable else {}
-    told = 0  # by the quick way, which may turn out not to be one
+    reported = 0  # by the fast path, which may give up
 
-    def tell(event: Event) -> None:
-        nonlocal told
-        told = event.done
+    def report(event: Event) -> None:
+        nonlocal reported
+        reported = event.done
         progress(event)  # type: ignore[misc]
 
-    def tell_more(event: Event) -> None:
-        left = 1.0 - told / max(event.total or 0, 1)
-        progress(replace(event, done=told + round(left * event.done)))  # type: ignore[misc]
+    def report_rest(event: Event) -> None:
+        left = 1.0 - reported / max(event.total or 0, 1)
+        progress(replace(event, done=reported + round(left * event.done)))  # type: ignore[misc]
 
     counts = count_sorted(
         path,
@@ -118,12 +138,19 @@ def count_files(
         columns=columns,
         memory_limit=memory_limit,
         digests=digests if mergeable else None,
-        progress=progress and tell,
+        progress=progress and report,
     )
     if counts is not None:
         return counts
     with open_source(
-        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress and tell_more
+        path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress and report_rest
     ) as source:
         counts = count_source(source, mergeable=mergeable)
         return replace(counts, origin=source_origin(source, columns, digests)) if mergeable else counts
+
+
+def _check_asked(path: object, objectives: object, columns: object) -> None:
+    """Raise unless these are paths, Objectives and Columns."""
+    check_paths("path", path)
+    check_types("objectives", objectives, Objective)
+    check_type("columns", columns, Columns)

@@ -1,4 +1,4 @@
-"""Rows of a log that are alike, taken together: groups by state, action and outcome -> arrays by pair."""
+"""Groups of equal rows (state, action, outcome), and their aggregation into arrays by pair."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Ints, Labels
 
 
-BASELINE_TOL = 1e-6  # how far logged probabilities of one pair may differ (they are often stored as float32)
+BASELINE_TOL = 1e-6  # largest difference between logged probabilities of one pair (they are often stored as float32)
 
 BLOCK = 1 << 20
-"""Groups in a block, about: what it takes to work on them, some 250 bytes each, is little beside the rest."""
+"""Approximate number of groups in a block; work on a group takes about 250 bytes, little beside the result."""
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """Rows with the same state, action and outcome, taken together, in any order.
+    """Groups of rows with equal state, action and outcome, in any order.
 
-    outcome is the index of x', -1 for termination, -2 for unknown; all shapes are [G].
+    ``outcome`` is the index of x', -1 for termination, -2 for unknown; all shapes are [G].
     """
 
     state: Ints
@@ -42,7 +42,7 @@ class Groups:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """The fields of Counts that go by pair, but for the rewards."""
+    """Fields of Counts by pair, except the rewards."""
 
     pair_state: Ints
     pair_action: Ints
@@ -55,15 +55,15 @@ class Pairs:
 
 
 def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> tuple[Pairs, Ints, Ints]:
-    """Groups in any order, some perhaps twice -> arrays by pair; unknown outcomes are left out.
+    """Aggregate groups, in any order and possibly repeated, into arrays by pair, without unknown outcomes.
 
     Returns:
-        The pairs; the groups that are in them, sorted by pair, shape [H]; and the pair of each of those, shape [H].
+        The pairs; the indices of their groups, sorted by pair, shape [H]; and the pair of each of these groups, shape [H].
     """
     n_actions, n_outcomes = action_labels.size, state_labels.size + 1  # each state, and termination
     known = np.flatnonzero(groups.outcome != -2)
     key = (groups.state[known] * n_actions + groups.action[known]) * n_outcomes + groups.outcome[known] + 1
-    sort = np.argsort(key, kind="stable")  # stable sorting is quick where DuckDB has sorted before
+    sort = np.argsort(key, kind="stable")  # stable sorting is fast on input that DuckDB has sorted
     order, key = known[sort], key[sort]
     counted = groups.count[order]
     edges, edge_starts, _ = _runs(key)
@@ -87,15 +87,15 @@ def by_pair(groups: Groups, state_labels: Labels, action_labels: Labels) -> tupl
 
 
 def by_pair_in_blocks(blocks: Iterable[Groups], most: int, state_labels: Labels, action_labels: Labels) -> Pairs:
-    """`by_pair` of groups that come in blocks, each with pairs behind all those before: what is held is the result and one block.
+    """`by_pair` for blocks of groups with increasing pairs, holding only the result and one block in memory.
 
     Args:
-        blocks: At least one.
-        most: Groups in all of them, at most.
-        state_labels: The states that groups point to, shape [X].
-        action_labels: The same of actions, shape [A].
+        blocks: Blocks of groups, at least one.
+        most: Upper bound on the number of groups in all blocks.
+        state_labels: Labels of the states, shape [X].
+        action_labels: Labels of the actions, shape [A].
     """
-    state, count = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)  # memory is taken as they fill
+    state, count = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)  # pages are allocated as they fill
     sizes: list[Ints] = []
     by_block: list[Pairs] = []
     end = 0
@@ -131,7 +131,7 @@ def _baseline_prob(
 
 
 def agreed_prob(low: Floats, high: Floats, pairs: Ints, state_labels: Labels, action_labels: Labels) -> Floats:
-    """The one logged probability of every pair (x·A + a) from the least and largest [P], or an error where they differ."""
+    """Logged probability of every pair (x·A + a) from the least and largest of its rows, [P]. Raises DataError if they differ."""
     wide = np.flatnonzero(high - low > BASELINE_TOL)
     if wide.size:
         p = int(wide[0])
@@ -141,11 +141,11 @@ def agreed_prob(low: Floats, high: Floats, pairs: Ints, state_labels: Labels, ac
             f" {state_labels[x]!s}, action {action_labels[a]!s} has {low[p]:.9g} and {high[p]:.9g}. Correct it, or let it be"
             " estimated with --baseline estimate."
         )
-    return low  # not the mean: the least of all stays the same however shards are merged
+    return low  # not the mean: the least does not depend on how shards are merged
 
 
 def concatenate(parts: Sequence[Groups]) -> Groups:
-    """The groups of all, one after the other."""
+    """Concatenate groups."""
 
     def together(name: str) -> npt.NDArray[np.generic] | None:
         return None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
@@ -159,7 +159,7 @@ def sum_by(group: Ints, values: Floats, size: int) -> Floats:
 
 
 def _runs(values: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of sorted values: each once, where its run starts, and the run that every entry belongs to."""
+    """Runs of equal sorted values: the distinct values, the start of every run, and the run of every entry."""
     new = np.append(True, values[1:] != values[:-1]) if values.size else np.zeros(0, dtype=np.bool_)
     starts = np.flatnonzero(new)
     return values[starts], starts, np.cumsum(new) - 1

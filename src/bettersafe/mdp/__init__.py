@@ -1,11 +1,11 @@
-"""Finite Markov decision processes with several rewards, where they are known or estimated.
+"""Finite Markov decision processes with several rewards, known or estimated.
 
-mdp          MDP: a process over the pairs of state and action that are known
+mdp          MDP: a process over stored (state, action) pairs
 values       values, returns and occupancies of a policy
-constrained  the best policy under constraints, by a linear program or column generation
-policy       checks that a policy is one
-programs     the small program of every state, in two engines
-choices      engines, error functions and rules for untried pairs, by name
+constrained  optimal policy under constraints, by a linear program or column generation
+policy       checks of policies
+programs     per-state linear programs, with two engines
+choices      names of engines, error functions and rules for untried pairs
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Engines of the per-state programs, error functions and rules for untried pairs, by name; without NumPy, for the command line."""
+"""Names of engines, error functions and rules for untried pairs. Imports no NumPy, for a fast command line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ENGINES: dict[str, str] = {
 
 ErrorKind = Literal["q", "l1"]
 ERROR_KINDS: dict[str, str] = {
-    "q": "of Soft-SPIBB, on the value of a decision",
-    "l1": "of the paper's Appendix B.1, on its transitions",
+    "q": "Soft-SPIBB, for the value of a decision",
+    "l1": "Appendix B.1 of the paper, for its transitions",
 }
 
 Unseen = Literal["end", "worst", "baseline"]
 UNSEEN_RULES: dict[str, str] = {
     "end": "the episode ends there, with no further reward",
     "worst": "the lowest return that the logged rewards allow",
-    "baseline": "what the baseline is worth in that state",
+    "baseline": "the baseline's value in that state",
 }

@@ -1,45 +1,43 @@
-"""The best policy of a known MDP under thresholds: a linear program over discounted occupancies.
+"""Optimal policy of a known MDP under thresholds: a linear program over discounted occupancies.
 
     max  Σ ρ r_0    s.t.  Σ_a ρ(x,a) − γ Σ_{x̃,ã} p(x|x̃,ã) ρ(x̃,ã) = μ(x),   Σ ρ r_i ≥ c_i,   ρ ≥ 0
     π*(a|x) = ρ(x,a) / Σ_a ρ(x,a)
 
-(the paper's print lacks γ and turns the sign of the thresholds). Where π* never goes, ρ(x) = 0 says nothing; there
-the policy is greedy for the Lagrangian r_0 + Σ_i ν_i r_i at the optimal multipliers ν.
+(the printed paper omits γ and has the opposite sign of the thresholds). In states that π* never visits, ρ(x) = 0 does
+not determine π*; there the policy is greedy for the Lagrangian r_0 + Σ_i ν_i r_i at the optimal multipliers ν.
 
-Two ways, the same optimum. "lp" gives the program to HiGHS. "columns" solves it by column generation: the occupancies
-are the mixtures of those of deterministic policies, a small program picks the mixture, and its multipliers ν ask for
-the next policy, by plain policy iteration on r_0 + Σ ν_i r_i. When no policy would help, the mixture is optimal. It
-needs about ten policy iterations, which on large models is a hundred times quicker.
+Two engines find the same optimum. "lp" gives the program to HiGHS. "columns" uses column generation: every occupancy is
+a mixture of occupancies of deterministic policies, a small program finds the best mixture, and its multipliers ν define
+the next policy, by policy iteration on r_0 + Σ ν_i r_i. If no policy improves on the mixture, it is optimal. This takes
+about ten policy iterations, and is a hundred times faster on large models.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_vector
+from bettersafe.errors import NoSolutionError, ParameterError, as_numbers, check_choice, check_type, check_vector
+from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.programs import highs
 from bettersafe.mdp.values import occupancy, policy_values, solve_policy
 from bettersafe.typing import Floats, frozen
 
-if TYPE_CHECKING:
-    from bettersafe.mdp.mdp import MDP
-
-Engine = Literal["auto", "lp", "columns"]
-ENGINES: tuple[Engine, ...] = ("auto", "lp", "columns")
+Solver = Literal["auto", "lp", "columns"]
+SOLVERS: tuple[Solver, ...] = ("auto", "lp", "columns")
 
 LP_PAIRS = 2_000
-"""Up to this many pairs "auto" takes HiGHS: it is quick enough there."""
+"""Largest number of pairs for which "auto" uses HiGHS."""
 
 NEVER_VISITED = 1e-12
-"""Discounted visits below which a state counts as never visited (a vertex solution has exact zeros there)."""
+"""Discounted visits below which a state counts as never visited (a vertex solution has exact zeros)."""
 
 OPTIMAL_TOL = 1e-9
-"""Column generation ends when no policy improves the Lagrangian by more than this share of its size."""
+"""Relative improvement of the Lagrangian below which column generation ends."""
 
 MAX_COLUMNS = 500
 
@@ -53,7 +51,7 @@ class CMDPOptimum:
         returns: J_k(π*), shape [d].
         multipliers: ν_i ≥ 0 of the thresholds, shape [d−1].
         occupancy: ρ of every pair, shape [P].
-        completed: Number of states that π* never visits, completed by the greedy policy of the Lagrangian.
+        completed: Number of states that π* never visits, where the policy is greedy for the Lagrangian.
     """
 
     policy: Floats
@@ -63,19 +61,26 @@ class CMDPOptimum:
     completed: int
 
 
-def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto") -> CMDPOptimum:
+def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Solver = "auto") -> CMDPOptimum:
     """Maximise J_0 subject to J_i ≥ thresholds_i for every other objective.
 
     Args:
-        mdp: A known MDP with equal discounts. Pairs that are not stored are not available; a state without pairs
+        mdp: Known MDP with equal discounts. Only stored pairs are available; a state without pairs
             ends the process at its unseen value.
         thresholds: c_i, shape [d−1].
         engine: "lp", "columns", or "auto" (by size).
 
     Raises:
-        NoSolutionError: No policy keeps the thresholds.
+        NoSolutionError: No policy satisfies the thresholds.
+
+    Examples:
+        >>> from bettersafe.mdp import cmdp_optimum
+        >>> best = cmdp_optimum(model.mdp, thresholds=[5.5])  # r0 as large as can be, with a return of at least 5.5 on r1
+        >>> bool(best.returns[1] >= 5.5 - 1e-9)
+        True
     """
-    check_choice("engine", engine, ENGINES)
+    check_type("mdp", mdp, MDP)
+    check_choice("engine", engine, SOLVERS)
     floors = check_vector("thresholds", thresholds, mdp.n_objectives - 1, "objective after the first")
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(
@@ -100,32 +105,45 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Engine = "auto"
     )
 
 
-def optimal_policy(mdp: MDP, preference: Floats, *, start: Floats | None = None) -> Floats:
-    """A deterministic policy [X, A] that is optimal for Σ_k λ_k r_k, by Howard's policy iteration over stored pairs.
+def optimal_policy(mdp: MDP, preference: npt.ArrayLike, *, start: Floats | None = None) -> Floats:
+    """Deterministic policy [X, A] that is optimal for Σ_k λ_k r_k, by Howard's policy iteration over stored pairs.
 
-    A state without pairs gets a uniform row. Ties keep what is played already, so that the search ends.
+    A state without pairs gets a uniform row. Ties keep the current action, so that the iteration ends.
+
+    Args:
+        mdp: The MDP; discounts must be equal.
+        preference: λ, shape [d].
+        start: Policy to begin with, shape [X, A].
+
+    Examples:
+        >>> from bettersafe.mdp import optimal_policy
+        >>> best = optimal_policy(model.mdp, preference=[1.0, 0.0])  # for r0 alone
+        >>> bool(bettersafe.expected_return(model.mdp, best)[0] > bettersafe.expected_return(model.mdp, baseline)[0])
+        True
     """
+    check_type("mdp", mdp, MDP)
+    weights = check_vector("preference", preference, mdp.n_objectives, "objective")
     acting = np.flatnonzero(np.diff(mdp.state_ptr) > 0)
     first = mdp.state_ptr[acting]
     played = first.copy()
     if start is not None:
-        played = _argmax(start[mdp.pair_state, mdp.pair_action], mdp, acting)
+        played = _argmax(as_numbers("start", start)[mdp.pair_state, mdp.pair_action], mdp, acting)
     v: Floats | None = None
     while True:
         policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
         policy[acting] = 0.0
         policy[acting, mdp.pair_action[played]] = 1.0
-        values = solve_policy(mdp, policy, preference=preference, guess=v)
+        values = solve_policy(mdp, policy, preference=weights, guess=v)
         v, q = values.v, values.q
         best = _argmax(q[0], mdp, acting)
-        better = q[0, best] > q[0, played] + 2.0 * values.error[0]  # a gain below the error of evaluation is none
+        better = q[0, best] > q[0, played] + 2.0 * values.error[0]  # smaller gains may be evaluation error
         if not np.any(better):
             return policy
         played = np.where(better, best, played)
 
 
 def _argmax(values: Floats, mdp: MDP, acting: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Position of the first largest pair value of every acting state."""
+    """Index of the first maximal pair of every state in ``acting``."""
     first = mdp.state_ptr[acting]
     largest = np.maximum.reduceat(values, first)
     hits = np.flatnonzero(values == np.repeat(largest, np.diff(mdp.state_ptr)[acting]))
@@ -133,7 +151,7 @@ def _argmax(values: Floats, mdp: MDP, acting: npt.NDArray[np.int64]) -> npt.NDAr
 
 
 def _by_lp(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
-    """ρ [P] and ν [d−1] by HiGHS: interior point with crossover, so a vertex."""
+    """ρ [P] and ν [d−1] by HiGHS: interior point with crossover to a vertex."""
     gamma = float(mdp.discount[0])
     acting = np.diff(mdp.state_ptr) > 0
     reward = mdp.reward + gamma * (mdp.transition[:, ~acting] @ mdp.unseen_value[:, ~acting].T).T
@@ -160,7 +178,7 @@ def _by_lp(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
 def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
     """ρ [P] and ν [d−1] by column generation over deterministic policies.
 
-    Every signal is divided by its own size, so that tolerances mean the same for all of them.
+    Every signal is divided by its own size, so that the tolerances are relative.
     """
     size = np.max(np.abs(mdp.reward), axis=1, initial=0.0)
     size = np.maximum(size, np.max(np.abs(mdp.unseen_value), axis=1, initial=0.0))
@@ -170,20 +188,20 @@ def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
     returns: list[Floats] = []
 
     def add(preference: Floats) -> float:
-        """Add the best policy for ``preference`` over the scaled signals; returns its weighted return."""
+        """Add the optimal policy for ``preference`` over the scaled signals; returns its weighted return."""
         policy = optimal_policy(mdp, preference / size, start=policies[-1] if policies else None)
         policies.append(policy)
         returns.append(policy_values(mdp, policy)[0] @ mdp.initial / size)
         return float(preference @ returns[-1])
 
     add(np.eye(mdp.n_objectives)[0])
-    # First the least shortfall Σ s (feasible when it is 0), then the best J_0.
+    # Minimise the shortfall Σ s first (0 if feasible), then maximise J_0.
     for goal in ("shortfall", "return"):
         while True:
             weights, multipliers, level, short = _mixture(np.array(returns), targets, goal)
             scale = np.maximum(np.max(np.abs(returns), axis=0), np.append(0.0, np.abs(targets)))
             if goal == "shortfall" and np.all(short <= OPTIMAL_TOL * scale[1:]):
-                targets = targets - short  # what is left is rounding; without it the next program could be infeasible
+                targets = targets - short  # subtract the rounding error, which could make the next program infeasible
                 break
             preference = np.append(0.0 if goal == "shortfall" else 1.0, multipliers)
             if add(preference) <= level + OPTIMAL_TOL * float(preference @ scale):
@@ -206,10 +224,10 @@ def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
 
 
 def _mixture(returns: Floats, floors: Floats, goal: str) -> tuple[Floats, Floats, float, Floats]:
-    """The best mixture of policies with these returns [n, d]: weights [n], ν [d−1], the level to beat, shortfalls [d−1]."""
+    """Best mixture of policies with ``returns`` [n, d]: weights [n], ν [d−1], value that a new policy must exceed, shortfalls [d−1]."""
     n, m = returns.shape[0], floors.size
     shortfall = goal == "shortfall"
-    scale = max(float(np.max(np.abs(returns[:, 0]))), 1e-300)  # of the cost, for the solver's tolerances
+    scale = max(float(np.max(np.abs(returns[:, 0]))), 1e-300)  # scales the cost to the solver's tolerances
     cost = np.append(np.zeros(n), np.ones(m)) if shortfall else np.append(-returns[:, 0] / scale, np.zeros(m))
     size = np.maximum(np.max(np.abs(returns[:, 1:]), axis=0, initial=0.0), np.abs(floors))
     size[size == 0.0] = 1.0

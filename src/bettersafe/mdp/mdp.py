@@ -1,12 +1,12 @@
-"""Finite MDPs with d reward signals, stored over the (state, action) pairs that are known.
+"""Finite MDPs with d reward signals, stored by (state, action) pair.
 
-    v_k = r_{π,k} + γ_k P_π v_k            policy_values, solved to rounding
+    v_k = r_{π,k} + γ_k P_π v_k            policy_values, exact up to rounding
     q_k(x,a) = r_k(x,a) + γ_k Σ_x' p(x'|x,a) v_k(x')
     J_k = Σ_x μ(x) v_k(x)                  expected_return
     ν^T = μ^T + γ ν^T P_π                  occupancy (discounted, unnormalised)
 
-Rows of p may sum to less than one: the rest terminates, with value 0 afterwards. A pair that is not stored was
-never tried; what playing it is worth is said by ``unseen_value``.
+Rows of p may sum to less than one: the rest is the probability of termination, with value 0 afterwards. A pair that is
+not stored was never tried; its value is ``unseen_value``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import ParameterError, check_discount, check_indices
+from bettersafe.errors import ParameterError, as_numbers, check_discount, check_indices
 from bettersafe.typing import Floats, Ints, frozen
 
 
 @dataclass(frozen=True, kw_only=True)
 class MDP:
-    """A finite MDP over P stored pairs, sorted by state and then action.
+    """Finite MDP over P stored pairs, sorted by state and then action.
 
     Attributes:
         n_states: |X|.
@@ -37,7 +37,11 @@ class MDP:
         reward: r_k(x,a), shape [d, P].
         discount: γ_k, shape [d].
         initial: μ(x), shape [X].
-        unseen_value: What playing a pair that is not stored is worth, shape [d, X]; zero if left out.
+        unseen_value: Value of a pair that is not stored, shape [d, X]; zero if left out.
+
+    Examples:
+        >>> model.mdp.n_states, model.mdp.n_actions, model.mdp.n_objectives
+        (6, 3, 2)
     """
 
     n_states: int
@@ -64,13 +68,8 @@ class MDP:
             raise ParameterError(
                 f"reward has {n_pairs} pairs, but pair_state has shape {pair_state.shape} and pair_action {pair_action.shape}."
             )
-        if n_pairs and (
-            pair_state.min() < 0
-            or pair_state.max() >= n_states
-            or pair_action.min() < 0
-            or pair_action.max() >= n_actions
-        ):
-            raise ParameterError(f"pairs must lie in {n_states} states × {n_actions} actions.")
+        check_indices("pair_state", pair_state, n_states)
+        check_indices("pair_action", pair_action, n_actions)
         if np.any(np.diff(pair_state * n_actions + pair_action) <= 0):
             raise ParameterError("pairs must be sorted by state, then action, each once.")
         transition = _checked_csr(self.transition)
@@ -127,17 +126,17 @@ class MDP:
 
     @property
     def n_pairs(self) -> int:
-        """P."""
+        """The number P of stored pairs."""
         return int(self.pair_state.size)
 
     @cached_property
     def pair_index(self) -> Ints:
-        """Where every pair stands in a flattened [X, A] table, shape [P]."""
+        """Index of every pair in a flattened [X, A] table, shape [P]."""
         return frozen(self.pair_state * self.n_actions + self.pair_action, np.int64)
 
 
 def _checked_csr(given: Any) -> sparse.csr_array:
-    """``given`` as CSR. SciPy reads wherever index arrays point, so they are checked before anything is done with them."""
+    """``given`` as CSR. SciPy does not check index arrays before it reads, so they are checked first."""
     form = getattr(given, "format", None) if sparse.issparse(given) else None
     if form == "coo":
         for axis, size in (("row", given.shape[0]), ("col", given.shape[1])):
@@ -151,7 +150,7 @@ def _checked_csr(given: Any) -> sparse.csr_array:
 
 
 def _kernel_ready(matrix: sparse.csr_array) -> sparse.csr_array:
-    """Sorted, summed, read-only CSR whose two index arrays share one integer type, as the kernel and SciPy want."""
+    """Sorted, summed, read-only CSR with one integer type for both index arrays, as the kernel and SciPy require."""
     matrix.sum_duplicates()
     index: type[np.signedinteger[Any]] = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
     matrix.indptr = frozen(matrix.indptr, index)
@@ -167,19 +166,28 @@ def dense_mdp(
     discount: npt.ArrayLike,
     initial: npt.ArrayLike,
 ) -> MDP:
-    """An MDP with every pair stored, from dense tables.
+    """MDP with every pair stored, from dense tables.
 
     Args:
         transition: p(x'|x,a), shape [X, A, X].
         reward: r_k(x,a), shape [d, X, A].
         discount: γ_k, shape [d], or one number for all.
         initial: μ, shape [X].
+
+    Examples:
+        Two states, two actions: stay, or go to the other state, where a step pays 1.
+
+        >>> from bettersafe.mdp import dense_mdp
+        >>> stay_or_go = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+        >>> mdp = dense_mdp(stay_or_go, [[[0.0, 0.0], [1.0, 1.0]]], discount=0.9, initial=[1.0, 0.0])
+        >>> bettersafe.expected_return(mdp, [[0.0, 1.0], [1.0, 0.0]]).round(3)
+        array([9.])
     """
-    table = np.asarray(transition, dtype=np.float64)
+    table = as_numbers("transition", transition)
     if table.ndim != 3 or table.shape[0] != table.shape[2]:
         raise ParameterError(f"transition must have shape [X, A, X]; got {table.shape}.")
     n_states, n_actions, _ = table.shape
-    rewards = np.asarray(reward, dtype=np.float64)
+    rewards = as_numbers("reward", reward)
     if rewards.ndim != 3 or rewards.shape[1:] != (n_states, n_actions):
         raise ParameterError(f"reward must have shape [d, {n_states}, {n_actions}]; got {rewards.shape}.")
     return MDP(
@@ -189,13 +197,13 @@ def dense_mdp(
         pair_action=np.tile(np.arange(n_actions), n_states),
         transition=sparse.csr_array(table.reshape(n_states * n_actions, n_states)),
         reward=rewards.reshape(rewards.shape[0], -1),
-        discount=np.asarray(discount, dtype=np.float64),
-        initial=np.asarray(initial, dtype=np.float64),
+        discount=as_numbers("discount", discount),
+        initial=as_numbers("initial", initial),
     )
 
 
 def dense_q(mdp: MDP, q: Floats, *, unseen_value: Floats | None = None) -> Floats:
-    """Q [m, P] spread to [m, X, A]; pairs that are not stored get the MDP's unseen value, or the one given [m, X]."""
+    """Q [m, P] as a table [m, X, A]; pairs that are not stored get ``unseen_value`` [m, X], by default the MDP's."""
     value = mdp.unseen_value if unseen_value is None else unseen_value
     table = np.repeat(value[:, :, None], mdp.n_actions, axis=2)
     table[:, mdp.pair_state, mdp.pair_action] = q

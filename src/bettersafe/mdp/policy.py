@@ -1,4 +1,4 @@
-"""Policies: plain [X, A] arrays whose rows are distributions."""
+"""Policies: [X, A] arrays whose rows are distributions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROUNDING = 1e-9
-"""Rows that sum to 1 within this are kept to the bit; others, within the tolerance of the check, are normalised."""
+"""Rows whose sum differs from 1 by at most this are kept to the bit; others, within the tolerance, are normalised."""
 
 
 def check_policy(
@@ -26,7 +26,7 @@ def check_policy(
     state_labels: Sequence[object] | npt.NDArray[np.generic] | None = None,
     tol: float = 1e-6,
 ) -> Floats:
-    """``policy`` as a read-only [X, A] array whose rows are distributions, or an error that names the first bad state."""
+    """``policy`` as a read-only [X, A] array. Raises PolicyError, naming the first state, if a row is not a distribution."""
     table = as_numbers(f"the {name}", policy)
     if table.shape != (n_states, n_actions):
         raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")

@@ -1,17 +1,17 @@
-"""The program of one state, for all states at once: one call, two engines, the same answers.
+"""Per-state linear programs, solved for all states at once by one of two engines with equal answers.
 
     maximise    Σ_a π(a) Q(a)
     subject to  Σ_a e(a) |π(a) − π_b(a)| ≤ ε             the budget          (left out when ε = ∞)
                 Σ_a (π(a) − π_b(a)) rows_k(a) ≥ 0        one row per objective
                 π a distribution, π(a) = π_b(a) where e(a) = ∞               (unless ε = ∞)
 
-with the entries of state x at ptr[x]:ptr[x+1]. Probability that is on actions with no entry stays where it is: the
-entries of a state keep their total. π_b is feasible, so in deviations δ = π − π_b = p − n (p ≥ 0, 0 ≤ n ≤ π_b) the
-origin is a feasible vertex; both engines work there (in π, solvers called feasible programs with ε = 0 infeasible).
+with the entries of state x at ptr[x]:ptr[x+1]. Actions without an entry keep their probability: the total of a state's
+entries is fixed. π_b is feasible, so in deviations δ = π − π_b = p − n (p ≥ 0, 0 ≤ n ≤ π_b) the origin is a feasible
+vertex. Both engines solve for δ: in π, solvers reported feasible programs with ε = 0 as infeasible.
 Because Σδ = 0, objective and rows may be shifted per state: both engines centre and scale them to [−1, 1].
 
-Ties go to the policy nearest the baseline (least Σ|δ|), and a flat objective keeps the baseline to the bit.
-Every answer carries a gap: by weak duality no feasible row is better by more.
+Ties go to the policy nearest the baseline (least Σ|δ|), and a constant objective keeps the baseline to the bit.
+Every answer has a duality gap: an upper bound on how much better any feasible row is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from bettersafe import _kernel
 from bettersafe._system import workers
-from bettersafe.errors import ParameterError, check_choice, check_epsilon
+from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_pointer
 from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.typing import Floats, Ints, frozen
 
@@ -39,15 +39,15 @@ ACCEPTED_GAP = 5e-9
 """Gap, as a share of the objective's half-range over the state's free actions, up to which a state counts as solved."""
 
 THREADED_ENTRIES = 4_000
-"""Below this many entries one core is quicker than two."""
+"""Entries below which one core is faster than two."""
 
 HIGHS_BLOCK = 30_000
-"""Numbers per block program given to HiGHS: large enough to amortise its set-up, small enough to stay quick."""
+"""Size of a block program for HiGHS: large enough to amortise its set-up, small enough to be fast."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What is fixed about the states' programs: everything but the objective.
+    """Programs of all states, without their objective.
 
     Attributes:
         ptr: Entries of state x are ptr[x]:ptr[x+1], shape [X+1].
@@ -77,14 +77,7 @@ class Programs:
             raise ParameterError(
                 f"programs with {n} entries need error [{n}] and rows [d, {n}]; got {self.error.shape}, {self.rows.shape}."
             )
-        if (
-            self.ptr.ndim != 1
-            or self.ptr.size < 1
-            or self.ptr[0] != 0
-            or self.ptr[-1] != n
-            or np.any(np.diff(self.ptr) < 0)
-        ):
-            raise ParameterError("ptr must rise from 0 to the number of entries.")
+        check_pointer("ptr", self.ptr, n)
         if not (np.all(self.baseline >= 0.0) and np.all(self.baseline <= 1.0 + 1e-9)):
             raise ParameterError("baseline probabilities must be in [0, 1].")
         if not np.all(self.error >= 0.0) or not np.all(np.isfinite(self.rows)):
@@ -105,7 +98,7 @@ class Programs:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """Where the last solve of the same programs ended; the native engine goes on from there and overwrites it."""
+    """Final bases of an earlier solve of the same programs; the native engine starts from them and overwrites them."""
 
     basis: npt.NDArray[np.int32]
     at_upper: npt.NDArray[np.uint8]
@@ -113,14 +106,14 @@ class WarmStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Solution:
-    """Answers to all programs.
+    """Solution of all programs.
 
     Attributes:
         policy: Probability of every entry, shape [F].
-        gap: Proven bound on what the objective of each state could still gain, shape [X].
-        solved: False where the answer is not optimal to tolerance and the baseline was kept, shape [X].
-        pivots: Simplex steps taken (0 for HiGHS).
-        warm: For the next solve.
+        gap: Upper bound on the suboptimality of every state's objective, shape [X].
+        solved: Whether the state was solved to tolerance; if not, it keeps the baseline. Shape [X].
+        pivots: Number of simplex pivots (0 for HiGHS).
+        warm: Warm start for the next solve.
     """
 
     policy: Floats
@@ -141,11 +134,11 @@ def solve(
     """Solve every state's program.
 
     Args:
-        programs: What stays fixed.
+        programs: Constraints of every state.
         objective: Q of every entry, shape [F].
-        engine: "native" (C++), "highs" (SciPy's HiGHS) or "auto" (native where it was built).
-        warm: The ``warm`` of an earlier solution of the *same* programs; only the native engine uses it.
-        threads: Cores; all of them on large problems if left out. The answer does not depend on it.
+        engine: "native" (C++), "highs" (SciPy's HiGHS) or "auto" (native if it was built).
+        warm: ``warm`` of an earlier solution of the *same* programs; only the native engine uses it.
+        threads: Number of threads; if None, all cores for large problems. The answer does not depend on it.
     """
     objective = np.ascontiguousarray(objective, dtype=np.float64)
     if objective.shape != programs.baseline.shape:
@@ -167,7 +160,7 @@ def solve(
 
 
 def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
-    """The engine that will be used; warns when "auto" has to fall back."""
+    """Engine to use; warns if "auto" falls back to HiGHS."""
     check_choice("engine", engine, ENGINES)
     if engine == "highs":
         return "highs"
@@ -178,8 +171,8 @@ def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
             "the native kernel is not installed; use engine 'highs', or reinstall bettersafe with a C++ compiler."
         )
     warnings.warn(
-        "bettersafe was installed without its native kernel (no C++ compiler was found): the slower engine 'highs' is used,"
-        " with the same answers.",
+        "bettersafe was installed without its native kernel (no C++ compiler was found). The engine 'highs' gives"
+        " the same answers, but is slower.",
         RuntimeWarning,
         stacklevel=3,
     )
@@ -207,7 +200,7 @@ def _solve_native(programs: Programs, objective: Floats, warm: WarmStart | None,
 
 
 NUMERICAL_TROUBLE = 4
-"""SciPy's status of a program that was neither solved nor found infeasible, unbounded or too long."""
+"""SciPy's status of a program that was neither solved nor found infeasible or unbounded, within the iteration limit."""
 
 
 def highs(
@@ -225,12 +218,12 @@ def highs(
 ) -> Any:
     """Minimise cost·x subject to rows x ≤ limits, balance x = target, 0 ≤ x ≤ upper, by SciPy's HiGHS to ``tol``.
 
-    With ``retry`` other ways are tried where it comes to no verdict, which rounding makes of a very degenerate program now and then:
-    with presolve or without, and last to a looser tolerance.
+    On very degenerate programs, rounding errors sometimes make HiGHS fail. With ``retry`` it then runs again with presolve toggled,
+    and at last with a looser tolerance.
     """
     from scipy.optimize import linprog
 
-    solver: Any = linprog  # its stubs know fewer matrix types than it takes
+    solver: Any = linprog  # its stubs list fewer matrix types than it accepts
     bounds = np.column_stack([np.zeros(cost.size), np.full(cost.size, np.inf) if upper is None else upper])
     ways = [(presolve, tol), (not presolve, tol), (presolve, 100.0 * tol), (not presolve, 100.0 * tol)]
     for simplified, within in ways if retry else ways[:1]:
@@ -249,7 +242,7 @@ def _solve_highs(programs: Programs, objective: Floats) -> Solution:
     solved = np.ones(programs.n_states, dtype=bool)
     for block in _blocks(programs, objective):
         answers = _highs_block(block)
-        if answers is None:  # one hard state must not spoil its neighbours: try them one by one
+        if answers is None:  # one hard state must not fail the whole block: solve one by one
             answers = [(_highs_block([state]) or [None])[0] for state in block]
         for state, answer in zip(block, answers, strict=True):
             x = state.index
@@ -258,11 +251,11 @@ def _solve_highs(programs: Programs, objective: Floats) -> Solution:
                 continue
             delta, relative_gap = answer
             gap[x] = relative_gap * state.scale
-            if relative_gap > 1e-7:  # HiGHS works to about this
+            if relative_gap > 1e-7:  # about the accuracy of HiGHS
                 solved[x] = False
             elif float(state.cost @ delta) > 1e-12:
                 moved = np.where(np.abs(delta) > 1e-12, np.maximum(state.base + delta, 0.0), state.base)
-                moved[(moved < 1e-9) & (state.base > 1e-9)] = 0.0  # HiGHS stops about this far from its bounds
+                moved[(moved < 1e-9) & (state.base > 1e-9)] = 0.0  # HiGHS stops about this far from the bounds
                 largest = int(np.argmax(np.where(moved != state.base, moved, -1.0)))
                 moved[largest] += state.base.sum() - moved.sum()
                 policy[state.entries] = moved
@@ -277,7 +270,7 @@ class _ScaledState:
     cost: Floats  # centred, half-range 1, [n]
     scale: float  # half-range of the objective
     rows: Floats  # centred, half-range 1, [m, n]
-    error: Floats | None  # scaled to at most 1, or None when the budget can't bind
+    error: Floats | None  # scaled to at most 1, or None if the budget can't bind
     limit: float
 
 
@@ -329,7 +322,7 @@ def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState
 
 
 def _highs_block(states: list[_ScaledState]) -> list[tuple[Floats, float] | None] | None:
-    """δ and relative gap of every state of the block; None when HiGHS does not call it optimal."""
+    """δ and relative gap of every state of the block; None if HiGHS does not report an optimum."""
 
     def solve_block(cost: Floats, floors: Floats | None) -> Any:
         rows, limits = [], []
@@ -365,7 +358,7 @@ def _highs_block(states: list[_ScaledState]) -> list[tuple[Floats, float] | None
         return None
     deltas = deviations(best.x)
     values = np.array([state.cost @ delta for state, delta in zip(states, deltas, strict=True)])
-    # Second pass: the nearest to the baseline among (to 1e-10) the best.
+    # Second pass: the policy nearest the baseline among those optimal to 1e-10.
     nearest = solve_block(-np.ones(int(starts[-1])), values - 1e-10)
     if nearest.status == 0:
         deltas = deviations(nearest.x)
@@ -380,7 +373,7 @@ def _highs_block(states: list[_ScaledState]) -> list[tuple[Floats, float] | None
 
 
 def _block_diagonal(blocks: list[Floats]) -> Any:
-    """Dense blocks along the diagonal of a sparse matrix (SciPy's own is ten times slower on hundreds of small ones)."""
+    """Block-diagonal sparse matrix of dense blocks (SciPy's function is ten times slower on hundreds of small blocks)."""
     from scipy import sparse
 
     heights, widths = np.array([block.shape for block in blocks]).T
@@ -392,7 +385,7 @@ def _block_diagonal(blocks: list[Floats]) -> Any:
 
 
 def _duality_gap(state: _ScaledState, delta: Floats, balance: float, duals: Floats) -> float:
-    """Weak duality, in units of the objective's half-range: duals ≥ 0 of the rows (and the budget, last)."""
+    """Gap by weak duality, in units of the objective's half-range; ``duals`` ≥ 0 of the rows, and last of the budget."""
     m = state.rows.shape[0]
     reduced = state.cost - balance + duals[:m] @ state.rows
     both = -duals[m] * state.error if state.error is not None else np.zeros_like(reduced)

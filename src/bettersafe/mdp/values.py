@@ -1,8 +1,8 @@
-"""Values of a policy: solve (I − γ P_π) v = r_π, where P_π mixes the stored rows of p with the policy's weights.
+"""Policy evaluation: solve (I − γ P_π) v = r_π, where P_π is the mixture of the stored rows of p under the policy.
 
-Two ways, the same answer: BiCGSTAB in the C++ kernel, on the rows of p as they are where P_π would be large, or SciPy
-(dense LU when small, sparse LU otherwise), which is also the fallback when the iteration stalls. Either way the
-true residual is checked.
+There are two solvers with equal answers: BiCGSTAB in the C++ kernel, which works on p itself if P_π would be large, and SciPy
+(dense LU for small problems, sparse LU otherwise), which is also the fallback if the iteration stalls. Both check the
+true residual.
 """
 
 from __future__ import annotations
@@ -11,36 +11,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
-from bettersafe.errors import ParameterError
+from bettersafe.errors import ParameterError, PolicyError, as_numbers, check_type
 from bettersafe.mdp.mdp import MDP, by_state
 
 if TYPE_CHECKING:
     from bettersafe.typing import Floats, Ints
 
 AIM = 1e-14
-"""Backward error that every solve aims at: ‖r − (I − γP)v‖∞ ≤ AIM · (‖r‖∞ + 2‖v‖∞)."""
+"""Target backward error of every solve: ‖r − (I − γP)v‖∞ ≤ AIM · (‖r‖∞ + 2‖v‖∞)."""
 
 ACCEPT = 1e-12
-"""Backward error above which the direct solver takes over."""
+"""Backward error above which the direct solver is used."""
 
 RESIDUAL_ROUNDING = 2e-15
-"""Backward error that a residual of 0 may hide: it is itself computed with rounding."""
+"""Backward error from rounding in the computed residual itself."""
 
 DENSE_STATES = 2000
-"""Up to here a dense LU is quicker than a sparse one."""
+"""Largest number of states for a dense LU; above, a sparse LU is faster."""
 
 MAX_PRODUCTS = 2000
-"""Matrix products after which the iteration gives up and the direct solver takes over."""
+"""Matrix products after which the iteration stops and the direct solver is used."""
 
 THREADED_NONZEROS = 20_000
-"""Times right-hand sides: below this one core is quicker than two."""
+"""Nonzeros times right-hand sides below which one core is faster than two."""
 
 THREADED_PASS = 400_000
-"""The same of a single pass, which is over before a second thread has started."""
+"""Nonzeros times right-hand sides below which one core is faster than two for a single pass over p."""
 
 
 def policy_matrix(ptr: Ints, weight: Floats, transition: sparse.csr_array) -> sparse.csr_array:
@@ -69,12 +70,12 @@ def solve_values(
         transition: p(x'|x,a), CSR [P, X]; rows sum to at most 1.
         discount: γ in [0, 1).
         rhs: r_π of every right-hand side, shape [m, X].
-        guess: Where to start, shape [m, X]; zero if left out.
-        tol: Backward error to aim at.
-        threads: Cores to use; all of them on large problems if left out. The bits do not depend on it.
+        guess: Initial v, shape [m, X]; zero if None.
+        tol: Target backward error.
+        threads: Number of threads; if None, all cores for large problems. The bits do not depend on it.
 
     Returns:
-        v, shape [m, X], and a bound on its error in every state, from the residual that was reached, shape [m]:
+        v, shape [m, X], and a bound on its error in any state, from the final residual, shape [m]:
         ‖v − v*‖∞ ≤ ‖r − (I − γP)v‖∞ / (1 − γ).
     """
     kernel = _kernel.compiled
@@ -98,17 +99,17 @@ def solve_values(
 def pair_values(
     transition: sparse.csr_array, discount: Floats, reward: Floats, v: Floats, *, threads: int | None = None
 ) -> Floats:
-    """q_k = r_k + γ_k p v_k, in as few passes over p as are quick.
+    """q_k = r_k + γ_k p v_k for all signals, with few passes over p.
 
     Args:
         transition: p(x'|x,a), CSR [P, X].
         discount: γ of every signal, shape [m].
-        reward: Shape [m, P].
-        v: Shape [m, X].
+        reward: r of every signal, shape [m, P].
+        v: State values, shape [m, X].
         threads: As in `solve_values`.
 
     Returns:
-        q, shape [m, P]; the same bits with and without the kernel.
+        q, shape [m, P]; equal bits with and without the kernel.
     """
     q = np.empty(reward.shape)
     kernel = _kernel.compiled
@@ -160,7 +161,7 @@ def _solve_direct(matrix: Any, discount: float, rhs: Floats) -> Floats:
     return np.ascontiguousarray((solution + lu.solve(columns - sparse_system @ solution)).T)
 
 
-def policy_values(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
+def policy_values(mdp: MDP, policy: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Exact values of ``policy``: v [d, X] and q [d, P].
 
         v_k = (I − γ_k P_π)^{-1} r_{π,k}        q_k = r_k + γ_k p v_k
@@ -168,20 +169,36 @@ def policy_values(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
     Args:
         mdp: The MDP.
         policy: π(a|x), shape [X, A].
+
+    Examples:
+        >>> v, q = bettersafe.policy_values(model.mdp, baseline)
+        >>> v.shape, q.shape
+        ((2, 6), (2, 18))
     """
-    values = solve_policy(mdp, policy)
+    values = solve_policy(mdp, _checked(mdp, policy))
     return values.v, values.q
+
+
+def _checked(mdp: MDP, policy: npt.ArrayLike) -> Floats:
+    """``policy`` as an array, if both are what they should be; its rows are not summed."""
+    check_type("mdp", mdp, MDP)
+    table = as_numbers("the policy", policy)
+    if table.shape != (mdp.n_states, mdp.n_actions):
+        raise PolicyError(
+            f"the policy must have shape [{mdp.n_states}, {mdp.n_actions}] (states, actions); got {table.shape}."
+        )
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """Values of m rewards under a policy, and how far they may be off because equations are solved with rounding.
+    """Values of m rewards under a policy, with bounds on their numerical error.
 
     Attributes:
-        v: Shape [m, X].
-        q: Shape [m, P].
-        unseen_value: What pairs that are not stored are worth, shape [m, X].
-        error: Bound on the error of v and of q, shape [m].
+        v: State values, shape [m, X].
+        q: Values of stored pairs, shape [m, P].
+        unseen_value: Value of pairs that are not stored, shape [m, X].
+        error: Bound on the numerical error of v and q, shape [m].
     """
 
     v: Floats
@@ -203,9 +220,9 @@ def solve_policy(
     Args:
         mdp: The MDP.
         policy: π(a|x), shape [X, A].
-        preference: λ, shape [d]; left out: all rewards.
-        guess: A v to start from, shape [m, X]; saves time, never changes the answer beyond its error.
-        tol: Backward error to aim at.
+        preference: λ, shape [d]; None for all d rewards.
+        guess: Initial v, shape [m, X]; saves time, and changes the answer by no more than its error.
+        tol: Target backward error.
     """
     weight, unseen_mass = _weights(mdp, policy)
     return solve_weights(mdp, weight, unseen_mass, preference=preference, guess=guess, tol=tol)
@@ -220,15 +237,15 @@ def solve_weights(
     guess: Floats | None = None,
     tol: float = AIM,
 ) -> Values:
-    """`solve_policy` of a policy without its table.
+    """`solve_policy` for a policy given by pair.
 
     Args:
         mdp: The MDP.
         weight: π(a|x) of every stored pair, shape [P].
-        unseen_mass: What π plays of pairs that are not stored, shape [X].
-        preference: As in `solve_policy`, like all that follow.
-        guess: Shape [m, X].
-        tol: Backward error to aim at.
+        unseen_mass: Probability of π on pairs that are not stored, shape [X].
+        preference: As in `solve_policy`.
+        guess: As in `solve_policy`.
+        tol: As in `solve_policy`.
     """
     if preference is None:
         reward, unseen_value, discount = mdp.reward, mdp.unseen_value, mdp.discount
@@ -244,7 +261,7 @@ def solve_weights(
 
 
 def _weights(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
-    """π(a|x) of every stored pair, shape [P], and what π plays of others, shape [X]."""
+    """π(a|x) of every stored pair, shape [P], and the probability of π on other pairs, shape [X]."""
     weight = policy.take(mdp.pair_index)
     return weight, np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
 
@@ -252,7 +269,7 @@ def _weights(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
 def _solve_states(
     mdp: MDP, weight: Floats, discount: Floats, rhs: Floats, guess: Floats | None, tol: float
 ) -> tuple[Floats, Floats]:
-    """Values [m, X] of right-hand sides with their own discounts, and bounds on their errors [m]."""
+    """Values [m, X] for right-hand sides with different discounts, and bounds on their errors [m]."""
     v = np.empty(rhs.shape)
     error = np.empty(discount.size)
     for gamma in set(discount.tolist()):
@@ -272,9 +289,9 @@ def _solve_states(
 def state_values(
     mdp: MDP, policy: Floats, *, guess: Floats | None = None, objectives: Ints | slice = slice(None)
 ) -> Floats:
-    """v_k of ``policy``, shape [d, X]: `policy_values` where q is not asked for, which is one more pass over the model.
+    """v_k of ``policy``, shape [d, X]: `policy_values` without q, which costs one more pass over p.
 
-    ``objectives`` chooses some of the rows; ``guess``, where to start, has as many.
+    ``objectives`` selects rows of v; ``guess``, the initial v, has the selected rows.
     """
     weight, unseen_mass = _weights(mdp, policy)
     rhs = (
@@ -284,12 +301,33 @@ def state_values(
     return _solve_states(mdp, weight, mdp.discount[objectives], rhs, guess, AIM)[0]
 
 
-def expected_return(mdp: MDP, policy: Floats) -> Floats:
-    """J_k(π) = Σ_x μ(x) v_k(x), shape [d]."""
-    return state_values(mdp, policy) @ mdp.initial
+def expected_return(mdp: MDP, policy: npt.ArrayLike) -> Floats:
+    """J_k(π) = Σ_x μ(x) v_k(x), shape [d].
+
+    Args:
+        mdp: The MDP.
+        policy: π(a|x), shape [X, A].
+
+    Examples:
+        >>> from bettersafe.envs import true_mdp
+        >>> bettersafe.expected_return(true_mdp(world), baseline).round(2)  # what the baseline is truly worth
+        array([5.29, 5.25])
+    """
+    return state_values(mdp, _checked(mdp, policy)) @ mdp.initial
 
 
-def occupancy(mdp: MDP, policy: Floats, k: int = 0) -> Floats:
-    """Expected discounted visits ν(x) = Σ_t γ_k^t P(x_t = x | π), shape [X]."""
-    weight = policy.take(mdp.pair_index)
+def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
+    """Expected discounted visits ν(x) = Σ_t γ_k^t P(x_t = x | π), shape [X].
+
+    Args:
+        mdp: The MDP.
+        policy: π(a|x), shape [X, A].
+        k: Objective whose discount is taken.
+
+    Examples:
+        >>> from bettersafe.mdp import occupancy
+        >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
+        10.14
+    """
+    weight = _checked(mdp, policy).take(mdp.pair_index)
     return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)

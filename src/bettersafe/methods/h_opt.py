@@ -95,8 +95,10 @@ class HOpt:
                 "No solution found: training proposed nothing better than the baseline, so there was nothing to test."
             )
         nearest = self.tests[0]
-        if nearest.blind:
-            return f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.blind}."
+        if nearest.refusal:
+            return (
+                f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.refusal}."
+            )
         short = nearest.bound + nearest.zeta
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from bettersafe._system.files import remove_leftovers, versions, whole_file
-from bettersafe._system.workers import Lost, here, in_pool, last_line, on_ray
+from bettersafe._system.workers import PLACES, Lost, Place, here, in_pool, last_line, on_ray
 from bettersafe.errors import ParameterError, RunError, check_choice
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Progress
 
 Settings = dict[str, Any]
-Engine = Literal["local", "ray"]
 SCHEMA = "study/1"
 KEY_COLUMN = "job"
 
@@ -134,7 +133,7 @@ def run_sweep(
     study: Study,
     folder: str | Path,
     *,
-    engine: Engine = "local",
+    engine: Place = "local",
     workers: int | None = None,
     address: str | None = None,
     progress: Progress | None = None,
@@ -156,7 +155,7 @@ def run_sweep(
         RunError: When the folder belongs to something else, or experiments failed. All others were done and are kept.
     """
     started = time.perf_counter()
-    check_choice("engine", engine, get_args(Engine))
+    check_choice("engine", engine, PLACES)
     if workers is not None and workers < 1:
         raise ParameterError(f"workers must be 1 or more; got {workers}.")
     if address is not None and engine != "ray":
@@ -237,7 +236,7 @@ def _do_all(
     todo: Sequence[_Experiment],
     place: Path,
     skipped: int,
-    engine: Engine,
+    engine: Place,
     workers: int | None,
     address: str | None,
     progress: Progress | None,

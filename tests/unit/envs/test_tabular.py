@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -212,8 +211,12 @@ def test_extreme_uniforms_stay_in_their_row_and_on_its_support(u: float) -> None
         n_states=3,
         initial=[0.0, 0.0, 1.0],
     )
-    constant = cast("np.random.Generator", SimpleNamespace(random=lambda size: np.full(size, u)))
-    dataset = sample_episodes(world, np.ones((3, 1)), 2, constant)
+
+    class Constant(np.random.Generator):
+        def random(self, size: int) -> npt.NDArray[np.float64]:  # type: ignore[override]
+            return np.full(size, u)
+
+    dataset = sample_episodes(world, np.ones((3, 1)), 2, Constant(np.random.PCG64()))
     np.testing.assert_array_equal(dataset.states, [2, 2])
     np.testing.assert_array_equal(dataset.rewards, [[1.0], [1.0]])
 

@@ -1,23 +1,22 @@
+"""Counts of a log, by hand, from files and from memory."""
+
 from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bettersafe.errors import DataError, ParameterError
-from bettersafe.logs.counts import Counts, count, with_rare
+from bettersafe.logs.counts import count, with_rare
 from bettersafe.logs.dataset import Objective, take_episodes
 from bettersafe.logs.merge import merge_counts
 from bettersafe.logs.source import count_files, read_dataset
-from logs import FORMATS, GAIN, PAIN, Rows, assert_same_counts, small_log, write
-
-BOTH = [GAIN, PAIN]
+from logs import BOTH, FORMATS, GAIN, Rows, any_log, assert_same_counts, small_log, write
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -83,23 +82,6 @@ def test_steps_may_start_anywhere(tmp_path: Path) -> None:
     assert_same_counts(count_files(write(tmp_path / "c.csv", rows), objectives=BOTH), counts)
 
 
-def test_baseline_probability_of_a_pair(tmp_path: Path) -> None:
-    rows = small_log()
-    for row, prob in zip(rows, (0.25, 1.0, 0.2500004), strict=True):
-        row["baseline_prob"] = prob
-    path = write(tmp_path / "log.parquet", rows)
-    for counts in (count_files(path, objectives=BOTH), count(read_dataset(path, objectives=BOTH))):
-        assert counts.baseline_prob is not None
-        assert counts.baseline_prob.tolist() == [0.25, 1.0]
-    rows[2]["baseline_prob"] = 0.3
-    path = write(tmp_path / "log.parquet", rows)
-    message = "state a, action go has 0.25 and 0.3. Correct it, or let it be estimated with --baseline estimate"
-    with pytest.raises(DataError, match=message):
-        count_files(path, objectives=BOTH)
-    with pytest.raises(DataError, match=message):
-        count(read_dataset(path, objectives=BOTH))
-
-
 def test_sums_do_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows: Rows = [
@@ -147,75 +129,10 @@ def test_rare_pairs_pay(tmp_path: Path) -> None:
         merge_counts([rare, rare])
 
 
-def test_merge_refuses_what_differs(tmp_path: Path) -> None:
-    text = count_files(write(tmp_path / "a.csv", small_log()), objectives=BOTH)
-    rows = [row | {"state": ord(row["state"]), "next_state": row["next_state"] and 98} for row in small_log()]
-    numbers = count_files(write(tmp_path / "b.csv", rows), objectives=BOTH)
-    with pytest.raises(DataError, match="state labels must be of one type"):
-        merge_counts([text, numbers])
-    with pytest.raises(DataError, match=r"\(gain, pain\) in counts in memory and \(gain\) in"):
-        merge_counts([text, count_files(tmp_path / "a.csv", objectives=[GAIN])])
-
-
-def test_merge_with_half_a_baseline(tmp_path: Path) -> None:
-    plain = count_files(write(tmp_path / "a.csv", small_log()), objectives=BOTH)
-    rows = [row | {"baseline_prob": 0.5} for row in small_log()]
-    known = count_files(write(tmp_path / "b.csv", rows), objectives=BOTH)
-    merged = merge_counts([plain, known])
-    assert merged.baseline_prob is None
-    assert merged.notes[-1] == "baseline_prob is known in only a part of the data and is not used"
-    both = merge_counts([known, known])
-    assert both.baseline_prob is not None
-    assert both.baseline_prob.tolist() == [0.5, 0.5]
-
-
-LABELS = st.one_of(st.just(range(4)), st.just(["a", "B", "é", "10"]))
-NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: x if abs(x) > 1e-6 else 0.0)
-
-
-@st.composite
-def logs(draw: st.DrawFn) -> Rows:
-    """A log with any mixture of what may be left out, its rows shuffled."""
-    labels = draw(LABELS)
-    has = {name: draw(st.booleans()) for name in ("next_state", "terminated", "truncated", "baseline_prob")}
-    rows: Rows = []
-    for episode in range(draw(st.integers(1, 5))):
-        states = draw(st.lists(st.sampled_from(labels), min_size=1, max_size=4))
-        start = draw(st.sampled_from([0, 0, 3]))
-        cut = draw(st.booleans())
-        for t, state in enumerate(states):
-            last = t == len(states) - 1
-            row: dict[str, Any] = {"episode": episode, "step": start + t, "state": state}
-            row |= {"action": draw(st.sampled_from(labels)), "gain": draw(NUMBERS), "pain": draw(NUMBERS)}
-            following = draw(st.sampled_from([*labels, None])) if last else draw(st.sampled_from([states[t + 1], None]))
-            optional = {"next_state": following, "terminated": last and not cut}
-            optional |= {"truncated": last and cut, "baseline_prob": 0.25}
-            rows.append(row | {name: value for name, value in optional.items() if has[name]})
-    return draw(st.permutations(rows))
-
-
 @settings(max_examples=10)
-@given(rows=logs(), name=st.sampled_from(["log.parquet", "log.jsonl"]))
+@given(rows=any_log(), name=st.sampled_from(["log.parquet", "log.jsonl"]))
 def test_counting_files_is_counting_the_dataset(rows: Rows, name: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = write(Path(directory, name), rows)
         counts = count_files(path, objectives=BOTH)
         assert_same_counts(count(read_dataset(path, objectives=BOTH)), counts)
-
-
-@settings(max_examples=10)
-@given(rows=logs(), data=st.data())
-def test_merged_counts_are_the_counts_of_all(rows: Rows, data: st.DataObject) -> None:
-    episodes = sorted({row["episode"] for row in rows})
-    assume(len(episodes) > 1)
-    first = data.draw(st.integers(1, len(episodes) - 1))
-    with tempfile.TemporaryDirectory() as directory:
-
-        def counted(name: str, part: Rows) -> Counts:
-            return count(read_dataset(write(Path(directory, name), part), objectives=BOTH))
-
-        whole = counted("whole.parquet", rows)
-        a = counted("a.parquet", [row for row in rows if row["episode"] < episodes[first]])
-        b = counted("b.parquet", [row for row in rows if row["episode"] >= episodes[first]])
-        assert_same_counts(merge_counts([a, b]), whole, skip=("notes",))
-        assert_same_counts(merge_counts([b, a]), whole, skip=("notes",))

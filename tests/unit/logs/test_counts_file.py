@@ -1,4 +1,4 @@
-"""Counts of parts, as files: merged exactly, written whole, and never counted twice by mistake."""
+"""Counts as files: written whole, read back to the last bit, and never counted twice by mistake."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bettersafe.errors import DataError, ParameterError, RunError
 from bettersafe.logs import counts_file, merge
-from bettersafe.logs.counts import Counts, count, with_rare
+from bettersafe.logs.counts import count, with_rare
 from bettersafe.logs.counts_file import (
     add_files,
     check_output,
@@ -32,117 +27,15 @@ from bettersafe.logs.counts_file import (
     save_counts,
     with_objectives,
 )
-from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.logs.dataset import Objective
 from bettersafe.logs.merge import merge_counts
 from bettersafe.logs.source import count_files, read_dataset
-from logs import GAIN, PAIN, Rows, small_log, write
+from logs import BOTH, GAIN, PAIN, Rows, assert_bits, counted, later, small_log, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bettersafe.typing import Event
-
-BOTH = [GAIN, PAIN]
-
-
-def fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
-def assert_bits(one: Any, other: Any, *, skip: tuple[str, ...] = ()) -> None:
-    """Fail unless two Counts are equal to the last bit, -0.0 and 0.0 told apart."""
-    assert (one is None) == (other is None)
-    for name, value in fields(one).items():
-        found = getattr(other, name)
-        if name in skip:
-            continue
-        if isinstance(value, np.ndarray):
-            assert value.shape == found.shape, name
-            assert value.dtype == found.dtype or value.dtype.kind == "U", name
-            assert value.tolist() == found.tolist(), name
-            if value.dtype.kind == "f":
-                assert np.array_equal(np.signbit(value), np.signbit(found)), name
-        elif dataclasses.is_dataclass(value):
-            assert_bits(value, found, skip=skip)
-        else:
-            assert value == found, name
-
-
-def counted(path: Path, rows: Rows, **options: Any) -> Counts:
-    return count_files(write(path, rows), objectives=BOTH, mergeable=True, **options)
-
-
-REWARDS = st.one_of(
-    st.floats(min_value=-1e100, max_value=1e100, allow_nan=False),
-    st.integers(-30, 30).map(lambda n: n / 10),
-    st.sampled_from([0.0, -0.0, 1e100, -1e100, 5e-324, 1e-170, 3e-90]),
-)
-
-
-@st.composite
-def shards(draw: st.DrawFn) -> list[Rows]:
-    """A log with rewards of all sizes, its episodes shared out over up to four shards."""
-    n_shards = draw(st.integers(2, 4))
-    parts: list[Rows] = [[] for _ in range(n_shards)]
-    for episode in range(draw(st.integers(n_shards, 7))):
-        home = parts[episode if episode < n_shards else draw(st.integers(0, n_shards - 1))]
-        length, end = draw(st.integers(1, 4)), draw(st.sampled_from(["end", "cut", "unknown"]))
-        states = [draw(st.sampled_from("abcdé")) for _ in range(length + 1)]
-        for step in range(length):
-            last = step == length - 1
-            hidden = last and end != "cut"
-            home.append(
-                {"episode": episode, "step": step, "state": states[step], "action": draw(st.sampled_from(["go", "no"]))}
-                | {"next_state": None if hidden else states[step + 1], "terminated": last and end == "end"}
-                | {"gain": draw(REWARDS), "pain": draw(REWARDS)}
-            )
-    return parts
-
-
-# no shrinking: it would count for minutes to find a smaller failure
-@settings(max_examples=5, phases=(Phase.explicit, Phase.generate))
-@given(parts=shards(), data=st.data())
-def test_any_split_merges_to_the_counts_of_one_pass(parts: list[Rows], data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [row for part in parts for row in part]
-        text = ("state", "action", "next_state")
-        types = {"episode": pa.int64(), "step": pa.int64(), "terminated": pa.bool_()} | dict.fromkeys(text, pa.string())
-        typed = pa.schema({**types, "gain": pa.float64(), "pain": pa.float64()})
-
-        def on_disk(name: str, some: Rows) -> Path:
-            path = Path(folder, name)
-            parquet.write_table(pa.Table.from_pylist(some, typed), path)
-            return path
-
-        whole = count_files(on_disk("all.parquet", rows), objectives=BOTH, mergeable=True)
-        found = []
-        for i, part in enumerate(parts):
-            shard = count_files(on_disk(f"{i}.parquet", part), objectives=BOTH, mergeable=True)
-            save_counts(shard, Path(folder, f"counts-{i}.parquet"))
-            found.append(load_counts(Path(folder, f"counts-{i}.parquet")))
-            assert_bits(found[-1], shard)
-        merged = merge_counts(data.draw(st.permutations(found)))
-        assert_bits(merged, whole, skip=("notes", "inputs"))
-        assert set(merged.notes) == set(whole.notes)
-        # two at a time is the same as all at once
-        assert_bits(merge_counts([merge_counts(found[:-1]), found[-1]]), merged, skip=("inputs", "notes"))
-        # and all of it is what fractions say, as far as bits are counted at all
-        kept = [row for row in rows if row["terminated"] or row["next_state"] is not None]
-        for k, (name, sign) in enumerate((("gain", 1), ("pain", -1))):
-            for p in range(whole.n_pairs):
-                state, action = whole.state_labels[whole.pair_state[p]], whole.action_labels[whole.pair_action[p]]
-                own = [sign * row[name] for row in kept if (row["state"], row["action"]) == (state, action)]
-                assert whole.rests is not None
-                for power, floor, layers in (
-                    (1, 600, [whole.reward_sum, *whole.rests.reward_sum]),
-                    (2, 288, [whole.reward_square_sum, *whole.rests.reward_square_sum]),
-                ):
-                    exact = sum((cut(r**power, floor) for r in own), Fraction(0))
-                    assert sum((Fraction(float(layer[k, p])) for layer in layers), Fraction(0)) == exact
-
-
-def cut(value: float, bits: int) -> Fraction:
-    """The value without its bits below 2^-bits."""
-    scaled = Fraction(value) * 2**bits
-    return Fraction(int(scaled), 2**bits)
 
 
 def test_many_files_are_merged_in_rounds_and_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,10 +111,6 @@ def test_the_same_counts_are_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
-def later(rows: Rows) -> Rows:
-    return [row | {"episode": row["episode"] + 10} for row in rows]
-
-
 def test_a_file_is_not_counted_twice(tmp_path: Path) -> None:
     save_counts(counted(tmp_path / "monday.csv", small_log()), tmp_path / "counts.parquet")
     copy = write(tmp_path / "copy.csv", small_log())
@@ -239,65 +128,6 @@ def test_a_file_is_not_counted_twice(tmp_path: Path) -> None:
     assert [file.name for file in both.origin.inputs] == ["monday.csv", "tuesday.csv"]
     whole = count_files([tmp_path / "monday.csv", tuesday], objectives=BOTH, mergeable=True)
     assert_bits(both, whole)
-
-
-def test_episodes_split_over_two_shards_are_found(tmp_path: Path) -> None:
-    rows = small_log()
-    rows[1] |= {"terminated": False, "next_state": "a"}
-    rows.append(rows[0] | {"step": 2, "terminated": True, "next_state": None})
-    first, second = counted(tmp_path / "a.csv", rows[:3]), counted(tmp_path / "b.csv", rows[3:])
-    for pair in ([first, second], [second, first]):
-        with pytest.raises(DataError, match=r"an episode of a.csv goes on in b.csv"):
-            merge_counts(pair)
-    assert merge_counts([first, second], force=True).n_episodes == 3
-    # the same without a column that says where the process ended
-    for row in rows:
-        del row["terminated"], row["next_state"]
-    parts = [counted(tmp_path / "c.csv", rows[:3]), counted(tmp_path / "d.csv", rows[3:])]
-    with pytest.raises(DataError, match=r"an episode of c.csv goes on in d.csv"):
-        merge_counts(parts)
-    # an episode of another label, from the same step, is another episode
-    other = counted(tmp_path / "e.csv", [row | {"episode": 9} for row in rows[3:]])
-    assert merge_counts([parts[0], other]).n_episodes == 3
-
-
-def test_an_end_is_no_open_end(tmp_path: Path) -> None:
-    """Episode 1 terminated after step 1; rows of the same label from step 2 on are some other episode."""
-    first = counted(tmp_path / "a.csv", small_log())
-    second = counted(tmp_path / "b.csv", [small_log()[1] | {"step": 2}])
-    assert first.origin is not None
-    assert first.origin.open_ends.size == 1  # that of episode 2, which was cut off
-    assert merge_counts([first, second]).n_episodes == 3
-
-
-def test_steps_numbered_from_one_are_no_late_starts(tmp_path: Path) -> None:
-    counts = counted(tmp_path / "a.csv", [row | {"step": row["step"] + 1} for row in small_log()])
-    assert counts.origin is not None
-    assert counts.origin.late_starts.size == 0
-
-
-def test_what_differs_is_named(tmp_path: Path) -> None:
-    first = counted(tmp_path / "a.csv", small_log())
-    slow = [dataclasses.replace(GAIN, discount=0.25), PAIN]
-    path = write(tmp_path / "b.csv", later(small_log()))
-    other = count_files(path, objectives=slow, mergeable=True)
-    with pytest.raises(
-        DataError, match=r"discount of objective gain is 0.5 in the counts of a.csv and 0.25 in .* b.csv"
-    ):
-        merge_counts([first, other])
-    with pytest.raises(DataError, match=r"\(gain, pain\) in the counts of a.csv and \(pain, gain\) in"):
-        merge_counts([first, count_files(path, objectives=BOTH[::-1], mergeable=True)])
-    renamed = write(
-        tmp_path / "c.csv",
-        [{"zustand" if k == "state" else k: v for k, v in row.items()} for row in later(small_log())],
-    )
-    other = count_files(renamed, objectives=BOTH, columns=Columns(state="zustand"), mergeable=True)
-    with pytest.raises(
-        DataError, match=r"state \(which column it is\) is 'state' in .* 'zustand' in the counts of c.csv"
-    ):
-        merge_counts([first, other])
-    with pytest.raises(ParameterError, match="nothing to merge"):
-        merge_counts([])
 
 
 def test_objectives_of_a_file_keep_what_was_counted(tmp_path: Path) -> None:
@@ -318,11 +148,11 @@ def test_files_that_are_none_or_damaged(tmp_path: Path) -> None:
     assert is_counts(saved)
     assert not is_counts(log)
     assert not is_counts(tmp_path / "nothing.parquet")
-    with pytest.raises(DataError, match=r"log.parquet is no file of counts"):
+    with pytest.raises(DataError, match=r"log.parquet is not a counts file"):
         load_counts(log)
     with pytest.raises(DataError, match=r"there is no file"):
         load_counts(tmp_path / "nothing.parquet")
-    with pytest.raises(DataError, match=r"counts.parquet is a file of counts, which has no episodes"):
+    with pytest.raises(DataError, match=r"counts.parquet is a counts file, which has no episodes"):
         count_files(saved, objectives=BOTH)
     # a bit that flipped in the data of any column is found
     whole = bytearray(saved.read_bytes())

@@ -67,7 +67,7 @@ def test_coverage_of_the_baseline(counts: Counts) -> None:
     # a (2 visits): 0.5 on the action tried; b (1 visit): 1.
     found = describe(counts, baseline=[[0.5, 0.5], [0.0, 1.0]])
     assert found.baseline_coverage == pytest.approx((2 * 0.5 + 1) / 3)
-    assert "33.33% of what the baseline does was never tried in the log" in found.problems
+    assert "33.33% of the baseline's decisions were never tried in the log" in found.problems
     assert describe(counts, baseline=[[1.0, 0.0], [0.0, 1.0]]).baseline_coverage == 1.0
     with pytest.raises(PolicyError, match=r"state b sum to 0\.5"):
         describe(counts, baseline=[[1.0, 0.0], [0.0, 0.5]])
@@ -86,10 +86,10 @@ def test_problems_of_a_poor_log(tmp_path: Path) -> None:
         }
     ]
     found = describe(count_files(write(tmp_path / "log.csv", rows), objectives=[replace(GAIN, label="Gain")]))
-    assert "Gain is 3 in every row: no policy can change it by its choices" in found.problems
+    assert "Gain is 3 in every row: no policy can change it" in found.problems
     assert "there is only one action: there is nothing to choose" in found.problems
     assert "1 of 2 states were reached, but no action was logged in them" in found.problems
-    assert "no episode terminated: all were cut off, and what came after is estimated" in found.problems
+    assert "no episode terminated: all were cut off, and what followed is estimated" in found.problems
     assert found.states_never_left == 1
     assert math.isnan(found.objectives[0].return_sd)
 

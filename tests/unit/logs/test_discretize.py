@@ -43,7 +43,7 @@ def map_of(centers, *transforms):
     return Discretizer(features=rules, centers=np.array(centers, dtype=float))
 
 
-def blobs(n=60, seed=0):
+def blobs(n=60, rng=0):
     """Three far clusters in two features."""
     rng = np.random.default_rng(seed)
     where = np.arange(n) % 3
@@ -92,7 +92,7 @@ def test_features_default_to_all_columns_and_arrow_is_a_table():
 def test_the_seed_decides():
     rng = np.random.default_rng(0)
     table = {"a": rng.normal(size=300), "b": rng.normal(size=300)}
-    first, again, other = (fit_discretizer(table, k=20, random_state=s, n_init=1).centers for s in (0, 0, 1))
+    first, again, other = (fit_discretizer(table, k=20, rng=s, n_init=1).centers for s in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -171,7 +171,7 @@ def test_files_that_are_no_map_are_refused(tmp_path):
     ):
         metadata = {"bettersafe.schema": "discretizer/1", "bettersafe.features": json.dumps([rule])}
         parquet.write_table(pa.table({"state": states, "center": center}).replace_schema_metadata(metadata), path)
-        with pytest.raises(DataError, match="is not a whole map"):
+        with pytest.raises(DataError, match="is not a complete map"):
             load_discretizer(path)
 
 
@@ -224,7 +224,7 @@ def test_bad_settings_are_refused():
         fit_discretizer(table, features=[("a", "cube")], k=1)
     with pytest.raises(ParameterError, match="different names; got a, a"):
         fit_discretizer(table, features=["a", "a"], k=2)
-    with pytest.raises(DataError, match="'c' is the same in every training row"):
+    with pytest.raises(DataError, match="'c' has the same value in every training row"):
         fit_discretizer({"c": [3.0, 3.0]}, k=1)
     with pytest.raises(DataError, match="only 2 of 4 states are different"):
         fit_discretizer({"a": [0.0, 1.0] * 10}, k=4)
@@ -261,7 +261,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["out"]
     with pytest.raises(RunError, match="replace it with --force"), whole_folder(target, mark="done"):
         pass
-    with pytest.raises(RunError, match="it is something else"), whole_folder(target, mark="other", force=True):
+    with pytest.raises(RunError, match="it holds something else"), whole_folder(target, mark="other", force=True):
         pass
     with pytest.raises(RunError, match="can't be written"), whole_folder(target / "done" / "x", mark="done"):
         pass
@@ -270,7 +270,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
 # ---- a table becomes logs
 
 
-def ward(n=30, seed=0):
+def ward(n=30, rng=0):
     """Episodes of 3 rows, shuffled: two features, a reward, an action, a remark; CSV cells as a user writes them."""
     rng = np.random.default_rng(seed)
     rows = [
@@ -359,14 +359,14 @@ def test_several_files_are_one_table(tmp_path):
     with pytest.raises(DataError, match=r"'lactate' must be above .* got -3 in part-2.csv, line 12"):
         discretize_log(str(tmp_path / "part-*.csv"), tmp_path / "three", columns=WARD, features=FEATURES)
     write_csv(tmp_path / "part-3.csv", [{k: v for k, v in row.items() if k != "remark"} for row in rows[:3]])
-    with pytest.raises(DataError, match=r"part-1.csv has 'remark' and part-3.csv has not"):
+    with pytest.raises(DataError, match=r"part-1.csv has 'remark' and part-3.csv does not"):
         discretize_log(str(tmp_path / "part-*.csv"), tmp_path / "three", columns=WARD, features=FEATURES)
 
 
 def test_the_map_comes_from_training_episodes_alone(tmp_path):
     rows = ward(60)
     data = write_csv(tmp_path / "ward.csv", rows)
-    settings = {"k": 4, "columns": WARD, "features": FEATURES, "train_share": 0.7, "seed": 3}
+    settings = {"k": 4, "columns": WARD, "features": FEATURES, "train_share": 0.7, "rng": 3}
     first = discretize_log(data, tmp_path / "one", **settings)
     test = set(parquet.read_table(tmp_path / "one" / "test.parquet")["episode"].to_pylist())
     train = set(parquet.read_table(tmp_path / "one" / "train.parquet")["episode"].to_pylist())
@@ -392,7 +392,7 @@ def test_a_fitted_map_gives_new_data_the_same_states(tmp_path):
     assert again.discretizer.n_states == 4
     for name in ("log.parquet", "discretizer.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    with pytest.raises(ParameterError, match="leave --feature and --train-share"):
+    with pytest.raises(ParameterError, match="leave out features and train_share"):
         discretize_log(data, tmp_path / "three", columns=WARD, fitted=saved, train_share=0.5)
     poor = write_csv(tmp_path / "poor.csv", [{k: v for k, v in row.items() if k != "pulse"} for row in ward()])
     with pytest.raises(DataError, match=r"poor.csv has no column 'pulse'"):
@@ -458,7 +458,7 @@ def test_tables_that_can_not_be_a_log_are_refused(tmp_path):
     attempt("name the reward columns", error=ParameterError, features=None)
     attempt("'dose' can't be a feature", error=ParameterError, features=["dose"])
     attempt("'pulse' is given twice", error=ParameterError, features=["pulse", "pulse"])
-    attempt("'dose' is named for two things", error=ParameterError, objectives=["dose"])
+    attempt("'dose' is named for two roles", error=ParameterError, objectives=["dose"])
     attempt("must be between 0 and 1", error=ParameterError, train_share=1.0)
     attempt("leaves a part empty", train_share=0.01)
     path = tmp_path / "empty.csv"

@@ -110,7 +110,7 @@ def test_what_was_counted_is_kept(days, tmp_path, monkeypatch):
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 255
     part.write_bytes(content)
-    with pytest.raises(DataError, match=r"were damaged.*Give the same command again"):
+    with pytest.raises(DataError, match=r"were damaged.*Repeat the same command"):
         counted(days, tmp_path)
     assert counted(days, tmp_path) == (tmp_path / "whole.parquet").read_bytes()
     assert len(done) == 6
@@ -145,7 +145,7 @@ def test_errors(days, tmp_path):
     begin, end = small_log()[:1], small_log()[1:]
     for name, part in (("begin", begin), ("end", end)):
         write(tmp_path / f"{name}.csv", part)
-    with pytest.raises(DataError, match=r"an episode of begin.csv goes on in end.csv"):
+    with pytest.raises(DataError, match=r"an episode of begin.csv continues in end.csv"):
         counted([tmp_path / "begin.csv", tmp_path / "end.csv"], tmp_path)
     with pytest.raises(DataError, match="counted already"):
         counted(days[:1], tmp_path, add=[tmp_path / "whole.parquet"])

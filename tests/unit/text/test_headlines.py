@@ -18,7 +18,7 @@ from bettersafe.explore import keeping
 from bettersafe.report.page import report_html
 from bettersafe.runs.run import Decision, save_run
 from bettersafe.tasks.task import Task
-from bettersafe.text import names, numbers
+from bettersafe.text import headlines, names
 from bettersafe.text.headlines import summarise
 from toy_runs import OBJECTIVES, toy_candidate, toy_certificate, toy_findings, toy_run
 
@@ -48,8 +48,11 @@ def believed(p_safe, *, each=None, pessimistic=(), draws=200):
 
 
 UNPROVEN = {"evidence": "theory", "findings": toy_findings(-9.0, -9.0), "theory": THEORY}
+
 CHOSEN = (toy_candidate(chosen=True), toy_candidate(name="another", passed=False))
+
 PASSED, FAILED, BLIND, UNTESTED = "passed", "not passed", "can't tell", "not tested"
+
 RUNS = {
     "nothing found": ({"changed": False}, None, None),
     "no certificate": ({}, None, None),
@@ -81,6 +84,7 @@ RUNS = {
     ),
     "many digits": ({}, {"findings": toy_findings(-0.123456, 0.2)}, [FAILED, PASSED]),
 }
+
 OTHERS = {
     Decision.USE_POLICY: (
         "Keep the baseline",
@@ -210,26 +214,40 @@ def test_a_refused_proposal_is_no_policy():
     assert "Where the proposal differs" in page
 
 
-def test_a_change_can_be_seen_whatever_it_is_a_change_of():
-    digits = numbers.change_precision(1234.5, 1236.7)
-    assert [numbers.number(v, decimals=digits) for v in (1234.5, 1236.7, 2.2)] == ["1,234.5", "1,236.7", "2.2"]
-    assert numbers.change_precision(52.104, 57.129) == 1
-    assert numbers.change_precision(0.76555, 2.3551) == 2
-    assert numbers.change_precision(1.0, 1.0 + 1e-12) == 2  # rounding is no change
-    assert numbers.with_interval(53.04, 52.13, 53.94) == "53.0 [52.1, 53.9]"
-    assert numbers.with_interval(1234.0, 1233.21, 1234.79) == "1,234.0 [1,233.2, 1,234.8]"
-    assert numbers.with_interval(0.5, math.nan, math.nan) == "0.500"
+def headline(**more):
+    return headlines.summarise(toy_run(certificate=toy_certificate(**more))).headline
 
 
-@pytest.mark.parametrize(
-    ("share", "draws", "said"),
-    [
-        (1.0, 199, "over 99.5 %"),
-        (0.9749, 200, "97.5 %"),
-        (1.0, 0, "over 99.9 %"),
-        (0.5, 0, "50.0 %"),
-        (math.nan, 5, "–"),
-    ],
-)
-def test_no_chance_is_certain(share, draws, said):
-    assert numbers.chance(share, draws) == said
+def test_the_headline_claims_what_was_tested_and_no_more():
+    assert headline() == "Use the policy: it is better than the baseline on gain and Harm done."
+    assert headline(findings=toy_findings(0.2, 0.0)) == (
+        "Use the policy: it is better than the baseline on gain and no worse on Harm done."
+    )
+    # bounds that each have all of δ don't hold together
+    assert headline(findings=toy_findings(0.2, 0.2, level=0.1)) == (
+        "Use the policy: it is no worse than the baseline on gain and Harm done."
+    )
+    assert "at most 0.3 worse on Harm done" in headline(findings=toy_findings(0.2, -0.1, zeta=0.3))
+    assert headline(findings=toy_findings(0.2, -0.1)) == "Keep the baseline: a loss on Harm done can’t be ruled out."
+    assert "can’t tell" in headline(unsupported=0.2)
+    floor = Floor(objective="harm", threshold=-1.0, baseline_bound=-3.0, guaranteed=-2.0, level=0.05)
+    assert headline(floors=(floor,)) == "Keep the baseline: the threshold on Harm done may be missed."
+    belief = Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=200)
+    sure = headline(evidence="posterior", grade="posterior", beliefs=(belief,))
+    assert sure.endswith("with a probability of over 99.5 %.")  # 200 of 200 draws are not certainty
+    doubt = dataclasses.replace(belief, p_safe=0.5, p_objective=(0.9, 0.5))
+    assert "a loss on Harm done is too likely" in headline(evidence="posterior", grade="posterior", beliefs=(doubt,))
+
+
+def test_the_grade_is_said_in_words():
+    assert "any amount of data" in headlines.evidence_words(toy_certificate(grade="finite-sample"))
+    assert "approximate" in headlines.evidence_words(toy_certificate())
+    assert "priors" in headlines.evidence_words(
+        toy_certificate(
+            evidence="posterior",
+            grade="posterior",
+            beliefs=(Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=9),),
+        )
+    )
+    assert "Nothing was held out" in headlines.evidence_words(toy_certificate(evidence="theory"))
+    assert "optimistic" in headlines.evidence_words(None)

@@ -1,4 +1,4 @@
-"""A log of any size, sorted by DuckDB into a scratch file that is read in blocks of whole episodes."""
+"""Logs of any size, sorted by DuckDB into a scratch file and read in blocks of whole episodes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 BLOCK_ROWS = 1 << 18
-"""Rows of a block, unless one episode has more: some 100 MB while it is worked on."""
+"""Maximum rows of a block, unless one episode has more; a block takes about 100 MB of working memory."""
 
 BATCH_ROWS = 1 << 16
-"""Rows that are decoded at a time."""
+"""Rows decoded at a time."""
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def sorted_episodes(
                     notes=notes,
                 )
 
-        small = list(blocks()) if ptr[-1] <= BLOCK_ROWS else None  # one block: it is kept
+        small = list(blocks()) if ptr[-1] <= BLOCK_ROWS else None  # a single block stays in memory
         yield Episodes(
             blocks=blocks if small is None else lambda: small,
             n_rows=int(ptr[-1]),
@@ -85,7 +85,7 @@ def sorted_episodes(
 
 
 def _write_rows(source: Source, file: Path) -> tuple[Labels, Labels]:
-    """Write the sorted rows; gives the labels of states and actions."""
+    """Write the sorted rows; returns the labels of states and actions."""
     with source.stage("groups"):
         labels = code_labels(source)
     with source.stage("returns"):
@@ -94,7 +94,7 @@ def _write_rows(source: Source, file: Path) -> tuple[Labels, Labels]:
 
 
 def _blocks(file: Path, ptr: Ints) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
-    """First episode, the one after the last, and columns of every block."""
+    """First episode, end of the episodes (exclusive), and columns of every block."""
     import pyarrow as pa
     from pyarrow import parquet
 

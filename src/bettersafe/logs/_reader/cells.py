@@ -1,13 +1,13 @@
-"""SQL that reads one raw cell, whatever its type: as a label, a number, a step or a flag.
+"""SQL that reads one raw cell of any type as a label, a number, a step or a flag.
 
-A cell that can't be read gives NULL, never an error; ``checks.py`` finds it and says where it is.
+A cell that can't be read gives NULL, never an error; ``checks.py`` finds and reports it.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["integer", "text"]  # what the labels of one vocabulary are
+Kind = Literal["integer", "text"]  # kind of the labels of a vocabulary
 Shape = Literal["int", "huge", "float", "bool", "text", "cell", "json", "null", "nested"]
 Family = Literal["integer", "fraction", "huge", "text", "boolean", "nested"]
 FAMILIES: tuple[Family, ...] = ("integer", "fraction", "huge", "text", "boolean", "nested")
@@ -19,7 +19,7 @@ _FALSE = "('false', 'f', 'no', 'n', '0', '0.0')"
 
 
 def shape(kind: str) -> Shape:
-    """What cells of DuckDB type ``kind`` (or "CSV") are, as far as reading them goes."""
+    """Shape of cells of DuckDB type ``kind`` (or "CSV"), which determines how they are read."""
     if kind in _INTEGERS:
         return "int"
     if kind in _HUGE:
@@ -33,12 +33,12 @@ def shape(kind: str) -> Shape:
 
 
 def shown(cell: str, form: Shape) -> str:
-    """The cell as text, as its author wrote it."""
+    """The cell as text, as written."""
     return f"({cell} ->> '$')" if form == "json" else f"CAST({cell} AS VARCHAR)"
 
 
 def family(cell: str, form: Shape) -> str:
-    """The ``Family`` of the label in the cell; NULL for a missing one (floats say it with NaN)."""
+    """``Family`` of the label in the cell; NULL if missing (NaN in floats)."""
     if form == "cell":
         whole = f"CAST(TRY_CAST({cell} AS BIGINT) AS VARCHAR)"
         real = f"TRY_CAST({cell} AS DOUBLE)"
@@ -71,7 +71,7 @@ def family(cell: str, form: Shape) -> str:
 
 
 def families(form: Shape) -> tuple[Family, ...]:
-    """The families that a cell may be of; where it is but one, only missing cells need to be looked for."""
+    """Possible families of a cell; if there is only one, only missing cells need a check."""
     several: dict[Shape, tuple[Family, ...]] = {
         "cell": ("integer", "fraction", "text"),
         "json": FAMILIES,
@@ -84,7 +84,7 @@ def families(form: Shape) -> tuple[Family, ...]:
 
 
 def missing(cell: str, form: Shape) -> str:
-    """Whether there is no label in the cell; the same as that its family is NULL, and quicker where the type says all."""
+    """Whether the cell has no label, i.e. its family is NULL; faster if the type has only one family."""
     return f"({family(cell, form)}) IS NULL" if len(families(form)) > 1 else f"{cell} IS NULL"
 
 
@@ -98,14 +98,14 @@ def label(cell: str, form: Shape, kind: Kind) -> str:
 
 
 def number(cell: str, form: Shape) -> str:
-    """The number in the cell as DOUBLE; NULL where there is none."""
+    """The number in the cell as DOUBLE; NULL if there is none."""
     if form in {"int", "huge", "float", "bool"}:
         return f"CAST({cell} AS DOUBLE)"
     return f"TRY_CAST({shown(cell, form)} AS DOUBLE)"
 
 
 def integer(cell: str, form: Shape) -> str:
-    """The integer in the cell as BIGINT; NULL where there is none."""
+    """The integer in the cell as BIGINT; NULL if there is none."""
     if form == "int":
         return f"CAST({cell} AS BIGINT)"
     if form == "float":
@@ -117,7 +117,7 @@ def integer(cell: str, form: Shape) -> str:
 
 
 def flag(cell: str, form: Shape) -> str:
-    """The truth value in the cell as BOOLEAN; NULL where there is none."""
+    """The truth value in the cell as BOOLEAN; NULL if there is none."""
     if form == "bool":
         return cell
     text = f"lower(trim({shown(cell, form)}))"

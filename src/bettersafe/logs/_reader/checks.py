@@ -1,7 +1,7 @@
-"""What can be wrong in the rows of a log, each said in one sentence with its file, line, column and remedy.
+"""Checks of the rows of a log; an error message names the file, line and column, and what to do.
 
-A good log pays for one pass that counts bad cells and one fingerprint per episode. Only when something is
-wrong do later, targeted queries look for the row.
+A valid log costs one pass that counts bad cells, and one fingerprint per episode. Only if a check fails,
+targeted queries look for the row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from bettersafe.logs._reader.columns import Place, Raw
 
 
-LARGEST = 1e100  # squares and sums must stay finite; a larger reward is a slip of the pen
+LARGEST = 1e100  # squares and sums must stay finite; a larger reward is a mistake
 STEP_LIMIT = 4 * 10**18  # differences of steps must fit in 64 bits
 ROW_ORDER = "row-order"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BadCell:
-    """Cells that may not be; ``where`` picks them. Expected and remedy frame the sentence about the first."""
+    """Check of a column: ``where`` selects the invalid cells; ``expected`` and ``remedy`` are parts of the message."""
 
     role: str
     where: str
@@ -34,7 +34,7 @@ class BadCell:
     remedy: str
 
     def complain(self, raw: Raw) -> NoReturn:
-        """Raise, naming the first such cell."""
+        """Raise DataError for the first invalid cell."""
         place = raw.find(self.where, self.role)
         raise DataError(
             f"{self.expected}; got {place.content} in column {raw.names[self.role]!r} of {place}. {self.remedy}"
@@ -42,7 +42,7 @@ class BadCell:
 
 
 def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
-    """Every check of a single row, in the order in which they are reported."""
+    """Checks of single rows, in the order in which they are reported."""
     found = [
         BadCell(
             role=role,
@@ -59,8 +59,8 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
                 role="step",
                 where=f"coalesce({step} NOT BETWEEN {-STEP_LIMIT} AND {STEP_LIMIT}, true)",
                 expected="steps must be integers",
-                remedy="Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if rows stand in the order in"
-                f" which they happened, take them so with --step {ROW_ORDER}.",
+                remedy="Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if the rows are in"
+                f" chronological order, use --step {ROW_ORDER}.",
             )
         )
     flags = [role for role in ("terminated", "truncated") if role in raw.names]
@@ -87,7 +87,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
         found.append(
             BadCell(
                 role=f"r{k}",
-                # isfinite is needed: of abs alone DuckDB answers from a Parquet file's statistics, which leave NaN out
+                # isfinite is needed: for abs alone DuckDB uses a Parquet file's statistics, which leave out NaN
                 where=f"coalesce(NOT isfinite({value}) OR abs({value}) > {LARGEST}, true)",
                 expected="rewards must be finite numbers",
                 remedy="Correct the cell or drop its episode.",
@@ -113,11 +113,11 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
 
 
 def label_kind(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]) -> tuple[Kind, str]:
-    """What the labels in the columns of ``roles`` are, and a note ("" if there is nothing to say).
+    """Kind of the labels in the columns of ``roles``, and a note for people (may be empty).
 
     Args:
-        raw: The raw columns.
-        roles: Those that share one vocabulary.
+        raw: Raw columns.
+        roles: Roles that share one vocabulary.
         families: Role -> family -> number of cells.
     """
     seen = {name: sum(families[role][name] for role in roles) for name in FAMILIES}
@@ -131,7 +131,7 @@ def label_kind(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Fa
             return (
                 "text",
                 f"{what} labels mix numbers and text, {whole.content} in {whole} and {name.content} in {name}: all are read"
-                " as text. If one of them is a slip, correct it",
+                " as text. If one of them is a mistake, correct it",
             )
         if text:
             return "text", ""
@@ -151,7 +151,7 @@ def label_kind(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Fa
 
 
 def check_one_type(files: Sequence[File], names: Mapping[str, str], roles: Sequence[str]) -> None:
-    """Raise where a label column holds numbers in one file and text in another."""
+    """Raise DataError if a label column holds numbers in one file and text in another."""
     words = {"int": "numbers", "huge": "numbers", "float": "numbers", "bool": "booleans", "text": "text"}
     for role in roles:
         first: tuple[str, str] | None = None
@@ -166,7 +166,7 @@ def check_one_type(files: Sequence[File], names: Mapping[str, str], roles: Seque
 
 
 def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) -> NoReturn:
-    """Raise for the first row of a broken ``episode`` that does not follow from the one before."""
+    """Raise DataError for the first row of ``episode`` that does not continue the row before."""
     by_step = "step" in raw.names
     belongs = f"({raw.read('episode', kinds['episode'])}) = {literal(episode)}"
 
@@ -215,9 +215,8 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
     if by_step and after != step + 1:
         raise DataError(
             f"steps must be consecutive within an episode; episode {episode!r} goes from {step} to {after} in"
-            f" column {column['step']} of {place('step', after, nth + 1)}. Add the missing rows, number the"
-            " steps anew, or, if rows stand in the order in which they happened, take them so with"
-            f" --step {ROW_ORDER}."
+            f" column {column['step']} of {place('step', after, nth + 1)}. Add the missing rows, renumber the"
+            f" steps, or, if the rows are in chronological order, use --step {ROW_ORDER}."
         )
     raise DataError(
         f"next_state must be the state of the next row; got {next_state!r} in column"
@@ -227,7 +226,7 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
 
 
 def _complain_of_mix(raw: Raw, roles: Sequence[str], families: Mapping[str, Mapping[Family, int]]) -> NoReturn:
-    """Numbers, text and booleans in one vocabulary of a format that knows types."""
+    """Raise DataError for numbers, text and booleans in one vocabulary of a typed format."""
     words: dict[Family, str] = {"integer": "a number", "fraction": "a number", "huge": "a number"}
     words |= {"text": "text", "boolean": "a boolean"}
     first = next(name for name in FAMILIES if families[roles[0]][name])
@@ -251,7 +250,7 @@ def _complain_of_label(raw: Raw, roles: Sequence[str], family: str, expected: st
 
 
 def _first(raw: Raw, roles: Sequence[str], family: str) -> tuple[str, Place]:
-    """The first cell of the family, looking through the columns in turn."""
+    """First cell of the family, searching the columns in turn."""
     for role in roles:
         where = f"({raw.family(role)}) = {literal(family)}"
         if raw.connection.execute(

@@ -1,4 +1,4 @@
-"""The columns of a log that are used, as they stand in its files; and how to find one row of them again."""
+"""Raw columns of log files by role, and the position of a row in its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a row stands: a file and the number of its line or row; and what the asked cell holds."""
+    """Position of a row (a file and the number of its line or row), with the content of one cell."""
 
     file: File
     number: int
@@ -29,7 +29,7 @@ class Place:
 
     @property
     def content(self) -> str:
-        """The cell as a message quotes it."""
+        """The cell as quoted in messages."""
         if self.cell is None:
             return "an empty cell" if self.file.format == "CSV" else "null"
         return repr(self.cell)
@@ -37,14 +37,14 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """The columns that are used, as they stand in the files.
+    """Used columns of the files, unconverted.
 
     Attributes:
-        connection: Where the files are read.
-        files: The files, in order.
-        names: Role ("state", "r0", ...) -> the user's column name.
+        connection: DuckDB connection that reads the files.
+        files: Files, in order.
+        names: Role ("state", "r0", ...) -> user's column name.
         types: Role -> DuckDB type, common to all files.
-        shapes: Role -> how its cells are read.
+        shapes: Role -> shape of its cells.
     """
 
     connection: DuckDBPyConnection
@@ -55,11 +55,11 @@ class Raw:
 
     @property
     def title(self) -> str:
-        """How a message calls all the files together."""
+        """Name of all files together in messages."""
         return title_of([file.name for file in self.files])
 
     def relation(self, files: Sequence[File], *, numbered: bool = False) -> str:
-        """SELECT of the raw cells of the files, one column per role; and "row", which rises in file order."""
+        """SELECT of the raw cells of the files, one column per role; if ``numbered``, also "row", which rises in file order."""
         chosen = ", ".join(
             f'CAST("{i}" AS {self.types[role]}) AS {role}' if len(self.files) > 1 else f'"{i}" AS {role}'
             for i, role in enumerate(self.names)
@@ -70,7 +70,7 @@ class Raw:
         )
 
     def find(self, where: str, role: str, nth: int = 1) -> Place:
-        """Place of the nth row, in file order, for which ``where`` holds; with the cell of ``role``."""
+        """Position of the nth row, in file order, for which ``where`` holds, with the cell of ``role``."""
         cell = cells.shown(role, self.shapes[role])
         for file in self.files:
             with readable(file.name, file.format):
@@ -93,20 +93,20 @@ class Raw:
         return cells.missing(role, self.shapes[role])
 
     def counts_of_families(self, role: str) -> dict[Family, str]:
-        """SQL aggregates: how many cells of ``role`` are of each family that there can be, over ``{role}_family`` or the cells."""
+        """SQL aggregates: number of cells of ``role`` by possible family, over the columns of `family_cells`."""
         possible = cells.families(self.shapes[role])
         if len(possible) > 1:
             return {name: f"count(*) FILTER (WHERE {role}_family = '{name}')" for name in possible}
         return dict.fromkeys(possible, f"count({role}_there)")
 
     def family_cells(self, role: str) -> dict[str, str]:
-        """SQL of what `counts_of_families` counts, by the name that it has there."""
+        """SQL of the columns that `counts_of_families` counts, by name."""
         if len(cells.families(self.shapes[role])) > 1:
             return {f"{role}_family": self.family(role)}
         return {f"{role}_there": self._if_state(role, role)}
 
     def read(self, role: str, kind: Kind = "integer") -> str:
-        """SQL: the canonical value in a cell of ``role``; ``kind`` is that of its labels, if any."""
+        """SQL: the canonical value in a cell of ``role``; ``kind`` is the kind of its labels, if any."""
         shape = self.shapes[role]
         if role in {"episode", "state", "action", "next_state"}:
             return self._if_state(role, cells.label(role, shape, kind))
@@ -115,14 +115,14 @@ class Raw:
         return (cells.flag if role in {"terminated", "truncated"} else cells.number)(role, shape)
 
     def _if_state(self, role: str, expression: str) -> str:
-        """NULL for the next_state of a terminated row: what stands there is no state of the process."""
+        """NULL for the next_state of a terminated row, which is not a state of the process."""
         if role != "next_state" or "terminated" not in self.names:
             return expression
         return f"CASE WHEN NOT ({self.read('terminated')}) THEN {expression} END"
 
 
 def raw_columns(connection: DuckDBPyConnection, files: tuple[File, ...], names: Mapping[str, str]) -> Raw:
-    """The columns ``names`` (role -> name), which every file has, with the types that they share."""
+    """Columns ``names`` (role -> name), which every file has, with their common types."""
     first = files[0]
     with readable(first.name, first.format):
         described = connection.execute(f"DESCRIBE {scan(connection, files, list(names.values()))}").fetchall()

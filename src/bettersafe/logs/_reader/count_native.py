@@ -1,8 +1,8 @@
-"""Counting in one pass: Parquet or CSV files that are sorted by episode and step, and in which nothing is out of the ordinary.
+"""Counting in one pass, in the kernel, for Parquet or CSV files that are sorted by episode and step and need no special handling.
 
-The native kernel (`counting.hpp`) checks every row as it passes. At the first that is not as usual `count_sorted` gives None, and
-the log is counted by SQL (`source.py`, `counting.py`), which can do everything and has the words for what is wrong. What
-both can do they do alike, to the last bit.
+The native kernel (`counting.hpp`) checks every row. At the first row that it can't handle, `count_sorted` returns None, and the
+log is counted by SQL (`relation.py`, `count_sql.py`), which handles all cases and reports errors. Both ways give the same
+counts to the last bit.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 Bits: TypeAlias = "tuple[npt.NDArray[np.uint8], int]"
 
 BATCH_ROWS = 1 << 15
-"""Rows that are decoded at a time."""
+"""Rows decoded at a time."""
 
 BUFFER = 1 << 18
-"""Bytes of a column that are read at a time: a file may be one group of rows, and larger than memory."""
+"""Bytes of a column read at a time: a file may be a single row group, and larger than memory."""
 
 PARQUET, CSV = {".parquet"}, {".csv", ".tsv"}
 LARGEST_FLOAT_LABEL = 9.2e18  # as in cells.py
@@ -58,7 +58,7 @@ NO_BITS: Bits = (np.zeros(0, dtype=np.uint8), 0)
 
 
 class _UnusualError(Exception):
-    """Something that only the way by SQL can do, or can put into words."""
+    """The log needs counting by SQL, to be handled or to get an error message."""
 
 
 def count_sorted(
@@ -70,14 +70,14 @@ def count_sorted(
     digests: Mapping[str, str] | None,
     progress: Progress | None,
 ) -> Counts | None:
-    """Counts of a log, as `count_files` gives them; None if it has to be read in another way.
+    """Counts of a log, as of `count_files`; None if it must be counted by SQL.
 
     Args:
-        path: A file, a glob, or a list of them.
-        objectives: The reward columns.
-        columns: The other columns.
-        memory_limit: What the counts may take while they grow; a share of what is free if None.
-        digests: Path -> SHA-256 of all files if the counts are to be mergeable, else None.
+        path: File, glob, or list of them.
+        objectives: Reward columns.
+        columns: Names of the other columns.
+        memory_limit: Memory limit of the growing counts; a share of the free memory if None.
+        digests: Path -> SHA-256 of all files for mergeable counts, else None.
         progress: Called while the log is read.
     """
     places = expand(path)
@@ -92,11 +92,11 @@ def count_sorted(
     ):
         return None
     try:
-        tell = _teller(places, progress)
+        report = _reporter(places, progress)
         log = _Log(objectives=tuple(objectives), columns=columns, with_marks=digests is not None)
         for place in places:
             for done in log.read(place):
-                tell(done)
+                report(done)
                 if log.chains.bytes > limit:
                     raise _UnusualError
         if log.chains is None or not log.chains.close():
@@ -106,8 +106,8 @@ def count_sorted(
     return _counts(log, places, digests)
 
 
-def _teller(places: Sequence[Path], progress: Progress | None) -> Callable[[int], None]:
-    """A function that hears how many rows of Parquet or bytes of CSV were read, and tells it now and then."""
+def _reporter(places: Sequence[Path], progress: Progress | None) -> Callable[[int], None]:
+    """Function that takes the rows (Parquet) or bytes (CSV) read so far, and calls ``progress`` at intervals."""
     if progress is None:
         return lambda done: None
     unit: Literal["rows", "bytes"] = "bytes" if places[0].suffix.lower() in CSV else "rows"
@@ -115,37 +115,37 @@ def _teller(places: Sequence[Path], progress: Progress | None) -> Callable[[int]
     if total is None:
         raise _UnusualError
     progress(Event(done=0, total=total, unit=unit))
-    told = time.monotonic()
+    last = time.monotonic()
 
-    def tell(done: int) -> None:
-        nonlocal told
-        if done == total or time.monotonic() - told >= reading.EVERY:
-            told = time.monotonic()
+    def report(done: int) -> None:
+        nonlocal last
+        if done == total or time.monotonic() - last >= reading.EVERY:
+            last = time.monotonic()
             progress(Event(done=done, total=total, unit=unit))
 
-    return tell
+    return report
 
 
 @dataclass(kw_only=True)
 class _Log:
-    """What is known of a log while its files pass; ``chains`` is the kernel's part."""
+    """State of counting a log, file by file; ``chains`` is the kernel's counter."""
 
     objectives: tuple[Objective, ...]
     columns: Columns
     with_marks: bool
     chains: Any = None
     names: dict[str, str] = field(default_factory=dict)  # role -> column
-    types: dict[str, pa.DataType] = field(default_factory=dict)  # role -> type, the same in all files
-    vocabularies: dict[str, _Vocabulary] = field(default_factory=dict)  # of roles that are text
-    episodes: list[str] = field(default_factory=list)  # text labels of the last episodes
-    n_episodes: int = 0  # those before
-    n_bytes: int = 0  # of CSV files that have been read
-    kinds: dict[str, Kind] = field(default_factory=dict)  # vocabulary -> what its labels are, of CSV
+    types: dict[str, pa.DataType] = field(default_factory=dict)  # role -> type, equal in all files
+    vocabularies: dict[str, _Vocabulary] = field(default_factory=dict)  # role -> vocabulary, if text
+    episodes: list[str] = field(default_factory=list)  # text labels of the latest episodes
+    n_episodes: int = 0  # number of episodes before these
+    n_bytes: int = 0  # total size of the CSV files read
+    kinds: dict[str, Kind] = field(default_factory=dict)  # vocabulary -> kind of its labels, for CSV
     open_ends: list[tuple[list[str] | Ints, Ints]] = field(default_factory=list)  # labels and steps
     late_starts: list[tuple[list[str] | Ints, Ints]] = field(default_factory=list)
 
     def read(self, place: Path) -> Iterator[int]:
-        """Count a file; gives the rows (CSV: the bytes) that have been read of all files, now and then."""
+        """Count a file; yields the rows (CSV: bytes) read so far of all files."""
         from pyarrow import ArrowException
 
         try:
@@ -175,7 +175,7 @@ class _Log:
         self.n_bytes += place.stat().st_size
 
     def _look_at(self, footer: Any) -> None:
-        """Learn from the footer of a Parquet file what the columns are."""
+        """Set the columns from the footer of a Parquet file."""
         schema, metadata = footer.schema.to_arrow_schema(), footer.metadata or {}
         if metadata.get(SCHEMA_KEY.encode(), SCHEMA.encode()) != SCHEMA.encode():
             raise _UnusualError
@@ -188,7 +188,7 @@ class _Log:
         self._settle(names, types)
 
     def _names_of(self, there: Sequence[str]) -> dict[str, str]:
-        """Role -> column, of a file that has the columns ``there``."""
+        """Role -> column, for a file with the columns ``there``."""
         names = names_of_roles(self.columns, there)
         names |= {f"r{k}": objective.name for k, objective in enumerate(self.objectives)}
         if (
@@ -200,7 +200,7 @@ class _Log:
         return names
 
     def _settle(self, names: dict[str, str], types: dict[str, pa.DataType]) -> None:
-        """Take the columns of the first file for those of all; the others must have the same."""
+        """Set the columns from the first file; all other files must have the same."""
         if self.chains is not None:
             if names != self.names or types != self.types:
                 raise _UnusualError
@@ -255,7 +255,7 @@ class _Log:
         self.take_marks()
 
     def _labels(self, role: str, column: pa.Array) -> tuple[Ints, Bits]:
-        """Labels as integers, and which of them are there; in columns that must have all, one that is missing is unusual."""
+        """Labels as integers, with their validity bits; only next_state may have missing labels."""
         if role in self.vocabularies:
             return self.vocabularies[role].codes(column)
         labels, there = _integers(column)
@@ -264,7 +264,7 @@ class _Log:
         return labels, there
 
     def _episodes(self, column: pa.Array) -> Ints:
-        """Numbers of the episodes, in their order; texts must rise."""
+        """Numbers of the episodes, in order; text labels must rise."""
         if _form(column.type) != "text":
             return self._labels("episode", column)[0]
         import pyarrow as pa
@@ -295,18 +295,18 @@ class _Log:
 
 
 class _Vocabulary:
-    """Texts that have been seen, numbered as they came."""
+    """Text labels, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._last: tuple[pa.Array, Ints] | None = None  # batches of one group of rows share a dictionary
+        self._last: tuple[pa.Array, Ints] | None = None  # batches of one row group share a dictionary
 
     def codes(self, column: pa.DictionaryArray) -> tuple[Ints, Bits]:
-        """Numbers of the texts in a column, and which of them are there."""
+        """Numbers of the texts in a column, with their validity bits."""
         dictionary = column.dictionary
         if self._last is None or not _is_same(self._last[0], dictionary):
             texts = dictionary.to_pylist()
-            if any(text is None or "\0" in text for text in texts):  # of which NumPy drops those at the end
+            if any(text is None or "\0" in text for text in texts):  # NumPy drops trailing NULs
                 raise _UnusualError
             known = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
             self._last = dictionary, np.array([*known, 0], dtype=np.int64)
@@ -317,13 +317,13 @@ class _Vocabulary:
         return numbers[indices], there
 
     def labels(self, codes: Ints) -> Labels:
-        """Texts of some numbers."""
+        """Texts of ``codes``."""
         texts = list(self.numbers)
         return np.array([texts[code] for code in codes.tolist()], dtype=np.str_)
 
 
 def _is_same(one: pa.Array, other: pa.Array) -> bool:
-    """Whether two arrays of text lie in the same place."""
+    """Whether two arrays of text share their memory."""
     return len(one) == len(other) and all(
         (a is None and b is None) or (a is not None and b is not None and a.address == b.address)
         for a, b in zip(one.buffers(), other.buffers(), strict=True)
@@ -331,7 +331,7 @@ def _is_same(one: pa.Array, other: pa.Array) -> bool:
 
 
 def _form(kind: pa.DataType) -> str:
-    """What a column of an Arrow type is, if it is of the usual ones."""
+    """Form of a column of an Arrow type: "int", "float", "bool" or "text"."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -350,7 +350,7 @@ def _form(kind: pa.DataType) -> str:
 
 
 def _integers(column: pa.Array) -> tuple[Ints, Bits]:
-    """Integers, also those that are written as floats, and which of them are there: NaN is a gap."""
+    """Integers, also those stored as floats, with their validity bits: NaN is missing."""
     import pyarrow as pa
 
     form = _form(column.type)
@@ -376,7 +376,7 @@ def _numbers(column: pa.Array) -> Floats:
 
 
 def _flags(column: pa.Array) -> Bits:
-    """Truth values, also those that are written as 0 and 1."""
+    """Truth values, also those stored as 0 and 1."""
     form = _form(column.type)
     if form == "bool":
         return np.frombuffer(column.buffers()[1], dtype=np.uint8), column.offset
@@ -412,7 +412,7 @@ def _counts(log: _Log, places: Sequence[Path], digests: Mapping[str, str] | None
     chains.count_outcomes(successors, ended)
     key = state_rank[pair[0]] * actions.size + action_rank[pair[1]]
     order = np.argsort(key)
-    order = order[(successors[order] > 0) | (ended[order] > 0)]  # without pairs of which no outcome is known
+    order = order[(successors[order] > 0) | (ended[order] > 0)]  # drop pairs without a known outcome
     pairs = _pairs(chains, order, key[order], successors, ended, state_rank, actions.size)
     if with_prob:
         pairs = replace(pairs, baseline_prob=agreed_prob(prob[0][order], prob[1][order], key[order], states, actions))
@@ -436,7 +436,7 @@ def _counts(log: _Log, places: Sequence[Path], digests: Mapping[str, str] | None
         state_labels=states,
         action_labels=actions,
         objectives=log.objectives,
-        reward_min=reward_range[0] + 0.0,  # as in source.py
+        reward_min=reward_range[0] + 0.0,  # -0 becomes 0, as in relation.py
         reward_max=reward_range[1] + 0.0,
         unseen_reward=np.zeros(d),
         initial_count=first,
@@ -465,7 +465,7 @@ def _counts(log: _Log, places: Sequence[Path], digests: Mapping[str, str] | None
 def _pairs(
     chains: Any, order: Ints, key: Ints, successors: Ints, ended: Ints, state_rank: Ints, n_actions: int
 ) -> Pairs:
-    """What the kernel counted by pair, pairs as in ``order``, with their keys x·A + a."""
+    """Kernel's counts by pair, in the order ``order``; ``key`` is x·A + a of these pairs."""
     ptr = np.append(0, np.cumsum(successors[order]))
     place = np.full(chains.n_pairs, -1, dtype=np.int64)
     place[order] = np.arange(order.size)
@@ -488,7 +488,7 @@ def _pairs(
 
 
 def _in_order(codes: Ints, vocabulary: _Vocabulary | None) -> tuple[Labels, Ints]:
-    """Labels in their order, and the place of each there."""
+    """Sorted labels, and the rank of each label."""
     labels = codes if vocabulary is None else vocabulary.labels(codes)
     order = np.argsort(labels)
     rank = np.empty(order.size, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Counting by SQL: the statistics of an open log of any size, of which only the small result is held."""
+"""Counting by SQL, for logs of any size: only the result is held in memory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 Parts = list[tuple[str, int]]
 
 MARK = "md5_number_lower(CAST(episode AS VARCHAR) || ' ' || (step))"
-"""SQL: digest of (episode, step). MD5, so that it is the same in every version of everything."""
+"""SQL: digest of (episode, step). MD5, because it is the same in all versions of DuckDB."""
 
 
 def count_source(source: Source, *, mergeable: bool = False) -> Counts:
-    """Counts of an open, checked log; ``mergeable`` with what makes its sums exact."""
+    """Counts of an open, checked log; if ``mergeable``, with the rests of its sums."""
     d = len(source.objectives)
     largest = np.maximum(np.abs(source.reward_min), np.abs(source.reward_max))
     sums: list[tuple[Parts, Parts]] = []
@@ -108,7 +108,7 @@ def count_source(source: Source, *, mergeable: bool = False) -> Counts:
 
 
 def input_digests(paths: PathsLike, known: Sequence[Input] = ()) -> dict[str, str]:
-    """Path -> SHA-256 of every file; one that is the same as another, or as one counted before, is refused."""
+    """Path -> SHA-256 of every file. Raises DataError if two files are equal, or one is ``known``."""
     before = {file.sha256: file.name for file in known}
     digests: dict[str, str] = {}
     paths_of: dict[str, str] = {}
@@ -127,15 +127,15 @@ def input_digests(paths: PathsLike, known: Sequence[Input] = ()) -> dict[str, st
 
 
 def source_origin(source: Source, columns: Columns, digests: Mapping[str, str]) -> Origin:
-    """What was counted: the files with their digests (path -> sha256), and which episodes may have other parts elsewhere.
+    """Origin of counts: the files with their digests (path -> sha256), and the episodes that may continue in other shards.
 
-    An episode that did not come to its end may go on in another shard; one whose first step is neither 0 nor, where all
-    number from 1, 1 may have begun in another. Rows that come in their files' order have no steps to tell by.
+    An episode that did not terminate may continue in another shard. An episode whose first step is not 0, or not 1 if steps
+    are numbered from 1, may have begun in another shard. Rows in file order have no steps, and are not checked.
     """
     step = "first_step + n_rows" if source.has_step else "NULL"
     ended = "terminated" if source.has_terminated else "false"
-    usual = "(SELECT CASE WHEN min(first_step) = 1 THEN 1 ELSE 0 END FROM episodes)"
-    late = f"first_step NOT IN (0, {usual})" if source.has_step else "false"
+    first = "(SELECT CASE WHEN min(first_step) = 1 THEN 1 ELSE 0 END FROM episodes)"
+    late = f"first_step NOT IN (0, {first})" if source.has_step else "false"
     return origin_of(
         columns,
         [(file.name, file.path) for file in source.files],
@@ -153,7 +153,7 @@ def origin_of(
     open_ends: npt.NDArray[np.uint64],
     late_starts: npt.NDArray[np.uint64],
 ) -> Origin:
-    """With the sizes and digests of the files, each with its name."""
+    """Origin with the name, size and digest of every file."""
     return Origin(
         columns=columns,
         inputs=tuple(Input(name=name, bytes=path.stat().st_size, sha256=digests[str(path)]) for name, path in names),
@@ -169,7 +169,7 @@ def _marks(source: Source, step: str, where: str) -> npt.NDArray[np.uint64]:
 
 
 def _layers(sums: Sequence[Parts], values: Sequence[Floats]) -> list[Floats]:
-    """Layers [m, P] of every sum, from the values of its parts, one after the other."""
+    """Layers [m, P] of every sum, from the concatenated values of the parts."""
     found, at = [], 0
     for parts in sums:
         terms = [np.ldexp(values[at + i], exponent) for i, (_, exponent) in enumerate(parts)]
@@ -182,7 +182,7 @@ def _return_moments(
     source: Source, largest: Floats, longest: int, n_episodes: int
 ) -> tuple[dict[str, list[Floats]], Floats]:
     """Layers of Σ G_k and Σ G_k² over episodes, and min G_k, max G_k as [d, 2]."""
-    # Most logs number the steps of every episode from one and the same number; only others need a join.
+    # Only a log whose episodes start at different steps needs a join.
     [(low, high)] = source.ask("SELECT min(first_step), max(first_step) FROM episodes")
     rows, time = "log", f"step - ({low})"
     if low != high:
@@ -209,13 +209,19 @@ def _return_moments(
 
 
 def _labels(source: Source, role: str, sql: str) -> Labels:
-    """The labels that a query gives, in their order, which is DuckDB's, too."""
+    """Sorted labels of a query; DuckDB and NumPy sort them alike."""
     found = source.table(f"SELECT label FROM ({sql}) AS labels(label) WHERE label IS NOT NULL ORDER BY label")["label"]
-    return label_array(np.array(found.to_pylist(), dtype=np.str_) if source.kinds[role] == "text" else found.to_numpy())
+    if source.kinds[role] != "text":
+        return label_array(found.to_numpy())
+    texts = found.to_pylist()
+    ended = next((text for text in texts if text.endswith("\0")), None)
+    if ended is not None:  # NumPy would drop the character, and two labels could become one
+        raise DataError(f"{source.title}: {role} {ended!r} ends in a null character. Remove the character.")
+    return label_array(np.array(texts, dtype=np.str_))
 
 
 def _blocks(source: Source, states: Labels, actions: Labels, *, with_prob: bool) -> Iterator[Groups]:
-    """The groups, by their labels' places, in blocks of whole states."""
+    """Groups, with indices of labels, in blocks of whole states."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -244,7 +250,7 @@ def _blocks(source: Source, states: Labels, actions: Labels, *, with_prob: bool)
     ):
         table = pa.Table.from_batches([batch])
         waiting = table if waiting is None else pa.concat_tables([waiting, table])
-        # rows of the last state may go on in the next batch
+        # rows of the last state may continue in the next batch
         last = compute.index(waiting["state"], waiting["state"][-1]).as_py()
         if last:
             yield groups_of(waiting.slice(0, last))

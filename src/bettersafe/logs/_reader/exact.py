@@ -1,7 +1,7 @@
-"""Sums of doubles that are exact, so that neither the order of the terms nor how they were shared out can change a bit.
+"""Exact sums of doubles, whose bits do not depend on the order or the grouping of the terms.
 
-A sum is kept as *layers*, doubles that add up to it without error: the first is the sum as one double, the next what that
-leaves, and so on. They follow from the sum alone. To add, every term is cut on one absolute grid into digits of 24 bits,
+A sum is kept as *layers*, doubles that add up to it without error: the first is the sum rounded to a double, the next its
+rounding error, and so on. The layers depend on the sum alone. To add, every term is cut on one absolute grid into digits of 24 bits,
 
     x = Σ_j digit_j(x) · 2^(24 j),        |digit_j| < 2^24
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 WIDTH = 24
-"""Bits of a digit: 2^29 of them, and their carry, add up within the 53 bits of a double, and 2^38 within an int64."""
+"""Bits of a digit: 2^29 digits and a carry add up within the 53 bits of a double, and 2^38 within an int64."""
 
 BLOCK = 1 << 18
-"""Runs that are summed at a time: digits take several times the memory of the terms."""
+"""Runs summed at a time: digits take several times the memory of the terms."""
 
 
 def sum_runs(terms: Floats, starts: Ints) -> Floats:
@@ -31,10 +31,10 @@ def sum_runs(terms: Floats, starts: Ints) -> Floats:
 
     Args:
         terms: Finite numbers in the order of their runs, shape [N].
-        starts: Where each run starts, rising from 0, none empty, shape [S].
+        starts: Start of each run, rising from 0, with no empty run, shape [S].
 
     Returns:
-        Layers, shape [m, S], m ≥ 1 and as small as can be: no last layer is zero everywhere.
+        Layers, shape [m, S], with the smallest possible m ≥ 1.
     """
     if starts.size <= BLOCK:
         return _sum_runs(terms, starts)
@@ -48,14 +48,14 @@ def sum_runs(terms: Floats, starts: Ints) -> Floats:
 
 
 def _sum_runs(terms: Floats, starts: Ints) -> Floats:
-    """`sum_runs` of few runs."""
+    """`sum_runs` for one block of runs."""
     if not starts.size:
         return np.zeros((1, 0))
     top = int(np.frexp(np.max(np.abs(terms), initial=0.0))[1]) // WIDTH
     rest, digits = np.array(terms, dtype=np.float64), []
     for place in range(top, -2000, -1):
         digit = np.trunc(np.ldexp(rest, -WIDTH * place))
-        rest -= np.ldexp(digit, WIDTH * place)  # exact: what is left are the low bits of a double
+        rest -= np.ldexp(digit, WIDTH * place)  # exact: the rest are the low bits of a double
         digits.append((place, np.add.reduceat(digit.astype(np.int64), starts)))
         if not np.any(rest):
             break
@@ -69,7 +69,7 @@ def sum_parts(parts: Floats) -> Floats:
 
 
 def _carried(digits: list[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
-    """The same numbers with every digit in [-2^23, 2^23): then there is one way only to write them. Highest first."""
+    """Normalise digits to [-2^23, 2^23), where they are unique. Highest first."""
     half, carry = 1 << (WIDTH - 1), np.zeros_like(digits[0][1])
     found = []
     for place, digit in reversed(digits):
@@ -86,7 +86,7 @@ def _carried(digits: list[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
 
 
 def _layers(digits: list[tuple[int, Ints]]) -> Floats:
-    """Digits, highest first, as doubles that add up to the same: each takes all that it can of what is left."""
+    """Layers from digits, highest first: each layer is the remaining sum rounded to a double."""
     left = [np.ldexp(digit.astype(np.float64), WIDTH * place) for place, digit in digits]
     layers = []
     while True:
@@ -101,7 +101,7 @@ def _layers(digits: list[tuple[int, Ints]]) -> Floats:
 
 
 def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """fl(a + b) and what it leaves out (Knuth)."""
+    """fl(a + b) and its rounding error (Knuth)."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)

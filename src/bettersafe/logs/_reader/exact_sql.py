@@ -1,7 +1,7 @@
-"""Exact sums by SQL: terms are cut into digits whose sums are whole numbers below 2^53, which doubles add without error.
+"""Exact sums in SQL: terms are cut into digits whose sums are integers below 2^53, which doubles add without error.
 
-Threads add rows in an order that changes from run to run, and shards share rows out in ways that nobody chose; neither may
-change a bit. What a term has below `FLOOR` (a square: `SQUARE_FLOOR`) is left out, everywhere alike.
+The bits must not depend on threads, which add rows in a varying order, or on how rows are divided into shards. Bits of a
+term below `FLOOR` (of a square: `SQUARE_FLOOR`) are always dropped.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ FLOOR = -600
 """Exponent of the lowest bit of a reward or return that is counted."""
 
 SQUARE_FLOOR = -288
-"""The same of a square; from 1e200, the largest one of a reward, all bits down to here fit in a double's range."""
+"""Exponent of the lowest bit of a square that is counted; all bits of squares up to 1e200 fit in a double's range."""
 
 EXACT = 53  # bits of a double
-LEAST_WEIGHT = -64  # γ^t below 2 to this counts as zero, beside the 1 that every return begins with
+LEAST_WEIGHT = -64  # exponent; smaller γ^t count as zero, beside the weight 1 of the first reward
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bits:
-    """Where the bits of numbers lie: all are below 2^top, and multiples of 2^low."""
+    """Range of the bits of numbers: all numbers are below 2^top, and multiples of 2^low."""
 
     top: int
     low: int
 
 
 def bits_of_rewards(largest: float, least: float, *, coarse: bool) -> Bits:
-    """Of numbers of size at most ``largest`` and, but for zeros, at least ``least``.
+    """Bits of rewards.
 
     Args:
-        largest: Of all sizes.
-        least: Of all but zeros; 0 if there are only zeros.
-        coarse: All are multiples of 2^-10.
+        largest: Largest absolute value.
+        least: Smallest absolute value except zeros; 0 if there are only zeros.
+        coarse: Whether all rewards are multiples of 2^-10.
     """
     low = -COARSE_BITS if coarse else math.frexp(least)[1] - EXACT if least else 0
     return Bits(top=math.frexp(largest)[1], low=low)
 
 
 COARSE_BITS = 10
-"""Many rewards are whole numbers, halves, tenths of a thousand: a quick sum is exact for those with few bits."""
+"""Many rewards are integers or simple binary fractions: for multiples of 2^-10, one plain sum is exact."""
 
 
 def bits_of_squares(largest: float, least: float, *, coarse: bool) -> Bits:
-    """The same of their squares, each rounded to a double."""
+    """Bits of squared rewards, each rounded to a double; arguments as in `bits_of_rewards`."""
     low = -2 * COARSE_BITS if coarse else 2 * math.frexp(least)[1] - EXACT - 1 if least else 0
     return Bits(top=2 * math.frexp(largest)[1], low=low)
 
@@ -56,9 +56,9 @@ def sum_in_parts(expression: str, bits: Bits, n_terms: int, *, floor: int = FLOO
 
     Args:
         expression: SQL of a term.
-        bits: Where its bits lie.
-        n_terms: How many terms there are at most.
-        floor: Bits below 2^floor are left out.
+        bits: Range of its bits.
+        n_terms: Maximum number of terms.
+        floor: Exponent; bits below 2^floor are dropped.
     """
     low, room = max(bits.low, floor), n_terms.bit_length()
     top = max(bits.top, low)
@@ -77,14 +77,14 @@ def sum_in_parts(expression: str, bits: Bits, n_terms: int, *, floor: int = FLOO
 def discounted_sum(
     reward: str, time: str, discount: float, *, bits: Bits, least: float, longest: int
 ) -> tuple[str, Bits]:
-    """SQL aggregate over the rows of an episode: G = Σ γ^t r, which depends on those rows alone; and where its bits lie.
+    """SQL aggregate over the rows of an episode, G = Σ γ^t r, whose bits depend on these rows alone; and the range of its bits.
 
     Args:
         reward: SQL of r.
         time: SQL of t, from 0.
         discount: γ.
-        bits: Where the bits of r lie.
-        least: Its least size but for zeros; 0 if there are only zeros.
+        bits: Range of the bits of r.
+        least: Smallest |r| except zeros; 0 if there are only zeros.
         longest: Rows of the longest episode.
     """
     weight = f"pow({discount!r}::DOUBLE, {time})"
@@ -100,13 +100,13 @@ def discounted_sum(
     for place in places:
         digits.append(f"sum({_digit(term, WIDTH * place, above)}) * {_power(WIDTH * place)}")
         above = WIDTH * place
-    for digit in reversed(digits):  # from the lowest: digits that are zero change nothing
+    for digit in reversed(digits):  # from the lowest, so that zero digits change nothing
         total = f"({digit} + {total})" if total else digit
     return total, Bits(top=bits.top + longest.bit_length(), low=WIDTH * lowest)
 
 
 def _digit(expression: str, at: int, above: int | None) -> str:
-    """SQL: the bits of a term from 2^at up to 2^above, as a whole number with the term's sign."""
+    """SQL: the bits of a term from 2^at up to 2^above, as an integer with the term's sign."""
     digit = f"trunc(({expression}) * {_power(-at)})"
     return digit if above is None else f"{digit} - trunc(({expression}) * {_power(-above)}) * {_power(above - at)}"
 

@@ -1,4 +1,4 @@
-"""A table of continuous features with logged decisions: which column is what, its cells, and the order of its rows."""
+"""Reading tables of continuous features with logged decisions."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
 
 
 OWN = ("episode", "step", "state", "action", "next_state", "terminated", "truncated", "baseline_prob")
-"""Columns that a log may have for itself."""
+"""Names reserved for the columns of a log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureLog:
-    """A table that was read, its rows in the order of the files.
+    """Table of features, with rows in the order of the files.
 
     Attributes:
-        log: What will be in the log, under the names that it has there: episode, step, action if there is one, and what
-            else is passed on.
+        log: Columns of the log, under their final names: episode, step, action (if any), and all other columns but features.
         features: Names of the features, length f.
-        values: Their cells, shape [N, f].
-        episode: Number of every row's episode, in the order of the labels, shape [N].
-        order: Rows by episode and step, shape [N].
+        values: Features, shape [N, f].
+        episode: Index of every row's episode, in the order of the labels, shape [N].
+        order: Indices of the rows sorted by episode and step, shape [N].
     """
 
     log: pa.Table
@@ -56,11 +55,11 @@ def read_features(
     """Read a table of features.
 
     Args:
-        table: It.
-        columns: Which columns are episode, step, action; terminated, truncated and baseline_prob are optional.
+        table: Open table.
+        columns: Names of the columns of episode, step, action; terminated, truncated and baseline_prob are optional.
         objectives: Reward columns.
-        features: Feature columns; None for every column of numbers that has no other role.
-        action_optional: Whether the table may be without a column "action": patients who wait for a decision.
+        features: Feature columns; None for every numeric column without another role.
+        action_optional: Whether the table may lack a column "action", e.g. for new patients who await a decision.
     """
     kinds = table.kinds()
     roles = _roles(table, columns, objectives, action_optional=action_optional)
@@ -81,9 +80,9 @@ def read_features(
 
 
 def _roles(table: Table, columns: Columns, objectives: Sequence[str], *, action_optional: bool) -> dict[str, str]:
-    """Role -> column, for the roles that are there."""
+    """Role -> column, for the roles of this table."""
     roles = {"episode": columns.episode, "step": columns.step, "action": columns.action}
-    if action_optional and columns.action == "action" and "action" not in table.names:  # not one that was named
+    if action_optional and columns.action == "action" and "action" not in table.names:  # a named column must exist
         del roles["action"]
     if columns.step == ROW_ORDER:
         del roles["step"]
@@ -92,18 +91,14 @@ def _roles(table: Table, columns: Columns, objectives: Sequence[str], *, action_
         if name is not None or role in table.names:
             roles[role] = role if name is None else name
     for role, name in roles.items():
-        rows = (
-            f"; or, if rows stand in the order in which they happened, take them so with --step {ROW_ORDER}"
-            if role == "step"
-            else ""
-        )
+        rows = f"; or, if the rows are in chronological order, use --step {ROW_ORDER}" if role == "step" else ""
         table.role(name, f"Name it with --{role.replace('_', '-')}{rows}.")
     for name in objectives:
         table.role(name, "Name the reward columns with --objective.")
     used = [*roles.values(), *objectives]
     for name in used:
         if used.count(name) > 1:
-            raise ParameterError(f"column {name!r} is named for two things. Name another for one of them.")
+            raise ParameterError(f"column {name!r} is named for two roles. Name another column for one of them.")
     return roles
 
 
@@ -128,7 +123,9 @@ def _features(
     for name in features:
         table.role(name, "Features are named with --feature, or by the fitted map.")
         if name in used:
-            raise ParameterError(f"column {name!r} can't be a feature and what another option says it is.")
+            raise ParameterError(
+                f"column {name!r} can't be a feature and have another role. Name another column for one of them."
+            )
         if list(features).count(name) > 1:
             raise ParameterError(f"feature {name!r} is given twice. Give it once.")
     return list(features)
@@ -141,11 +138,11 @@ def _read_log(
     objectives: Sequence[str],
     others: Sequence[str],
 ) -> pa.Table:
-    """All but the features; raises at cells that a log can't have."""
+    """All columns but the features. Raises DataError at an invalid cell."""
     shapes = table.raw.shapes
 
     def as_it_stands(name: str) -> str:
-        """SQL of a cell: text that is a number everywhere becomes one, labels such as 007 stay what they are."""
+        """SQL of a cell: an untyped column of integers is read as integers, else as text (007 stays 007)."""
         role = table.role(name)
         form = shapes[role]
         if form not in {"cell", "json"}:
@@ -189,7 +186,7 @@ def _read_log(
 
 
 def _order(table: Table, roles: dict[str, str], log: pa.Table) -> tuple[Ints, Ints]:
-    """Number of every row's episode, and the rows by episode and step; raises where steps are not consecutive."""
+    """Index of every row's episode, and the rows sorted by episode and step. Raises DataError unless steps are consecutive."""
     labels = log.column("episode").to_numpy()
     episode = np.unique(labels.astype(np.str_) if labels.dtype == object else labels, return_inverse=True)[1]
     if "step" not in roles:
@@ -201,7 +198,7 @@ def _order(table: Table, roles: dict[str, str], log: pa.Table) -> tuple[Ints, In
         before, after = order[jump[0]], order[jump[0] + 1]
         raise DataError(
             f"steps must be consecutive within an episode; episode {labels[after]!s} goes from {step[before]} to {step[after]}"
-            f" in column {roles['step']!r} of {table.place(int(after))}. Add the missing rows, remove those that stand twice,"
-            f" or, if rows stand in the order in which they happened, take them so with --step {ROW_ORDER}."
+            f" in column {roles['step']!r} of {table.place(int(after))}. Add the missing rows, remove repeated rows,"
+            f" or, if the rows are in chronological order, use --step {ROW_ORDER}."
         )
     return episode, order

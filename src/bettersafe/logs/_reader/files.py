@@ -1,8 +1,8 @@
-"""Log files on disk: which there are, what columns they have, and where in them row n stands.
+"""Log files on disk: paths, formats, columns, and positions of rows.
 
 Every format becomes a DuckDB table expression that is read from disk each time it is used, so a log may be
-larger than memory. CSV cells come as text and JSON cells as JSON: casting them is our work (``cells.py``), so
-that a bad cell gives a sentence about its line instead of a parser's error.
+larger than memory. CSV cells are read as text and JSON cells as JSON, and cast by ``cells.py``, so
+that the message about a bad cell names its line.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ FORMATS: dict[str, Format] = {
 }
 
 GZIPPED: tuple[Format, ...] = ("CSV", "JSON lines")
-PART = 1 << 40  # more rows than one scan can have
-SCHEMA = "dataset/1"  # what write_dataset writes into the file's metadata under SCHEMA_KEY
-COUNTS_SCHEMA = "counts/1"  # what save_counts writes there
+PART = 1 << 40  # more than the rows of one scan
+SCHEMA = "dataset/1"  # value of SCHEMA_KEY in the metadata of write_dataset's files
+COUNTS_SCHEMA = "counts/1"  # value of SCHEMA_KEY in counts files
 SCHEMA_KEY = "bettersafe.schema"
 
 
@@ -57,13 +57,13 @@ class File:
     """One log file and its layout.
 
     Attributes:
-        path: Where it is.
-        name: How messages call it: its last part where that is unambiguous.
-        format: Its format.
-        columns: Column name -> (SQL that refers to it in ``scan``, DuckDB type).
-        delimiter: Between cells (CSV only).
+        path: Path of the file.
+        name: Name in messages: the last part of the path if unambiguous.
+        format: Format of the file.
+        columns: Column name -> (SQL that refers to the column in ``scan``, DuckDB type).
+        delimiter: Delimiter between cells (CSV only).
         width: Number of cells in a line (CSV only).
-        number: Its place among all.
+        number: Index among all files.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class File:
 
     @property
     def unit(self) -> str:
-        """What a row's number counts: lines of text, or rows."""
+        """Unit of a row's number: "line" for text formats, else "row"."""
         return "line" if self.format in GZIPPED else "row"
 
 
@@ -91,7 +91,7 @@ def literal(value: object) -> str:
 
 
 def expand(paths: PathsLike) -> tuple[Path, ...]:
-    """The files that a path, a glob or a list of them names; each glob's files in sorted order, and a file that is named twice once."""
+    """Files of a path, a glob, or a list of them; the files of a glob are sorted, and repeated files are dropped."""
     wanted = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not wanted:
         raise DataError("no file given. Name a file, or a glob such as 'logs/*.parquet'.")
@@ -112,13 +112,13 @@ def expand(paths: PathsLike) -> tuple[Path, ...]:
 
 
 def rows_about(paths: PathsLike) -> float:
-    """Rows of log files before they are read: what Parquet footers say; of others a guess, 40 bytes a row, 8 where compressed."""
+    """Approximate rows of log files: exact for Parquet, else estimated from the size (40 bytes a row, 8 if compressed)."""
     from pyarrow import parquet
 
     total = 0.0
     for path in expand(paths):
         if path.suffix.lower() == ".parquet":
-            with suppress(OSError, ValueError):  # what is wrong with the file is said when it is read
+            with suppress(OSError, ValueError):  # errors are reported when the file is read
                 total += parquet.read_metadata(path).num_rows
         else:
             total += path.stat().st_size / (8.0 if path.suffix.lower() == ".gz" else 40.0)
@@ -126,7 +126,7 @@ def rows_about(paths: PathsLike) -> float:
 
 
 def data_digest(paths: PathsLike) -> str:
-    """SHA-256 in hex of the contents of the files in sorted order; of one file, what ``sha256sum`` prints."""
+    """SHA-256, in hex, of the contents of the files in sorted order; for one file, equal to ``sha256sum``."""
     digest = hashlib.sha256()
     for path in sorted(expand(paths)):
         with path.open("rb") as stream:
@@ -136,7 +136,7 @@ def data_digest(paths: PathsLike) -> str:
 
 
 def rows_in(paths: Sequence[Path]) -> int | None:
-    """Rows of Parquet files, from their footers; None where a file is of another kind or can't be read."""
+    """Rows of Parquet files, from their footers; None if a file has another format or can't be read."""
     from pyarrow import ArrowException, parquet
 
     total = 0
@@ -151,7 +151,7 @@ def rows_in(paths: Sequence[Path]) -> int | None:
 
 
 def schema_of(path: Path) -> str | None:
-    """What a Parquet file says it is (`SCHEMA_KEY`); None where it says nothing, or is none."""
+    """Value of `SCHEMA_KEY` in the metadata of a Parquet file; None if it has none, or is not Parquet."""
     from pyarrow import ArrowException, parquet
 
     if path.suffix.lower() != ".parquet":
@@ -165,7 +165,7 @@ def schema_of(path: Path) -> str | None:
 
 
 def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, ...]:
-    """The files with their layouts, all of one format."""
+    """Files with their layouts. Raises DataError unless all are of one format."""
     places = expand(paths)
     formats = [_format(path) for path in places]
     for path, form in zip(places, formats, strict=True):
@@ -184,13 +184,13 @@ def open_files(connection: DuckDBPyConnection, paths: PathsLike) -> tuple[File, 
 
 
 def short_names(places: Sequence[Path]) -> list[str]:
-    """How messages call files: by the last part where that is unambiguous."""
+    """Names of files in messages: the last part of the path if unambiguous."""
     names = Counter(path.name for path in places)
     return [path.name if names[path.name] == 1 else str(path) for path in places]
 
 
 def title_of(names: Sequence[str]) -> str:
-    """How a message calls all the files together."""
+    """Name of several files together in messages."""
     more = len(names) - 1
     return names[0] + (f" (and {more} more)" if more else "")
 
@@ -198,8 +198,8 @@ def title_of(names: Sequence[str]) -> str:
 def scan(
     connection: DuckDBPyConnection, files: Sequence[File], columns: Sequence[str], *, numbered: bool = False
 ) -> str:
-    """SELECT that gives the named columns of the files as "0", "1", ...; and "row", rising in file order."""
-    # Neighbours with the same layout share a scan, so a thousand equal shards are one table function.
+    """SELECT of the named columns of the files as "0", "1", ...; if ``numbered``, also "row", rising in file order."""
+    # Consecutive files with equal layouts share a scan, so a thousand shards are one table function.
     parts = []
     alike = groupby(files, key=lambda file: (tuple(file.columns.items()), file.delimiter, file.width))
     for part, (_, group) in enumerate(alike):
@@ -207,7 +207,7 @@ def scan(
         chosen = [f'{members[0].columns[name][0]} AS "{i}"' for i, name in enumerate(columns)]
         table = _table(connection, members, columns)
         if numbered:
-            # At the scan and nowhere above it: over a projection of a large CSV file, DuckDB 2.0 numbered
+            # Number at the scan itself: over a projection of a large CSV file, DuckDB 2.0 numbered
             # some rows out of order.
             table = f"(SELECT *, {part * PART} + row_number() OVER () AS row FROM {table})"
             chosen.append("row")
@@ -224,7 +224,7 @@ def number_of_row(file: File, row: int) -> int:
             line = 0
             for cells in reader:
                 start, line = line + 1, reader.line_num
-                records += bool(cells)  # blank lines are no records
+                records += bool(cells)  # skips blank lines
                 if records == row:
                     return start
     elif file.format == "JSON lines":
@@ -239,11 +239,11 @@ def number_of_row(file: File, row: int) -> int:
 
 @contextmanager
 def readable(name: str, form: Format) -> Iterator[None]:
-    """Turn what goes wrong while reading files into one DataError that names the file."""
+    """Convert errors of reading files into a DataError that names the file."""
     try:
         yield
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, BettersafeError):
-        raise  # a bug of ours, never the file's fault; or said already
+        raise  # a bug of this package, not of the file; or said already
     except duckdb.OutOfMemoryException as error:
         raise DataError(f"{name} needs more memory than is allowed. Raise the memory limit.") from error
     except (duckdb.Error, OSError, EOFError, ValueError, csv.Error) as error:
@@ -304,7 +304,7 @@ def csv_layout(path: Path, name: str) -> File:
         delimiter = "\t"
     else:
         delimiter = ";" if ";" in first and "," not in first else ","
-    with _text(path) as stream:  # again, since a quoted name may hold a line break
+    with _text(path) as stream:  # read again: a quoted name may contain a line break
         header = next(cells for cells in csv.reader(stream, delimiter=delimiter) if cells)
     twice = [column for column, times in Counter(header).items() if times > 1 and column]
     if twice:
@@ -343,18 +343,18 @@ def _bad_json_line(path: Path) -> int | None:
 
 
 def _check_schemas(connection: DuckDBPyConnection, paths: Sequence[Path]) -> None:
-    """Raise where a Parquet file says that it is something else than a log."""
+    """Raise DataError if the metadata of a Parquet file say that it is not a log."""
     try:
         rows = connection.execute(
             f"SELECT file_name, value FROM parquet_kv_metadata({_names(paths)}) WHERE key = {literal(SCHEMA_KEY)}::BLOB"
         ).fetchall()
     except duckdb.Error:
-        return  # one of them can't be read: looked at one by one, it is found and named
+        return  # one can't be read; opening them one by one names it
     for place, value in rows:
         name, found = Path(place).name, value.decode()
         if found.startswith("counts/"):
             raise DataError(
-                f"{name} is a file of counts, which has no episodes; here a log is needed. Name the log that was counted."
+                f"{name} is a counts file, which has no episodes; a log is needed here. Name the log that was counted."
             )
         if found != SCHEMA:
             raise DataError(f"{name} was written as {found!r}; this version reads {SCHEMA!r}. Update bettersafe.")
@@ -379,7 +379,7 @@ def _table(connection: DuckDBPyConnection, files: Sequence[File], columns: Seque
 
 
 def _arrow(connection: DuckDBPyConnection, paths: Sequence[Path], view: str) -> str:
-    """Name of a view over Arrow files of one layout: one scan, which opens them one after the other."""
+    """Name of a view over Arrow files of one layout: one scan, which opens the files in turn."""
     from pyarrow import dataset
 
     connection.register(view, dataset.dataset([str(path) for path in paths], format="ipc"))
@@ -391,7 +391,7 @@ def _parquet(paths: Sequence[Path]) -> str:
 
 
 def _names(paths: Sequence[Path]) -> str:
-    # DuckDB would expand a bracket in a name as a pattern; by now the names are those of files.
+    # The names are of files, but DuckDB would expand a bracket as a pattern.
     return "[" + ", ".join(literal(glob.escape(str(path))) for path in paths) + "]"
 
 

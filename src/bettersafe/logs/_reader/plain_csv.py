@@ -1,7 +1,7 @@
-"""CSV in which every cell is plain, as typed Arrow columns, block by block: the quick way to read text.
+"""Fast reading of plain CSV as typed Arrow columns, block by block.
 
-What a cell means is said by ``cells.py``. Here only cells are read that mean the same to Arrow; at any other (a quote, a label
-'007', a line that is too short or ends unlike the others) a ValueError is raised, and the log is read by SQL.
+``cells.py`` defines how cells are read. This module reads only cells that Arrow reads in the same way; at any other (a quote, a
+label '007', a line that is too short or has another line ending) it raises a ValueError, and the log is read by SQL.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 BLOCK = 1 << 20
-"""Bytes that are read at a time."""
+"""Bytes read at a time."""
 
 VOCABULARY = {"episode": "episode", "state": "state", "next_state": "state", "action": "action"}
-"""Role of a label -> the vocabulary that it is of."""
+"""Role of a label -> its vocabulary."""
 
 FLAGS = ("terminated", "truncated")
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
-# What readers of text differ about: Arrow takes 0x10 for a number, and drops tabs.
+# Text that Arrow and DuckDB read differently: Arrow takes 0x10 for a number, and drops tabs.
 NOT_PLAIN = (b'"', b"\0", b"0x", b"0X", b"\t")
 
 NAME = r"^[\p{L}_]"
-"""How a label begins that can't be a number; but for these:"""
+"""Beginning of a label that can't be a number, except for `NUMBERS_IN_WORDS`."""
 
 NUMBERS_IN_WORDS = ("nan", "inf", "infinity")
 
@@ -42,18 +42,18 @@ NUMBERS_IN_WORDS = ("nan", "inf", "infinity")
 def plain_batches(
     file: File, names: Mapping[str, str], kinds: dict[str, Kind]
 ) -> Iterator[tuple[dict[str, pa.Array], int]]:
-    """The cells of every block of a CSV file, and how many of its bytes have been read.
+    """Cells of every block of a CSV file, and the number of bytes read so far.
 
     Args:
-        file: The file.
+        file: CSV file.
         names: Role -> column.
-        kinds: Vocabulary -> what its labels are; learned from the first block, and kept for files that follow.
+        kinds: Vocabulary -> kind of its labels; set by the first block, and kept for later files.
 
     Yields:
-        Role -> labels (integers, or texts in a dictionary), steps (integers), flags or numbers; with nulls where cells are empty.
+        Role -> labels (integers, or texts in a dictionary), steps (integers), flags or numbers; empty cells are null.
 
     Raises:
-        ValueError: Something is not plain. pyarrow's own errors are ValueErrors too.
+        ValueError: A cell or line is not plain. pyarrow's own errors are ValueErrors too.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -91,7 +91,7 @@ def plain_batches(
 
 
 class _Watched:
-    """A file of plain text that is read from its beginning to its end; a ValueError where it is something else."""
+    """Stream of a file, read from beginning to end. Raises ValueError if its text is not plain."""
 
     closed = False
 
@@ -101,7 +101,7 @@ class _Watched:
         self._marks = [mark for mark in NOT_PLAIN if mark != delimiter]
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._last = b""
-        self._returns: bool | None = None  # whether lines end in a carriage return and a line feed; all must end alike
+        self._returns: bool | None = None  # whether lines end in CR LF; all must end alike
 
     def read(self, size: int = -1) -> bytes:
         block = self._stream.read(size)
@@ -137,7 +137,7 @@ class _Watched:
 
 
 def _labels(column: pa.DictionaryArray, vocabulary: str, kinds: dict[str, Kind]) -> pa.Array:
-    """Labels as integers if all are '7' or '7.0', as the texts that they are if none of them could be a number."""
+    """Labels as integers if all are like '7' or '7.0', as text if none can be a number. Raises ValueError otherwise."""
     import pyarrow as pa
     from pyarrow import compute
 

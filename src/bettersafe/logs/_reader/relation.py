@@ -1,21 +1,21 @@
-"""Files of any size -> one DuckDB relation with canonical columns, or one DataError that says what to mend.
+"""Log files of any size as one checked DuckDB relation with canonical columns.
 
-``open_source`` gives a connection with two relations:
+``open_source`` opens a connection with two relations:
 
     log        episode, step BIGINT, state, action, next_state (NULL: terminated or unknown), terminated
                BOOLEAN, r0 .. r{d-1} DOUBLE (higher is better), and baseline_prob DOUBLE and truncated BOOLEAN
-               where the files have them
+               if the files have them
     episodes   episode, first_step, first_state, n_rows, terminated, dropped (its last next_state is unknown)
 
-Where Parquet or Arrow files say everything, ``log`` is a view over them and nothing is copied. Where they are
-text, or something has to be taken from the next row, ``log`` is a table in a scratch file on disk.
+If Parquet or Arrow files have all columns, ``log`` is a view over them and nothing is copied. If the files are
+text, or a value must be taken from the next row, ``log`` is a table in a scratch file on disk.
 
-The check of a good log is one fingerprint per episode. With h a 64-bit hash of (step, state),
+A valid log is checked by one fingerprint per episode. With h a 64-bit hash of (step, state),
 
     XOR over rows of h(step, state)  ⊕  XOR over rows of h(step+1, next_state)
 
-leaves only the first state (and, of a truncated episode, the last next_state) when the rows form one chain,
-and a chain of n rows whose steps span n is one where no step is missing or double. A wrong episode passes
+is the hash of the first state (and, for a truncated episode, of the last next_state) if the rows form one chain,
+and a chain of n rows whose steps span n has no missing or repeated step. An invalid episode passes
 with probability about 2^-64; no sort is needed.
 """
 
@@ -54,32 +54,32 @@ if TYPE_CHECKING:
 
 REQUIRED = ("episode", "step", "state", "action")
 OPTIONAL = ("next_state", "terminated", "truncated", "baseline_prob")
-SHARE = 0.6  # of the free memory that DuckDB may use before it spills to disk; the rest is for the result
-LEAST_MEMORY = 256e6  # with less DuckDB can't even begin
-SAMPLE = 1000  # rows looked at to guess which columns could be objectives
+SHARE = 0.6  # share of the free memory for DuckDB before it spills to disk; the rest is for the result
+LEAST_MEMORY = 256e6  # bytes; DuckDB can't start with less
+SAMPLE = 1000  # rows used to guess which columns could be objectives
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """An open, checked log.
+    """Open, checked log.
 
     Attributes:
-        connection: Has the relations ``log`` and ``episodes``.
-        stage: Tells how far a pass over the log has come while it is open: "groups", "returns".
-        files: The files.
-        title: How messages call the files.
-        format: Their format.
-        objectives: What r0, r1, ... are.
+        connection: DuckDB connection with the relations ``log`` and ``episodes``.
+        stage: Context manager that reports the progress of a pass over the log: "groups", "returns".
+        files: Files of the log.
+        title: Name of the files in messages.
+        format: Format of the files.
+        objectives: Objectives of r0, r1, ...
         kinds: "episode", "state", "action" -> kind of their labels.
-        has_baseline_prob: ``log`` has that column.
-        has_step: The files number the steps.
-        has_terminated: The files say where the process ended.
+        has_baseline_prob: Whether ``log`` has this column.
+        has_step: Whether the files have steps.
+        has_terminated: Whether the files have a column for termination.
         n_rows: Rows in ``log``.
         reward_min: Smallest r_k, shape [d].
         reward_max: Largest r_k, shape [d].
-        reward_least: Least |r_k| but for zeros, length d; 0 where there are only zeros.
-        reward_coarse: All r_k are multiples of 2^-10, length d.
-        notes: Not wrong, but worth saying.
+        reward_least: Smallest |r_k| except zeros, length d; 0 if there are only zeros.
+        reward_coarse: Whether all r_k are multiples of 2^-10, length d.
+        notes: Remarks of the reader, for people.
     """
 
     connection: DuckDBPyConnection
@@ -100,17 +100,17 @@ class Source:
     notes: tuple[str, ...]
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """All rows of a small answer."""
+        """Rows of a small query result."""
         with readable(self.title, self.format):
             return self.connection.execute(sql).fetchall()
 
     def table(self, sql: str) -> pa.Table:
-        """A large answer, as an Arrow table."""
+        """Query result as an Arrow table."""
         with readable(self.title, self.format):
             return self.connection.sql(sql).to_arrow_table()
 
     def batches(self, sql: str, n_rows: int) -> Iterator[pa.RecordBatch]:
-        """An answer that may be larger than memory, as Arrow batches."""
+        """Query result as Arrow batches; may be larger than memory."""
         with readable(self.title, self.format):
             yield from self.connection.sql(sql).to_arrow_reader(n_rows)
 
@@ -124,13 +124,13 @@ def open_source(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Source]:
-    """Open and check a log; the scratch directory goes when the context ends.
+    """Open and check a log; its scratch directory is removed at the end of the context.
 
     Args:
-        paths: A file, a glob, or a list of them, all of one format.
-        objectives: The reward columns.
-        columns: The other columns.
-        memory_limit: What DuckDB may use before it spills to disk, e.g. "2GB"; a share of what is free if None.
+        paths: File, glob, or list of them, all of one format.
+        objectives: Reward columns.
+        columns: Names of the other columns.
+        memory_limit: Memory that DuckDB may use before it spills to disk, e.g. "2GB"; a share of the free memory if None.
         progress: Called while the log is read.
     """
     with scratch_folder() as scratch:
@@ -179,7 +179,7 @@ def _loaded(source: Source) -> Dataset:
 
 
 def code_labels(source: Source) -> tuple[Labels, Labels]:
-    """Number the states and actions in the order of their labels, in relations that `coded_rows` joins; gives the labels."""
+    """Number states and actions in the order of their labels, in relations for `coded_rows`; returns the labels."""
     found = []
     for name, column in (("states", "state"), ("actions", "action")):
         more = " UNION SELECT next_state FROM log WHERE next_state IS NOT NULL" if column == "state" else ""
@@ -192,7 +192,7 @@ def code_labels(source: Source) -> tuple[Labels, Labels]:
 
 
 def coded_rows(source: Source, *, with_prob: bool) -> str:
-    """SELECT of the rows, sorted by episode and step, with states and actions as numbers."""
+    """SELECT of the rows, sorted by episode and step, with states and actions as indices."""
     columns = [f"r{k}" for k in range(len(source.objectives))]
     if with_prob and source.has_baseline_prob:
         columns.append("baseline_prob")
@@ -205,15 +205,15 @@ def coded_rows(source: Source, *, with_prob: bool) -> str:
 
 
 def check_reading(n_rows: int, n_objectives: int, title: str) -> None:
-    """Raise when the log is too large to be read whole."""
+    """Raise MemoryLimitError if the log is too large to be read into memory."""
     check_memory(
         log_bytes(n_rows, n_objectives),
-        f"reading the {n_rows:,} rows of {title} whole, as b-opt, h-opt and tests on episodes do,",
+        f"reading the {n_rows:,} rows of {title} into memory, as b-opt, h-opt and tests on episodes do,",
     )
 
 
 def _own_limit() -> str | None:
-    """What DuckDB may use where nobody said; None for its own rule, which knows the machine but not what others take."""
+    """Default memory limit of DuckDB: a share of the free memory; None (DuckDB's own default) if that is not known."""
     free = available_bytes()
     return None if math.isinf(free) else f"{max(SHARE * free, LEAST_MEMORY) / 1e6:.0f}MB"
 
@@ -231,7 +231,7 @@ def _used_columns(
     objectives: tuple[Objective, ...],
     columns: Columns,
 ) -> Raw:
-    """Which column of the files plays which role, or an error about one that is missing."""
+    """Columns of the files by role. Raises DataError if a column is missing or has two roles."""
     first = files[0]
     if not first.columns:
         raise DataError(f"{first.name} has no rows. Name a file with logged decisions.")
@@ -258,7 +258,7 @@ def _used_columns(
 
 
 def names_of_roles(columns: Columns, there: Container[str]) -> dict[str, str]:
-    """Role -> name of the column, but for the objectives; ``there`` has the names of all columns."""
+    """Role -> name of the column, except for objectives; ``there`` holds the names of all columns."""
     names = {role: getattr(columns, role) for role in REQUIRED}
     if columns.step == ROW_ORDER:
         del names["step"]
@@ -304,7 +304,7 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
         has_step="step" in raw.names,
         has_terminated="terminated" in raw.names,
         n_rows=probe["n_rows"],
-        # + 0.0, which makes 0 of -0: which of them DuckDB finds to be the least depends on its threads.
+        # + 0.0 turns -0 into 0: which of them DuckDB takes as the minimum depends on its threads.
         reward_min=np.where(cost, 0.0 - np.array(high), low) + 0.0,
         reward_max=np.where(cost, 0.0 - np.array(low), high) + 0.0,
         reward_least=tuple(probe[f"least_{k}"] or 0.0 for k in range(len(objectives))),
@@ -314,7 +314,7 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
 
 
 def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
-    """Everything that one pass over the raw cells can tell."""
+    """Statistics of one pass over the raw cells."""
     cells: dict[str, str] = {}
     asked = {"n_rows": "count(*)", "no_next": "1"}
     for role in ("episode", "state", "next_state", "action"):
@@ -342,7 +342,7 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
 
 
 def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool) -> None:
-    """Create ``log``; ``derived`` says that rows are needed to complete other rows."""
+    """Create ``log``; ``derived`` if values must be taken from neighbouring rows."""
     read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
     if "next_state" in raw.names:
         read["next_state"] = f"{raw.read('next_state', kinds['state'])} AS next_state"
@@ -360,7 +360,7 @@ def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str,
     cells = f"SELECT {', '.join(read.values())} FROM ({raw.relation(raw.files, numbered=order == 'row')})"
     with readable(raw.title, raw.files[0].format):
         if not derived:
-            # Text costs more to parse each time than to keep, on disk, once it is parsed.
+            # Keeping parsed text on disk is faster than parsing it again.
             kept = "TABLE" if raw.files[0].unit == "line" else "VIEW"
             raw.connection.execute(f"CREATE {kept} log AS {cells}").fetchall()
             return
@@ -377,7 +377,7 @@ def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str,
 
 
 def _create_episodes(raw: Raw, kinds: Mapping[str, Kind]) -> None:
-    """Create ``episodes``; raise where the rows of one are no chain."""
+    """Create ``episodes``. Raises DataError if the rows of an episode do not form a chain."""
     # DuckDB's hash of two columns is linear in XOR; hashing it again is not.
     node, edge = "hash(hash(step, state))", "hash(hash(step + 1, next_state))"
     truncated = "truncated" if "truncated" in raw.names else "false"
@@ -401,7 +401,7 @@ def _create_episodes(raw: Raw, kinds: Mapping[str, Kind]) -> None:
 
 
 def notes_on(names: Mapping[str, str], n_dropped: int) -> list[str]:
-    """What a careful reader of the log would mention; ``names`` are those of the columns, by role."""
+    """Remarks on a log, for people; ``names`` are the columns by role."""
     notes = []
     if "terminated" not in names:
         unless = f" unless column {names['truncated']!r} says otherwise" if "truncated" in names else ""
@@ -414,22 +414,20 @@ def notes_on(names: Mapping[str, str], n_dropped: int) -> list[str]:
 
 
 def _option(role: str) -> str:
-    """The command-line option that names the column of a role."""
+    """Command-line option for the column of a role."""
     return "--objective" if role not in REQUIRED + OPTIONAL else f"--{role.replace('_', '-')}"
 
 
 def _missing(file: File, role: str, name: str) -> str:
     remedy = f"Name it with {_option(role)} or in the task file" + (
-        f"; or, if rows stand in the order in which they happened, take them so with --step {ROW_ORDER}"
-        if role == "step"
-        else ""
+        f"; or, if the rows are in chronological order, use --step {ROW_ORDER}" if role == "step" else ""
     )
     there = ", ".join(file.columns)
     return f"{file.name} has no column {name!r}; it has {there}.{did_you_mean(name, file.columns)} {remedy}."
 
 
 def _no_objective(connection: DuckDBPyConnection, file: File, used: set[str]) -> str:
-    """The sentence for a log of which no objective was named: which columns could be one."""
+    """Message for a log without objectives, with the columns that could be one."""
     free = [name for name in file.columns if name not in used]
     numeric = []
     if free:

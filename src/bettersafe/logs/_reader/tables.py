@@ -1,4 +1,4 @@
-"""Tables of any columns: read as numbers, or passed on as they stand, always with the place of a row in its file."""
+"""Tables with any columns, read as numbers or unchanged, with the position of every row in its file."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ ColumnKind = Literal["integer", "number", "flag", "text", "empty"]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """An open table; the role of its i-th column is "c{i}", which is also its name in SQL."""
+    """Open table; the role of its i-th column is "c{i}", which is also its name in SQL."""
 
     raw: Raw
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns, in the order of the file."""
+        """Names of the columns, in the order of the file."""
         return tuple(self.raw.names.values())
 
     def role(self, name: str, remedy: str = "") -> str:
-        """Role of the column ``name``; an error says which there are."""
+        """Role of the column ``name``. Raises DataError if there is no such column."""
         if name not in self.names:
             raise DataError(
                 f"{self.raw.title} has no column {name!r}; it has {', '.join(self.names)}."
@@ -46,7 +46,7 @@ class Table:
         return f"c{self.names.index(name)}"
 
     def kinds(self) -> dict[str, ColumnKind]:
-        """What the cells of every column are; "empty" where all are missing, "text" also for what has no kind here."""
+        """Kind of every column; "empty" if all cells are missing, "text" also for types without a kind."""
         asked = []
         for role, form in self.raw.shapes.items():
             asked += [
@@ -69,18 +69,18 @@ class Table:
         return found
 
     def select(self, expressions: Mapping[str, str]) -> pa.Table:
-        """Columns by SQL over the roles, rows in the order of the files."""
+        """Columns of SQL expressions over the roles, with rows in the order of the files."""
         chosen = ", ".join(f'{sql} AS "{i}"' for i, sql in enumerate(expressions.values()))
         source = self.raw.relation(self.raw.files, numbered=True)
         with readable(self.raw.title, self.raw.files[0].format):
             table = self.raw.connection.sql(f"SELECT {chosen}, row FROM ({source})").to_arrow_table()
         row = table.column("row").to_numpy()
-        if np.any(np.diff(row) < 0):  # a parallel scan promises no order
+        if np.any(np.diff(row) < 0):  # a parallel scan guarantees no order
             table = table.take(np.argsort(row))
         return table.drop_columns(["row"]).rename_columns(list(expressions))
 
     def numbers(self, names: Sequence[str]) -> Floats:
-        """The named columns as finite numbers, shape [N, f]; an error names the first cell that is none."""
+        """The named columns as finite numbers, shape [N, f]. Raises DataError for the first cell that is not a finite number."""
         reading = {}
         for i, name in enumerate(names):
             role = self.role(name)
@@ -101,12 +101,12 @@ class Table:
         return values
 
     def refuse(self, name: str, where: str, expected: str, remedy: str) -> None:
-        """Raise about the first cell of a column for which ``where`` holds."""
+        """Raise DataError for the first cell of a column for which ``where`` holds."""
         place = self.raw.find(where, self.role(name))
         raise DataError(f"{expected}; got {place.content} in column {name!r} of {place}. {remedy}")
 
     def place(self, row: int) -> str:
-        """Where the row-th row (from 0) over all files stands."""
+        """Position of the row-th row (from 0) of all files."""
         for file in self.raw.files:
             with readable(file.name, file.format):
                 [(rows,)] = self.raw.connection.execute(
@@ -120,7 +120,7 @@ class Table:
 
 @contextmanager
 def open_table(paths: PathsLike) -> Iterator[Table]:
-    """Open a file, a glob or a list of them (Parquet, CSV, JSON lines, Arrow) that have the same columns."""
+    """Open a file, a glob, or a list of them (Parquet, CSV, JSON lines, Arrow) with equal columns."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     try:
         files = open_files(connection, paths)
@@ -132,7 +132,7 @@ def open_table(paths: PathsLike) -> Iterator[Table]:
                 missing = [name for name in one.columns if name not in other.columns]
                 if missing:
                     raise DataError(
-                        f"all files must have the same columns; {one.name} has {missing[0]!r} and {other.name} has not."
+                        f"all files must have the same columns; {one.name} has {missing[0]!r} and {other.name} does not."
                     )
         names = {f"c{i}": name for i, name in enumerate(first.columns)}
         yield Table(raw=raw_columns(connection, files, names))

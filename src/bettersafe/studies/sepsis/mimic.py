@@ -392,7 +392,7 @@ def _write_split(
         training,
         features=FEATURES,
         k=k,
-        random_state=RANDOM_STATE,
+        rng=RANDOM_STATE,
         quick=settings["quick"],
         n_init=settings["n_init"],
     )

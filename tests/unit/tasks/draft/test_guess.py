@@ -1,4 +1,4 @@
-"""Task files begun from the columns of a log: what is guessed, what is not, and that the file is read again."""
+"""Columns of a log guessed for a task file: what is guessed, and what is not."""
 
 from __future__ import annotations
 
@@ -6,24 +6,15 @@ import tomllib
 
 import pytest
 
-from bettersafe.errors import DataError, RunError
+from bettersafe.errors import DataError
 from bettersafe.logs.source import count_files
 from bettersafe.tasks.draft import guess, guess_task, task_text, write_start
 from bettersafe.tasks.toml import read_task
-from logs import FORMATS, small_log, write
+from logs import FORMATS, rows_of, small_log, write
 
 
 def roles(start):
     return {guess.role: guess.column for guess in start.roles}
-
-
-def rows_of(n=12, **more):
-    """Episodes of two rows each; ``more`` are functions of the row's number."""
-    return [
-        {"stay_id": f"S{i // 2}", "bloc": i % 2 + 1, "cluster": i % 3, "dose": "ab"[i % 2]}
-        | {name: value(i) for name, value in more.items()}
-        for i in range(n)
-    ]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -36,38 +27,6 @@ def test_the_plain_log_is_understood_in_every_format(name, tmp_path):
     assert {o.column: o.lower_is_better for o in start.objectives} == {"gain": False, "pain": True}
     assert start.complete
     assert start.whole
-
-
-def test_what_it_writes_is_a_task_that_can_be_done(tmp_path):
-    log = rows_of(
-        **{"Next Cluster": lambda i: None if i % 2 else (i + 1) % 3, "is_terminal": lambda i: bool(i % 2)},
-        propensity=lambda i: 0.5, survival=lambda i: i % 4, waiting_time=lambda i: i * 0.5, comment=lambda i: f"note {i}",
-    )  # fmt: skip
-    write(tmp_path / "visits.csv", log)
-    (tmp_path / "sub").mkdir()
-    start = write_start(str(tmp_path / "visits.csv"), tmp_path / "sub" / "task.toml")
-    assert start.complete
-    task = read_task(tmp_path / "sub" / "task.toml")
-    assert task.columns.next_state == "Next Cluster"
-    assert task.columns.terminated == "is_terminal"
-    assert task.columns.baseline_prob == "propensity"
-    assert {o.name: (o.weight, o.lower_is_better) for o in task.objectives} == {
-        "survival": (1.0, False), "waiting_time": (1.0, True),
-    }  # fmt: skip
-    assert "comment" in start.unused
-    counts = count_files(task.data, objectives=task.objectives, columns=task.columns)
-    assert counts.n_rows == 12
-
-
-def test_nothing_is_overwritten_unasked(tmp_path):
-    log = str(write(tmp_path / "log.csv", rows_of(r=lambda i: i)))
-    task = tmp_path / "task.toml"
-    task.write_text("mine")
-    with pytest.raises(RunError, match="--force"):
-        write_start(log, task)
-    assert task.read_text() == "mine"
-    write_start(log, task, force=True)
-    assert read_task(task).columns.episode == "stay_id"
 
 
 def test_cells_have_a_veto(tmp_path):
@@ -171,14 +130,6 @@ def test_many_numbers_are_features(tmp_path):
     more = {f"vital_{k}": (lambda i, k=k: (i * k) % 7 + 0.5) for k in range(1, 15)}
     start = guess_task(write(tmp_path / "log.csv", rows_of(survival=lambda i: i % 3, **more)))
     assert [o.column for o in start.objectives if o.used] == ["survival"]
-
-
-def test_odd_names_stay_what_they_are(tmp_path):
-    odd = 'say "so", \\ [now]\n# = \t é \x7f'
-    write(tmp_path / "log.parquet", [{**row, odd: i % 5} for i, row in enumerate(rows_of())])
-    start = write_start(str(tmp_path / "log.parquet"), tmp_path / "task.toml")
-    assert start.complete
-    assert [o.name for o in read_task(tmp_path / "task.toml").objectives] == [odd]
 
 
 def test_only_the_first_rows_of_a_large_file_are_read(tmp_path, monkeypatch):

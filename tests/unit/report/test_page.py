@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 from bettersafe._system.files import file_digest
-from bettersafe.certificate.certificate import Belief, Finding, Floor, Proof, Theory
-from bettersafe.cli.show import print_run
+from bettersafe.certificate.certificate import Finding, Proof, Theory
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError, RunError
 from bettersafe.logs.dataset import Objective, write_dataset
-from bettersafe.report import charts, differences, limits, objectives, report_html, trade_off, write_report
-from bettersafe.runs.changes import deciding
+from bettersafe.report import limits, objectives, report_html, write_report
 from bettersafe.runs.info import DataInfo
 from bettersafe.runs.run import Decision, load_run, save_certificate, save_run
 from bettersafe.tasks.retest import HeldOutTest, certify_run
@@ -29,14 +27,8 @@ from bettersafe.tasks.task import Task
 from bettersafe.tasks.toml import read_task
 from bettersafe.tasks.verify import verify_run
 from bettersafe.text import headlines, numbers
-from bettersafe.text.names import listed, shorten
-from toy_runs import (
-    OBJECTIVES,
-    toy_candidate,
-    toy_certificate,
-    toy_findings,
-    toy_run,
-)
+from bettersafe.text.names import shorten
+from toy_runs import OBJECTIVES, many_run, toy_candidate, toy_certificate, toy_findings, toy_run
 
 NASTY = (
     "</script><b>bold</b>",
@@ -233,26 +225,6 @@ def test_labels_in_the_grid_data_can_not_end_the_script():
     assert {row["state"] for row in json.loads(block)} == {shorten(text, 60) for text in NASTY}
 
 
-def test_grids_are_told_from_labels_or_the_task():
-    def grid(labels, shape=None):
-        return differences.action_grid(np.array(labels), shape)
-
-    found = grid(["iv0/vaso0", "iv0/vaso1", "iv1/vaso0", "iv1/vaso1"])
-    assert (found.names, found.rows, found.columns) == (("iv", "vaso"), ("0", "1"), ("0", "1"))
-    assert found.place == ((0, 0), (0, 1), (1, 0), (1, 1))
-    assert grid(["iv2 vaso10", "iv2 vaso9", "iv3 vaso9"]).columns == ("9", "10")  # as numbers, not as text
-    assert grid(["(0, 1)", "(0, 2)", "(4, 1)", "(4, 2)"]).rows == ("0", "4")
-    assert grid(["0-10", "10-20", "20-30", "30-40"]) is None  # ranges
-    assert grid(["0.5", "1.5", "0.1", "1.1"]) is None  # numbers
-    assert grid(["a0/b0", "a0/b1", "a1/b0", "c1/b1"]) is None
-    assert grid(["wait", "treat"]) is None
-    assert grid([0, 1, 2, 3, 4, 5]) is None
-    found = grid([0, 1, 3, 5], {"fluid": 2, "vasopressor": 3})
-    assert found.names == ("fluid", "vasopressor")
-    assert found.place == ((0, 0), (0, 1), (1, 0), (1, 2))
-    assert grid([0, 6], {"fluid": 2, "vasopressor": 3}) is None
-
-
 def test_the_shape_of_actions_comes_from_the_task_file(tmp_path):
     def read(line):
         (tmp_path / "task.toml").write_text(f'data = "log.csv"\n{line}\n[objectives.gain]\n', encoding="utf-8")
@@ -269,82 +241,6 @@ def test_the_shape_of_actions_comes_from_the_task_file(tmp_path):
     assert "fluid ↓ vasopressor →" in check(report_html(run)).words
 
 
-def test_a_grid_shows_the_average_over_visits():
-    run = toy_run(states=("a", "b"), actions=("iv0/vaso0", "iv0/vaso1", "iv1/vaso0", "iv1/vaso1"))
-    visits = [7 * (1 + 2 + 3 + 4), 7 * (5 + 6 + 7 + 8)]
-    expected = [sum(v * run.proposal[x, a] for x, v in enumerate(visits)) / sum(visits) for a in range(4)]
-    np.testing.assert_allclose(differences.action_use(run)[1], expected)
-    tables = differences.grid_tables(differences.action_grid(run.action_labels, None), *differences.action_use(run))
-    assert tables[1]["cells"][1][1]["text"] == f"{100 * expected[3]:.1f}"
-    assert tables[2]["cells"][0][0]["text"] == "−12.5"
-    assert tables[2]["cells"][0][0]["level"] == -20
-
-
-def test_coverage_counts_decisions_by_times_tried():
-    run = dataclasses.replace(toy_run(), counts=np.array([[0, 5], [10, 2000]]))
-    bars = {label: (baseline, policy) for label, baseline, policy in limits.coverage_bars(run)}
-    visits = np.array([5, 2010]) / 2015
-    assert bars["never"] == pytest.approx((0.5 * visits[0], 0.25 * visits[0]))
-    assert bars["1 to 9 times"] == pytest.approx((0.5 * visits[0], 0.75 * visits[0]))
-    assert bars["10 to 99"] == pytest.approx((0.5 * visits[1], 0.25 * visits[1]))
-    assert bars["1,000 or more"] == pytest.approx((0.5 * visits[1], 0.75 * visits[1]))
-    assert [row["action"] for row in limits.rarely_tried(run)] == ["treat"]
-
-
-def test_a_gain_on_a_cost_is_shown_as_a_fall():
-    run = dataclasses.replace(toy_run(), certificate=toy_certificate())
-    harm = objectives.objectives(run)[1]
-    assert harm.lines[0].baseline == "−2.00"  # a reward of 2 is a cost of −2
-    assert harm.lines[1].change == "−0.40 better"
-    assert harm.lines[1].certain == "at least 0.20 better (risk 5 %)"
-    loss = toy_certificate(
-        findings=tuple(dataclasses.replace(f, estimate=-0.4, lower_bound=-0.5) for f in toy_certificate().findings)
-    )
-    harm = objectives.objectives(dataclasses.replace(run, certificate=loss))[1]
-    assert harm.lines[1].change == "+0.40 worse"
-    assert harm.lines[1].certain.startswith("at most 0.50 worse")
-    assert harm.outcome == "not passed"
-
-
-def headline(**more):
-    return headlines.summarise(toy_run(certificate=toy_certificate(**more))).headline
-
-
-def test_the_headline_claims_what_was_tested_and_no_more():
-    assert headline() == "Use the policy: it is better than the baseline on gain and Harm done."
-    assert headline(findings=toy_findings(0.2, 0.0)) == (
-        "Use the policy: it is better than the baseline on gain and no worse on Harm done."
-    )
-    # bounds that each have all of δ don't hold together
-    assert headline(findings=toy_findings(0.2, 0.2, level=0.1)) == (
-        "Use the policy: it is no worse than the baseline on gain and Harm done."
-    )
-    assert "at most 0.3 worse on Harm done" in headline(findings=toy_findings(0.2, -0.1, zeta=0.3))
-    assert headline(findings=toy_findings(0.2, -0.1)) == "Keep the baseline: a loss on Harm done can’t be ruled out."
-    assert "can’t tell" in headline(unsupported=0.2)
-    floor = Floor(objective="harm", threshold=-1.0, baseline_bound=-3.0, guaranteed=-2.0, level=0.05)
-    assert headline(floors=(floor,)) == "Keep the baseline: the threshold on Harm done may be missed."
-    belief = Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=200)
-    sure = headline(evidence="posterior", grade="posterior", beliefs=(belief,))
-    assert sure.endswith("with a probability of over 99.5 %.")  # 200 of 200 draws are not certainty
-    doubt = dataclasses.replace(belief, p_safe=0.5, p_objective=(0.9, 0.5))
-    assert "a loss on Harm done is too likely" in headline(evidence="posterior", grade="posterior", beliefs=(doubt,))
-
-
-def test_the_grade_is_said_in_words():
-    assert "any amount of data" in headlines.evidence_words(toy_certificate(grade="finite-sample"))
-    assert "approximate" in headlines.evidence_words(toy_certificate())
-    assert "priors" in headlines.evidence_words(
-        toy_certificate(
-            evidence="posterior",
-            grade="posterior",
-            beliefs=(Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=9),),
-        )
-    )
-    assert "Nothing was held out" in headlines.evidence_words(toy_certificate(evidence="theory"))
-    assert "optimistic" in headlines.evidence_words(None)
-
-
 def test_a_proof_is_shown_if_it_says_anything():
     def proven(loss):
         proofs = tuple(
@@ -359,40 +255,8 @@ def test_a_proof_is_shown_if_it_says_anything():
     assert "wider than the range of returns" in proven(9.0)
 
 
-def many_run(d=17):
-    """The first objective is pursued; the posterior is least sure of 5, 11 and 3, in this order."""
-    names = [f"o{k}" for k in range(d)]
-    doubt = {5: 0.91, 11: 0.95, 3: 0.97}
-    found = [
-        Finding(objective=name, estimate=1.0 + k, lower_bound=0.5 * (1.0 + k), level=0.1, zeta=0.0)
-        for k, name in enumerate(names)
-    ]
-    each = tuple(doubt.get(k, 1.0) for k in range(d))
-    belief = Belief(priors="flat", p_safe=0.91, p_objective=each, p_pessimistic=(), draws=200)
-    run = toy_run(objectives=[Objective(name=name, weight=float(k == 0)) for k, name in enumerate(names)])
-    evidence = toy_certificate(findings=tuple(found), evidence="posterior", grade="posterior", beliefs=(belief,))
-    return dataclasses.replace(run, certificate=evidence)
-
-
-def test_of_many_objectives_those_that_decide_come_first():
-    run = many_run()
-    assert run.certificate.doubt_order[:3] == (5, 11, 3)
-    assert set(deciding(run, 4)) == {0, 3, 5, 11}
-    assert deciding(run, 17) == list(range(17))
-    failed = dataclasses.replace(run.certificate.findings[9], lower_bound=-0.1)
-    findings = tuple(failed if k == 9 else f for k, f in enumerate(run.certificate.findings))
-    assert dataclasses.replace(run.certificate, findings=findings).doubt_order[:2] == (9, 5)
-    unknown = dataclasses.replace(failed, estimate=math.nan, lower_bound=math.nan)
-    findings = tuple(unknown if k == 9 else f for k, f in enumerate(run.certificate.findings))
-    assert dataclasses.replace(run.certificate, findings=findings).doubt_order[0] == 9
-    untested = dataclasses.replace(run, certificate=None, proposal_return=run.baseline_return - np.arange(17.0))
-    assert 16 in deciding(untested, 4)  # what looks worst in the model
-
-
 def test_many_objectives_and_one():
     run = many_run()
-    assert len(trade_off.drawn_pairs(run)) == 28
-    assert {0, 3, 5, 11} <= {k for pair in trade_off.drawn_pairs(run) for k in pair}
     page = check(report_html(run))
     assert sum(tag == "figure" and "data-x" in a for tag, a in page.elements) == 28
     assert sum(tag == "article" for tag, _ in page.elements) == objectives.MOST_CARDS
@@ -408,19 +272,6 @@ def test_many_objectives_and_one():
     assert "There is only one objective" in check(report_html(toy_run(objectives=one))).words
 
 
-def test_the_terminal_shows_of_many_objectives_those_that_decide(capsys):
-    run = many_run()
-    print_run(run, 3)
-    said = capsys.readouterr().out
-    assert "the 12 of 17 objectives" in said
-    assert "91.0 % o5" in said
-    assert "o16" not in said
-    print_run(run, 3, every=True)
-    said = capsys.readouterr().out
-    assert "--all" not in said
-    assert len(re.findall(r"^ o\d+ ", said, re.MULTILINE)) == 2 * 17
-
-
 def test_what_the_posterior_said_stays_when_a_test_has_the_last_word():
     run = toy_run(certificate=toy_certificate())
     assert "before the test" not in check(report_html(run)).words
@@ -431,15 +282,6 @@ def test_what_the_posterior_said_stays_when_a_test_has_the_last_word():
     assert "other candidate that passed" not in page.words
 
 
-def test_what_many_missed_is_not_spelled_out():
-    found = tuple(
-        Finding(objective=f"o{k}", estimate=0.1, lower_bound=-float(k + 1), level=0.1, zeta=0.0) for k in range(20)
-    )
-    said = toy_certificate(findings=found).verdict
-    assert "on o19 the gain" in said
-    assert said.endswith("; and likewise on 17 more.")
-
-
 def test_many_states_stay_small_and_say_so():
     n = 700
     states = [f"state {x} " + "y" * 3000 for x in range(n)]
@@ -447,75 +289,6 @@ def test_many_states_stay_small_and_say_so():
     html = report_html(toy_run(states=states, actions=actions))
     check(html)
     assert f"Shown are the 500 states with the largest number, of {n:,}" in html
-
-
-def test_numbers_as_people_read_them():
-    assert [numbers.number(v) for v in (0.0, 1.0, -52.1049, 12345.6, 0.01234)] == [
-        "0",
-        "1.00",
-        "−52.1",
-        "12,346",
-        "0.0123",
-    ]
-    assert numbers.number(math.nan) == "–"
-    assert numbers.number(-math.inf) == "−∞"
-    assert numbers.number(2.5e-9) == "2.50e-9"
-    assert numbers.number(0.0004, signed=True, decimals=2) == "0.00"  # no sign on what is shown as nothing
-    assert numbers.number(2.0, trim=True, signed=True) == "+2"
-    assert [numbers.percent(v) for v in (0.0, 1e-17, 0.0004, 0.1234, 0.9999, 1.0)] == [
-        "0 %",
-        "0 %",
-        "< 0.1 %",
-        "12.3 %",
-        "100 %",
-        "100 %",
-    ]
-    assert listed(["a", "b", "c"]) == "a, b and c"
-
-
-@pytest.mark.parametrize(("low", "high"), [(-0.2, 5.7), (-4.9, 0.6), (0.0, 1e-9), (-3e6, 8e6)])
-def test_ticks_are_round_and_inside(low, high):
-    found = charts.ticks(low, high, 4)
-    assert 2 <= len(found) <= 6
-    assert all(low - 1e-9 * (high - low) <= t <= high + 1e-9 * (high - low) for t in found)
-    steps = np.diff(found)
-    np.testing.assert_allclose(steps, steps[0])
-    digits = f"{steps[0]:.3e}"[:4]
-    assert digits in ("1.00", "2.00", "2.50", "5.00")
-
-
-def test_charts_stay_within_their_frame():
-    marks = [
-        charts.Mark(label="model", estimate=2.0, low=math.nan, high=math.nan, kind="model"),
-        charts.Mark(label="test", estimate=1.0, low=-3.0, high=math.inf, kind="tested"),
-        charts.Mark(label="posterior", estimate=1.0, low=0.5, high=1.5, kind="posterior"),
-        charts.Mark(label="nothing", estimate=math.nan, low=-math.inf, high=math.nan, kind="tested"),
-    ]
-    drawing = charts.gain_chart(marks, describe="x", lower_is_better=False, zeta=0.5)
-    points = [
-        charts.Point(label="p", x=1e-12, y=3.0, kind="policy", x_low=-1.0, y_low=-math.inf),
-        charts.Point(label="q", x=math.nan, y=0.0, kind="failed"),
-    ]
-    other = charts.trade_off_chart(points, names=("a", "b"), costs=(False, True), describe="y")
-    for text in (drawing, other):
-        assert "nan" not in text
-        assert "inf" not in text
-        for name, value in re.findall(r' (x|y|x1|x2|y1|y2|cx|cy)="([^"]+)"', text):
-            assert -1.0 <= float(value) <= 361.0, (name, value)
-    same = charts.gain_chart(marks[:0], describe="x", lower_is_better=False)
-    assert "<svg" in same
-
-
-def test_a_policy_that_ends_a_last_bit_above_one_is_read_back(tmp_path):
-    """Mixtures of policies do, and a run that was saved must be readable."""
-    from bettersafe.runs.policy_file import read_saved_policy, write_policy
-
-    policy = np.array([[1.0000000000000002, 0.0], [0.5, 0.5]])
-    states, actions = np.array(["a", "b"]), np.array(["go", "stop"])
-    write_policy(
-        tmp_path / "policy.parquet", policy, states, actions, baseline=policy, counts=np.ones((2, 2), dtype=np.int64)
-    )
-    np.testing.assert_array_equal(read_saved_policy(tmp_path / "policy.parquet", actions).policy, policy)
 
 
 def test_a_candidate_that_was_left_for_a_better_one_has_not_failed():

@@ -6,22 +6,25 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bettersafe import Dataset, Objective, ParameterError, _kernel, count, outcomes_of
+from bettersafe import Dataset, Objective, _kernel, count
+from bettersafe.errors import ParameterError
+from bettersafe.posterior import outcomes_of
+from patience import TIMEOUT
+from places import ROOT
 
 pytestmark = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
 
-CALLS = Path(__file__).parents[1] / "kernel_calls.py"
+CALLS = ROOT / "tests" / "kernel_calls.py"
 
 
 def run(*arguments):
     """What a task of kernel_calls.py prints; it has a process of its own, which may crash or hang."""
     ended = subprocess.run(
-        [sys.executable, str(CALLS), *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(CALLS), *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert ended.returncode == 0, f"exit code {ended.returncode}: {ended.stderr[-2000:]}"
     return json.loads(ended.stdout)

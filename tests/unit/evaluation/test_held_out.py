@@ -1,0 +1,58 @@
+"""Tests on held-out data: what they must not pass, and that their bounds hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bettersafe.certificate.make import return_range
+from bettersafe.evaluation.held_out import safety_test
+from bettersafe.mdp.values import expected_return
+from evaluation_cases import held_out_case, safety_rule
+
+
+def test_weights_on_a_few_episodes_do_not_pass():
+    _, baseline, _, _, held_out, model = held_out_case(episodes=200)
+    sharp = np.eye(3)[np.argmin(baseline, axis=1)]
+    test = safety_test(
+        0.02 * baseline + 0.98 * sharp, baseline, held_out, safety_rule(zeta=np.full(2, 1e9)), model=model
+    )
+    assert test.few_effective_episodes
+    assert not test.passed
+    assert "too few episodes" in test.refusal
+
+
+@pytest.mark.parametrize("bound", ["hoeffding", "bernstein", "anderson", "betting"])
+@pytest.mark.parametrize(("low", "high"), [(-4.0, -1.0), (1.0, 2.0), (-1.0, 1.0), (-3.0, 0.0)])
+def test_finite_sample_bounds_hold_whatever_the_sign_of_the_rewards(bound, low, high):
+    """is and pdis, costs and rewards that exclude 0: a policy whose true loss is beyond ζ passes in at most the number of 100
+    worlds that δ = 0.1 allows (once in a million more), and no term is below the stated least value."""
+    from dataclasses import replace
+
+    from scipy import stats
+
+    wrong = dict.fromkeys(("is", "pdis"), 0)
+    for seed in range(100):
+        truth, baseline, _, train, held_out, _ = held_out_case(seed, episodes=60)
+        scaled = {"reward_range": ([low] * 2, [high] * 2)}
+        discount = np.full(2, 0.8)
+        scaled["return_range"] = return_range(np.full(2, low), np.full(2, high), discount)
+        parts = [replace(part, rewards=low + (high - low) * part.rewards) for part in (train, held_out)]
+        world = replace(truth, reward=low + (high - low) * truth.reward)
+        rng = np.random.default_rng(seed)
+        policy = 0.3 * baseline + 0.7 * rng.dirichlet(np.full(3, 0.5), size=5)
+        gain = expected_return(world, policy) - expected_return(world, baseline)
+        zeta = np.maximum(-gain - 1e-3, 0.0)
+        if gain[0] > -1e-3:
+            continue  # it does not lose
+        zeta[1] = 1e9
+        for estimator in wrong:
+            wrong[estimator] += safety_test(
+                policy,
+                baseline,
+                parts[1],
+                safety_rule(estimator=estimator, bound=bound, levels="full", zeta=zeta, **scaled),
+                tuning=parts[0],
+            ).passed
+    allowed = int(stats.binom.ppf(1.0 - 1e-6, 100, 0.1))
+    assert max(wrong.values()) <= allowed

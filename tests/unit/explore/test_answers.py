@@ -1,0 +1,107 @@
+"""Answers of the explorer are the library's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bettersafe.explore import answers
+from bettersafe.explore import session as explore
+from bettersafe.logs.source import count_files
+from bettersafe.methods.s_opt import s_opt
+from bettersafe.model import estimate_baseline, estimate_model
+from wards import assert_belief, settings_of, ward_task, write_ward
+
+
+# Answers
+@pytest.mark.parametrize(
+    "settings",
+    [
+        settings_of(),
+        settings_of(relief=0.0, epsilon=3.0),
+        settings_of(relief=0.3, pain=0.7, delta=0.4),
+        settings_of(epsilon=math.inf),
+    ],
+)
+def test_answers_are_the_librarys(session, log, settings):
+    counts = count_files(str(log), objectives=session.task.objectives)
+    baseline = estimate_baseline(counts)
+    model = estimate_model(counts, delta=settings.delta)
+    expected = s_opt(model, baseline, preference=settings.preference, epsilon=settings.epsilon)
+    found = explore.solve(session, settings)
+    np.testing.assert_array_equal(found.policy, expected.policy)
+    answer = answers.answer(session, settings, found)
+    assert [row["policy"] for row in answer["objectives"]] == [expected.policy_return[0], -expected.policy_return[1]]
+    assert [row["baseline"] for row in answer["objectives"]] == [
+        expected.baseline_return[0],
+        -expected.baseline_return[1],
+    ]
+    gain = expected.policy_return - expected.baseline_return
+    assert [row["gain"] for row in answer["objectives"]] == gain.tolist()
+    assert answer["changed"] == len({x for x in range(12) if np.any(expected.policy[x] != baseline[x])}) > 0
+
+    # the table, by a twin that goes through it row by row
+    visits = {x: sum(counts.pair_count[counts.pair_state == x]) for x in range(12)}
+    moved = {x: sum(abs(expected.policy[x, a] - baseline[x, a]) for a in range(3)) / 2 for x in range(12)}
+    assert answer["moved"] == pytest.approx(sum(visits[x] * moved[x] for x in visits) / sum(visits.values()))
+    order = sorted((x for x in visits if moved[x] > 0), key=lambda x: -visits[x] * moved[x])
+    assert [row["state"] for row in answer["changes"]] == [str(counts.state_labels[x]) for x in order]
+    for row, x in zip(answer["changes"], order, strict=True):
+        assert row["visits"] == visits[x]
+        for action, before, after in row["less"] + row["more"]:
+            a = counts.action_labels.tolist().index(action)
+            assert (before, after) == (baseline[x, a], expected.policy[x, a])
+
+
+def test_a_search_looks_at_states_and_at_actions_that_change(session):
+    found = explore.solve(session, settings_of())
+    everything = answers.answer(session, settings_of(), found)
+    one = answers.answer(session, settings_of(), found, search="BED 1")
+    assert [row["state"] for row in one["changes"]] == [
+        row["state"] for row in everything["changes"] if row["state"].startswith("bed 1")
+    ]
+    assert one["matching"] == len(one["changes"]) < everything["matching"]
+    treated = answers.answer(session, settings_of(), found, search="operate")
+    moved = [
+        row["state"]
+        for row in everything["changes"]
+        if any(move[0] == "<b>operate</b>" for move in row["less"] + row["more"])
+    ]
+    assert [row["state"] for row in treated["changes"]] == moved
+    assert answers.answer(session, settings_of(), found, search="no such thing")["changes"] == []
+
+
+@pytest.mark.parametrize("settings", [settings_of(), settings_of(relief=1.0, pain=0.0, epsilon=math.inf, delta=0.3)])
+@pytest.mark.parametrize("zeta", [(0.0, 0.0), (0.3, 0.8)])
+def test_beliefs_are_the_linearised_posteriors(session, settings, zeta):
+    assert_belief(session, replace(settings, zeta=zeta))
+
+
+def test_beliefs_of_what_was_never_tried(tmp_path):
+    session = explore.open_session(ward_task(write_ward(tmp_path / "ward.csv", never=5)))
+    settings = settings_of(relief=0.0, epsilon=math.inf)
+    # an end that costs nothing, which is what the model takes the untried for, is best for pain
+    assert np.any(explore.solve(session, settings).policy[session.baseline == 0.0] > 0.0)
+    assert_belief(session, settings)
+
+
+@pytest.mark.parametrize(("prior", "pessimism"), [("support", 1.0), ("hierarchical", 4.0)])
+def test_beliefs_are_under_the_priors_of_the_task(log, prior, pessimism):
+    session = explore.open_session(ward_task(log, prior=prior, pessimism=pessimism))
+    assert_belief(session, settings_of(epsilon=3.0))
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(1.0, "99.9"), (0.99995, "99.9"), (0.9987, "99.8"), (0.979, "97"), (0.9, "90"), (0.0099, "0.9")],
+)
+def test_probabilities_are_never_said_to_be_higher_than_they_are(p, text):
+    assert answers.at_least(p) == f"at least {text} %"
+
+
+def test_a_bound_that_says_nothing_is_called_that():
+    assert answers.at_least(0.0).startswith("can't tell")
+    assert [answers.about(p) for p in (1.0, 0.979, 0.004)] == ["over 99.9 %", "about 97 %", "under 1 %"]

@@ -1,0 +1,87 @@
+"""Outcomes of a log, by hand; from rows and from counts."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from bettersafe.logs.counts import count, with_rare, with_rare_rows
+from bettersafe.posterior.draws import mean_process
+from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
+from bettersafe.posterior.priors import posterior
+from posterior_cases import LOG, SUPPORT, noisy_log, one_step_log
+
+
+@pytest.mark.parametrize("episodes", [3, 40])
+def test_counts_tell_the_posterior_what_a_log_with_noisy_rewards_does(episodes):
+    data, _ = noisy_log(episodes=episodes)
+    from_rows, from_counts = gather_outcomes(data), outcomes_of(count(data))
+    assert np.all(from_rows.noisy)
+    for field in fields(from_rows):
+        rows, counted = getattr(from_rows, field.name), getattr(from_counts, field.name)
+        assert np.shape(rows) == np.shape(counted), field.name
+        assert np.allclose(rows, counted, rtol=1e-9, atol=1e-12), field.name
+
+
+def test_known_rewards_and_rewards_that_never_vary():
+    data, _ = noisy_log(noise=0.0, episodes=10)
+    by_pair = np.random.default_rng(0).normal(size=(12, 4))
+    data = replace(data, rewards=np.column_stack([by_pair[data.states, data.actions], data.rewards[:, 1]]))
+    counts = count(data)
+    found = outcomes_of(counts)
+    tried = found.visits > 0
+    assert np.allclose(found.pair_reward[0, tried], by_pair[found.pair_state, found.pair_action][tried])
+    assert np.all(found.pair_noise[0, tried] == 0.0)
+    assert np.all(found.pair_noise[0, ~tried] > 0.1)
+    rare = with_rare(counts, below=3, reward=-10.0)
+    visits = np.zeros((12, 4), dtype=np.int64)
+    visits[counts.pair_state, counts.pair_action] = counts.pair_count
+    table = {2: np.where(visits < 3, -10.0, 0.0)}
+    rows = with_rare_rows(data, visits, rare.objectives[2], below=3, reward=-10.0)
+    assert np.allclose(
+        outcomes_of(rare, known_rewards=table).pair_reward[2], gather_outcomes(rows, known_rewards=table).pair_reward[2]
+    )
+    assert not outcomes_of(rare, known_rewards=table).noisy[2]
+
+
+def test_outcomes_by_hand():
+    """From state 0: to state 1 (0, 5), to the end (3, 5) and (7, 5); from state 1: to the end (0, 1); from both every end."""
+    o = gather_outcomes(LOG)
+    assert o.outcome_ptr.tolist() == [0, 4, 7]
+    ends = [(-1, 0.0, 1.0), (-1, 3.0, 5.0), (-1, 7.0, 5.0)]
+    outcomes = list(zip(o.outcome_next.tolist(), *o.outcome_reward.tolist(), strict=True))
+    assert sorted(outcomes[:4]) == [*ends, (1, 0.0, 5.0)]
+    assert sorted(outcomes[4:]) == ends
+    assert [sorted(np.array(outcomes)[o.kind == i].tolist()) for i in range(3)] == [[list(e)] * 2 for e in ends]
+    assert sorted(np.array(outcomes)[o.assumed][:, 1].tolist()) == [0.0, 3.0, 7.0]
+    assert o.pair_state.tolist() == [0, 0, 1, 1]  # the untried pair (1, 1) is there
+    assert o.entry_ptr.tolist() == [0, 4, 8, 11, 14]
+    assert np.add.reduceat(o.entry_count, o.entry_ptr[:-1]).tolist() == [2, 2, 1, 0]
+    assert o.initial.tolist() == [0.8, 0.2]
+    assert not o.noisy.any()
+    # mean of the "support" posterior: α_0 = 1/3 each, so after 2 of 2 to state 1: (2 + 1/3)/3
+    mean = mean_process(posterior(o, SUPPORT))
+    assert mean.transition.toarray()[0, 1] == pytest.approx((2 + 1 / 3) / 3)
+    assert mean.reward[0, 1] == pytest.approx(((1 + 1 / 3) * 7 + (1 + 1 / 3) * 3) / 3)
+    assert mean.reward[1].tolist() == pytest.approx([5.0, 5.0, 1.0, 1.0])
+
+
+def test_rewards_go_with_an_outcome_only_where_they_are_a_function_of_it():
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 12, size=(300, 2)).astype(float)
+    bandit = one_step_log([(0, i % 2, -1, *pair) for i, pair in enumerate(values)], 1, 2)
+    o = gather_outcomes(bandit)
+    assert o.noisy.all()  # 144 kinds of ends would make an outcome of nearly every row
+    assert o.outcome_next.tolist() == [-1]
+    few = gather_outcomes(one_step_log([(0, i % 2, -1, float(i % 3), 0.0) for i in range(30)], 1, 2))
+    assert not few.noisy.any()
+    assert few.seen.size - few.assumed.sum() == 3
+
+
+def test_a_step_cut_off_where_nobody_acted_says_nothing():
+    rows = [(0, 0, 1, 1.0)] * 5 + [(0, 1, -1, 1.0)] * 5  # state 1 was never acted in, and nothing ended there
+    o = gather_outcomes(one_step_log(rows, 2, 2, ("a",)))
+    assert o.visits.tolist() == [0.0, 5.0]
+    assert o.ends.all()

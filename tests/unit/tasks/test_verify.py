@@ -1,0 +1,102 @@
+"""What `verify` must notice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from bettersafe.errors import BettersafeError, RunError
+from bettersafe.logs.dataset import Columns
+from bettersafe.runs.run import _document_digest, load_run, save_certificate, save_run
+from bettersafe.tasks.retest import certify_run
+from bettersafe.tasks.run import run_task
+from bettersafe.tasks.task import Rare, Task
+from bettersafe.tasks.verify import verify_run
+from toy_runs import RANGED
+
+
+def test_every_part_of_the_certificate_counts(tested, files):
+    """An edit with the digest made anew is caught when the test is made again; without, at once."""
+    file = tested / "certificate.json"
+    original = json.loads(file.read_text(encoding="utf-8"))
+    assert verify_run(tested, data=str(files / "later.parquet")).accepted
+
+    def write(changes, *, digest):
+        document = {**original, **changes}
+        document.pop("sha256")
+        document["sha256"] = _document_digest(document) if digest else original["sha256"]
+        file.write_text(json.dumps(document), encoding="utf-8")
+
+    loose = [{**row, "zeta": 5.0} for row in original["objectives"]]
+    for changes in (
+        {"grade": "exact"},
+        {"objectives": loose},
+        {"delta": 0.5},
+        {"assumptions": ["trust me"]},
+    ):
+        write(changes, digest=False)
+        with pytest.raises(RunError, match="digest"):
+            verify_run(tested)
+        write(changes, digest=True)
+        with pytest.raises(RunError, match="made again"):
+            verify_run(tested, data=str(files / "later.parquet"))
+    for missing in ("policy_sha256", "run_sha256"):
+        write({missing: None}, digest=True)
+        with pytest.raises(RunError, match="does not say which"):
+            verify_run(tested)
+    for name in ("policy", "run", "evaluation"):
+        write({f"{name}_sha256": "0" * 64}, digest=True)
+        with pytest.raises(RunError, match="is about"):
+            verify_run(tested)
+    file.write_text(json.dumps(original), encoding="utf-8")
+    verify_run(tested)
+
+
+def test_every_field_of_run_json_counts(tested):
+    file = tested / "run.json"
+    original = json.loads(file.read_text(encoding="utf-8"))
+    for key, value in original.items():
+        other = not value if isinstance(value, bool) else (value + 1 if isinstance(value, int | float) else None)
+        file.write_text(json.dumps({**original, key: other}), encoding="utf-8")
+        with pytest.raises(BettersafeError):
+            verify_run(tested)
+
+
+def test_columns_are_kept_for_verifying(tested, files, tmp_path):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(files / "later.parquet")
+    pq.write_table(
+        table.rename_columns([{"state": "cluster"}.get(c, c) for c in table.column_names]), tmp_path / "c.parquet"
+    )
+    run = load_run(tested)
+    save_certificate(
+        tested, *certify_run(run, str(tmp_path / "c.parquet"), columns=Columns(state="cluster"), force=True)
+    )
+    again = verify_run(tested, data=str(tmp_path / "c.parquet"))
+    assert any("tested 1 time before" in text for text in again.assumptions)
+
+
+def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path):
+    log = str(files / "log.parquet")
+    rare = Rare(name="rare", below=5, reward=-1.0)
+    task = Task(data=log, objectives=RANGED, derived=(rare,), zeta={"harm": 0.01}, draws=60, seed=3)
+    save_run(run_task(task), tmp_path / "RUN")
+    assert verify_run(tmp_path / "RUN", data=log).accepted
+    assert "epsilon" not in load_run(tmp_path / "RUN").info.settings
+    with pytest.raises(RunError, match="its digest differs"):
+        verify_run(tmp_path / "RUN", data=str(files / "later.parquet"))
+    file = tmp_path / "RUN" / "certificate.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    del document["sha256"]
+    document["beliefs"][0]["p_safe"] = 0.999
+    file.write_text(json.dumps({**document, "sha256": _document_digest(document)}), encoding="utf-8")
+    with pytest.raises(RunError, match="gives another result: beliefs"):
+        verify_run(tmp_path / "RUN", data=log)
+    few = str(files / "few.parquet")
+    save_run(run_task(dataclasses.replace(task, data=few, zeta={})), tmp_path / "FEW")
+    assert not load_run(tmp_path / "FEW").has_proposal
+    with pytest.raises(RunError, match="was not trusted"):
+        verify_run(tmp_path / "FEW", data=few)
