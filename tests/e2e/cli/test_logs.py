@@ -173,7 +173,7 @@ def test_discretize_then_describe_and_apply_to_new_data(vitals, tmp_path):
     for part in (
         "8 states from 2 features",
         "zscore: heart rate, lactate",
-        "passed on: recovery, pain",
+        "copied: recovery, pain",
         "train.parquet",
     ):
         assert part in text

@@ -421,7 +421,7 @@ def test_certify_options(folder, logs):
 def test_one_byte_changed_anywhere_is_found(folder, logs):
     run("certify", folder, logs[1])
     text, _ = run("verify", folder, "--data", logs[1])
-    assert "made again" in text
+    assert "was repeated" in text
     assert "not the log" in run("verify", folder, "--data", logs[2], code=1)[1]
     for name in ("policy.parquet", "certificate.json", "evaluation.parquet", "run.json"):
         file = folder / name
