@@ -159,12 +159,12 @@ def check_type(name: str, value: object, *kinds: type) -> None:
         raise WrongTypeError(f"{name} must be {wanted}; got {_shown(value)}.{hint}")
 
 
-def check_types(name: str, values: object, kind: type) -> None:
-    """Raise WrongTypeError unless ``values`` is a list or tuple of ``kind``."""
+def check_types(name: str, values: object, *kinds: type) -> None:
+    """Raise WrongTypeError unless ``values`` is a list or tuple of ``kinds``."""
     if not isinstance(values, list | tuple):
         raise WrongTypeError(f"{name} must be a list; got {_shown(values)}.")
     for i, value in enumerate(values):
-        check_type(f"{name}[{i}]", value, kind)
+        check_type(f"{name}[{i}]", value, *kinds)
 
 
 def check_log(name: str, value: object) -> None:

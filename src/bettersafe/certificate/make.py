@@ -153,7 +153,7 @@ def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int 
 
 
 def certify_theory(
-    theory: Theory, gain: Floats, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
+    theory: Theory, gain: npt.ArrayLike, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
 ) -> Certificate:
     """Certificate of a policy from the counts alone.
 
@@ -176,6 +176,7 @@ def certify_theory(
     check_type("counts", counts, Counts)
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
+    gain = check_vector("gain", gain, d, "objective")
     bound = np.array([-proof.proven_loss for proof in theory.proofs])
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
-from bettersafe.errors import check_type
+from bettersafe.errors import check_type, check_types
+from bettersafe.logs.dataset import Objective
 from bettersafe.posterior.candidates import Candidate
 from bettersafe.posterior.judge import Answer
 from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from bettersafe.logs.dataset import Objective
 
 
 LINEARISED = (
@@ -56,6 +55,7 @@ def certify_posterior(
     """
     check_type("answer", answer, Answer)
     check_type("candidate", candidate, Candidate)
+    check_types("objectives", objectives, Objective)
     labels = {objective.name: objective.label or "" for objective in objectives}
 
     def belief(found: Answer, of: Candidate) -> Belief:

@@ -115,7 +115,7 @@ def count_shards(
     check_path("parts", parts)
     check_types("objectives", objectives, Objective)
     check_type("columns", columns, Columns)
-    check_paths("add", add)
+    check_types("add", add, str, os.PathLike)
     check_choice("engine", engine, PLACES)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")
