@@ -160,8 +160,7 @@ def _check_explorable(task: Task) -> None:
         )
     if task.share > 0.0:
         raise ParameterError(
-            "hold_out can't be used here: the explorer works with all of the log. Test what you keep with: bettersafe certify RUN"
-            " HELD_OUT.",
+            "hold_out can't be used here: the explorer works with all of the log. Test what you keep with `certify_run`.",
             setting="hold_out",
         )
 

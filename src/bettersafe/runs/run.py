@@ -407,7 +407,7 @@ def load_run(path: str | Path) -> Run:
             if folder.exists()
             else "is no run directory: it does not exist"
         )
-        raise RunError(f"{folder} {what}. Name what `bettersafe improve -o` wrote.")
+        raise RunError(f"{folder} {what}. Name what `save_run` wrote.")
     document = _read_json(file)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:

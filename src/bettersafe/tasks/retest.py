@@ -101,12 +101,12 @@ def check_untested(run: Run, *, posterior: bool) -> None:
         passed = "passed" if all(each["accepted"] for each in tests) else "did not pass"
         raise ParameterError(
             f"the run was tested on held-out episodes, and {passed}: that says more than the posterior, whose answer would"
-            " stand in its place. With force (--force, or force=True in Python) it is asked all the same; the test stays on record."
+            " stand in its place. With `force` it is asked all the same; the test stays on record."
         )
     if tests:
         raise ParameterError(
-            "the run was tested already. Testing again until a test passes breaks the promise; force (--force, or force=True in"
-            " Python) replaces the result if you know why."
+            "the run was tested already. Testing again until a test passes breaks the promise; `force` replaces the result if you"
+            " know why."
         )
 
 

@@ -167,7 +167,7 @@ class Task:
         if self.candidates and not facts.posterior:
             raise ParameterError(
                 f"candidates are a setting of b-opt alone, and the method is {self.resolved_method}; test a policy of your own"
-                " with: bettersafe evaluate.",
+                " with `evaluate_saved`.",
                 setting="candidates",
             )
         if self.seed < 0:
@@ -183,13 +183,12 @@ class Task:
             )
         if self.threshold and not facts.one_model:
             raise ParameterError(
-                f"thresholds are not a part of {facts.name}'s test; test its policy against them with: bettersafe certify RUN"
-                " HELD_OUT.",
+                f"thresholds are not a part of {facts.name}'s test; test its policy against them with `certify_run`.",
                 setting="threshold",
             )
         if self.hold_out and facts.posterior:
             raise ParameterError(
-                f"{facts.name} uses all the data: hold nothing out, or test its policy later with `certify`.",
+                f"{facts.name} uses all the data: hold nothing out, or test its policy later with `certify_run`.",
                 setting="hold_out",
             )
         if self.epsilon is not None and not facts.one_model:

@@ -271,7 +271,7 @@ def test_linearised_from_counts_to_a_choice(monkeypatch):
     assert [c.name for c in none.candidates][-1] == "poor"
     with pytest.raises(ParameterError, match=r"pass outcomes_of\(counts\)"):
         b_opt(steps, model, baseline, preference=[1.0, 1.0], question=Question(form="draws"))
-    monkeypatch.setattr("bettersafe.methods.b_opt.MOST_G_OPT", 10)
+    monkeypatch.setattr(sys.modules["bettersafe.methods.b_opt"], "MOST_G_OPT", 10)
     large = b_opt(steps, model, baseline, preference=[1.0, 1.0])
     assert not any("G-OPT" in c.name for c in large.candidates)
     assert "G-OPT's policies are not among the candidates" in large.notes[0]
