@@ -123,8 +123,8 @@ COMMANDS = {
 
 def _in_options(error: BettersafeError) -> str:
     """An error in the words of the command line, with the option of the setting that it is about."""
-    message, flag = _spoken(str(error)), _option(error.setting or "")
-    return message if flag is None or flag in message else f"{message} ({flag})"
+    message, row = _spoken(str(error)), BY_NAME.get(error.setting or "")
+    return message if row is None or row.flag in message else f"{message} ({row.flag})"
 
 
 def _spoken(message: str) -> str:
@@ -140,9 +140,8 @@ def _spoken(message: str) -> str:
 def _option(name: str) -> str | None:
     """The option for a setting or an argument, of any command: --objective for objective and objectives; None if there is none."""
     for each in (name, name.removesuffix("s")):
-        row = BY_NAME.get(each)
-        if row is not None and row.flag.startswith("--"):
-            return row.flag
+        if each in BY_NAME:
+            return BY_NAME[each].flag
     flags = _flags(typer.main.get_command(app))
     return flags.get(name) or flags.get(name.removesuffix("s"))
 

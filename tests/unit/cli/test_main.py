@@ -21,7 +21,7 @@ from public import homes
         (RunError("replace it with `force`."), "replace it with --force."),
         (RunError("Make one with `certify_run`."), "Make one with `bettersafe certify`."),
         (DataError("column `my_column` is empty."), "column `my_column` is empty."),
-        (ParameterError("data must be a path.", setting="data"), "data must be a path."),
+        (ParameterError("data must be a path.", setting="data"), "data must be a path. (DATA)"),
     ],
 )
 def test_settings_become_options_and_functions_commands(error, words):
