@@ -292,7 +292,7 @@ def logged_baseline(counts: Counts) -> Floats:
     """
     check_type("counts", counts, Counts)
     if counts.baseline_prob is None:
-        raise PolicyError("the data has no column with the baseline's probability; name it with --baseline-prob.")
+        raise PolicyError("the data has no column with the baseline's probability; name it with `baseline_prob`.")
     n_states, n_actions = counts.n_states, counts.n_actions
     policy = np.zeros((n_states, n_actions))
     seen = np.zeros((n_states, n_actions), dtype=bool)
@@ -306,7 +306,7 @@ def logged_baseline(counts: Counts) -> Floats:
         raise PolicyError(
             f"the logged baseline probabilities of state {counts.state_labels[x]} sum to {policy[x].sum():.6g}"
             f" over {int(seen[x].sum())} of {n_actions} actions; they must sum to 1 over all actions."
-            " Correct the column, or use --baseline estimate."
+            " Correct the column, or set `baseline` to estimate."
         )
     share = np.maximum(left, 0.0) / np.maximum(n_unseen, 1)
     np.copyto(policy, share[:, None], where=~seen)
@@ -323,7 +323,7 @@ def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6
             raise PolicyError(
                 f"the logged probability of action {_name(counts.action_labels, counts.pair_action[p])} in state"
                 f" {_name(counts.state_labels, counts.pair_state[p])} is {counts.baseline_prob[p]:.6g}, but the given baseline says"
-                f" {given[p]:.6g}{_and_more(bad.size)}. Give the baseline that made the data, or use --baseline logged."
+                f" {given[p]:.6g}{_and_more(bad.size)}. Give the baseline that made the data, or set `baseline` to logged."
             )
     impossible = np.flatnonzero(given <= 0.0)
     if impossible.size:
@@ -331,7 +331,7 @@ def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6
         raise PolicyError(
             f"the baseline never plays action {_name(counts.action_labels, counts.pair_action[p])} in state"
             f" {_name(counts.state_labels, counts.pair_state[p])}, yet the data has it {int(counts.pair_count[p])} times"
-            f"{_and_more(impossible.size)}. Correct the baseline, or use --baseline estimate."
+            f"{_and_more(impossible.size)}. Correct the baseline, or set `baseline` to estimate."
         )
 
 

@@ -212,3 +212,45 @@ def test_names_that_a_module_has_too_are_functions():
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["True"] * 3
+
+
+SEEDED = {"drawn_gains", "certify_h_opt", "make_run", "make_study", "run_demo"}
+"""Functions that write the seed into what they make, or whose draws are numbered from it."""
+
+
+def test_what_draws_takes_rng_and_what_is_saved_has_a_seed():
+    takes = {name: set(inspect.signature(function).parameters) for name, function in FUNCTIONS.items()}
+    assert {name for name, names in takes.items() if "seed" in names} == SEEDED
+    assert not [name for name, names in takes.items() if "random_state" in names]
+    drawing = {name for name, names in takes.items() if "rng" in names}
+    assert {
+        "split",
+        "sample_episodes",
+        "garnet",
+        "evaluate_policy",
+        "lower_bound",
+        "fit_discretizer",
+        "discretize_log",
+    } <= drawing
+
+
+def test_a_seed_draws_what_its_generator_draws(things):
+    for seed in (0, 5):
+        for one, other in (
+            (garnet(seed).outcome.data, garnet(np.random.default_rng(seed)).outcome.data),
+            (
+                bettersafe.split(things["log"], [0.5, 0.5], seed)[0].states,
+                bettersafe.split(things["log"], [0.5, 0.5], np.random.default_rng(seed))[0].states,
+            ),
+            (
+                sample_episodes(things["world"], things["baseline"], 9, seed).states,
+                sample_episodes(things["world"], things["baseline"], 9, np.random.default_rng(seed)).states,
+            ),
+            (
+                bettersafe.evaluate_policy(things["log"], things["policy"], things["baseline"], estimator="dr", folds=3, rng=seed).value,
+                bettersafe.evaluate_policy(
+                    things["log"], things["policy"], things["baseline"], estimator="dr", folds=3, rng=np.random.default_rng(seed)
+                ).value,
+            ),
+        ):  # fmt: skip
+            assert np.array_equal(one, other)

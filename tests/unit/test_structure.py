@@ -83,6 +83,45 @@ def test_every_public_name_is_there_and_documented():
         _ = bettersafe.nothing
 
 
+FLAG = re.compile(r"(?<![\w-])--[a-z]")
+COMMAND = re.compile(
+    r"\bbettersafe (init|describe|count|merge|improve|explore|evaluate|certify|verify|report|show|demo|discretize|study|sepsis)\b"
+)
+WITH_FLAGS = {  # where options are made, and the command that makes a task again
+    "bettersafe.tasks.settings": {"--", "--candidate", "--objective", "--rare-below", "--rare-reward", "--rare-weight", "--rare-discount"},
+    "bettersafe.tasks.task": {"--task"},
+    "bettersafe.explore.keeping": {"--posterior"},
+}  # fmt: skip
+
+
+def texts(tree):
+    """Texts in the code, docstrings left out."""
+    told = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    after = {  # docstrings of attributes
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told | after:
+            yield node.value
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) != "cli"])
+def test_the_library_speaks_of_settings_and_functions(module):
+    """Options and commands are the command line's words: `bettersafe.cli.main` puts them in the place of names in backticks."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    flags = {text for text in texts(tree) if FLAG.search(text)}
+    assert flags <= WITH_FLAGS.get(module, set())
+    for error in ast.walk(tree):
+        if isinstance(error, ast.Raise):
+            assert not [text for text in texts(error) if COMMAND.search(text)]
+
+
 def test_nothing_unsafe_or_global():
     for path in SOURCE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")

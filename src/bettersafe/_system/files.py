@@ -184,7 +184,7 @@ def check_free(path: str | os.PathLike[str], *, mark: str, force: bool) -> None:
     if not (target / mark).is_file():
         raise RunError(f"{target} exists and has no {mark}: it holds something else. Choose another name.")
     if not force:
-        raise RunError(f"{target} already has a {mark}; choose another name, or replace it with --force.")
+        raise RunError(f"{target} already has a {mark}; choose another name, or replace it with `force`.")
 
 
 def file_digest(path: Path) -> str:

@@ -7,6 +7,7 @@ Results go to stdout, progress and warnings to stderr. Heavy modules are importe
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from contextlib import contextmanager
@@ -88,7 +89,7 @@ def _run() -> int:
                 app()
             finally:
                 for message in dict.fromkeys(str(warning.message) for warning in caught):
-                    typer.echo(f"Note: {message}", err=True)
+                    typer.echo(f"Note: {_spoken(message)}", err=True)
     except SystemExit as leave:
         try:
             sys.stdout.flush()
@@ -97,7 +98,7 @@ def _run() -> int:
             return 1
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except BettersafeError as error:
-        _print_error(f"{error}{_option_of(error)}")
+        _print_error(_in_options(error))
     except BrokenPipeError:  # the reader of the output has closed the pipe
         pass
     except OSError as error:  # e.g. a full disk or missing permissions, which the user can fix
@@ -107,10 +108,50 @@ def _run() -> int:
     return 1
 
 
-def _option_of(error: BettersafeError) -> str:
-    """Option of the setting that an error is about; empty if the message already names it."""
-    row = BY_NAME.get(getattr(error, "setting", None) or "")
-    return "" if row is None or row.flag in str(error) else f" ({row.flag})"
+COMMANDS = {
+    "certify_run": "bettersafe certify",
+    "discretize_log": "bettersafe discretize",
+    "evaluate_saved": "bettersafe evaluate",
+    "prepare_mimic": "bettersafe sepsis prepare",
+    "prepare_splits": "bettersafe sepsis prepare --splits N",
+    "run_task": "bettersafe improve",
+    "save_counts": "bettersafe count",
+    "save_run": "bettersafe improve -o",
+}
+"""Commands for functions that messages of the library name."""
+
+
+def _in_options(error: BettersafeError) -> str:
+    """An error in the words of the command line, with the option of the setting that it is about."""
+    message, row = _spoken(str(error)), BY_NAME.get(error.setting or "")
+    return message if row is None or row.flag in message else f"{message} ({row.flag})"
+
+
+def _spoken(message: str) -> str:
+    """A message of the library in the words of the command line: `epsilon` is --epsilon, `certify_run` `bettersafe certify`."""
+
+    def word(found: re.Match[str]) -> str:
+        command = COMMANDS.get(found[1])
+        return f"`{command}`" if command else _option(found[1]) or found[0]
+
+    return re.sub(r"`(\w+)`", word, message)
+
+
+def _option(name: str) -> str | None:
+    """The option for a setting or an argument, of any command: --objective for objective and objectives; None if there is none."""
+    for each in (name, name.removesuffix("s")):
+        if each in BY_NAME:
+            return BY_NAME[each].flag
+    flags = _flags(typer.main.get_command(app))
+    return flags.get(name) or flags.get(name.removesuffix("s"))
+
+
+def _flags(command: Any) -> dict[str, str]:
+    """Long options of a command and of those under it, by the names of their parameters."""
+    found = {option.name: name for option in command.params for name in option.opts if name.startswith("--")}
+    for inner in getattr(command, "commands", {}).values():
+        found = _flags(inner) | found
+    return found
 
 
 def _print_error(message: str) -> None:

@@ -115,8 +115,8 @@ class SafetyRule:
             raise ParameterError(f"the bound {self.bound!r} needs comparison 'paired'; got 'published'.")
         if getattr(self, facts.known_range) is None:
             raise ParameterError(
-                f"the bound {self.bound!r} with {self.estimator!r} needs the range of rewards, known beforehand: --reward-range"
-                f" NAME=LOW..HIGH for every objective, or {facts.known_range}=(low, high) in Python."
+                f"the bound {self.bound!r} with {self.estimator!r} needs to know beforehand the range of rewards:"
+                f" `reward_range` of every objective, which is {facts.known_range}=(low, high) of a SafetyRule."
             )
 
     @property

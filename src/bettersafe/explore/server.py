@@ -97,7 +97,7 @@ class Explorer(ThreadingHTTPServer):
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ParameterError(f"port {port} can't be used: {reason}. Leave --port out for a free one.") from None
+            raise ParameterError(f"port {port} can't be used: {reason}. Leave out `port` for a free one.") from None
 
     def server_bind(self) -> None:
         """Bind without looking up this machine's name, which can take seconds and is not needed."""

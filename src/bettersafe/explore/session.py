@@ -164,7 +164,7 @@ def _check_explorable(task: Task) -> None:
         )
     if task.share > 0.0:
         raise ParameterError(
-            "hold_out can't be used here: the explorer uses the whole log. Test a saved run with: bettersafe certify RUN HELD_OUT.",
+            "hold_out can't be used here: the explorer uses the whole log. Test a saved run with `certify_run`.",
             setting="hold_out",
         )
 

@@ -271,7 +271,7 @@ def check_output(path: PathLike, *, inputs: Sequence[PathLike]) -> None:
             f"{target} can't be written: there is no directory {target.parent}. Create it, or choose another directory."
         )
     if target.exists() and not any(os.path.samefile(target, file) for file in inputs if os.path.exists(file)):
-        raise RunError(f"{target} exists. Choose another name, remove it, or add to it with --add {target}.")
+        raise RunError(f"{target} exists. Choose another name, remove it, or add to it: name it with `add`.")
 
 
 def _check_name(target: Path) -> None:
@@ -406,9 +406,7 @@ def _check_counts(file: Path) -> Path:
     if schema is None and file.suffix.lower() == ".parquet" and not _has_footer(file):
         raise DataError(f"{file.name} is damaged: its end is missing. Count the log again.")
     if schema is None or not schema.startswith("counts/"):
-        raise DataError(
-            f"{file.name} is not a counts file. Make one with: bettersafe count {file.name} -o counts.parquet"
-        )
+        raise DataError(f"{file.name} is not a counts file. Make one with `save_counts`.")
     if schema != COUNTS_SCHEMA:
         raise DataError(
             f"{file.name} was written as {schema!r}; this version reads {COUNTS_SCHEMA!r}. Update bettersafe."

@@ -314,7 +314,7 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
     """Raise DataError unless there is at least one objective and their names differ."""
     names = [objective.name for objective in objectives]
     if not names:
-        raise DataError("a log needs at least one objective; got none. Name one with --objective.")
+        raise DataError("a log needs at least one objective; got none. Name one with `objectives`.")
     for name in names:
         if names.count(name) > 1:
             raise DataError(f"objective {name!r} is given twice. Give it once.")

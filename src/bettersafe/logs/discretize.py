@@ -262,9 +262,7 @@ def load_discretizer(path: str | os.PathLike[str]) -> Discretizer:
     check_path("path", path)
     place = Path(path)
     if not place.is_file():
-        raise DataError(
-            f"there is no file {place}. Name a map that `bettersafe discretize` wrote (discretizer.parquet)."
-        )
+        raise DataError(f"there is no file {place}. Name a map that `discretize_log` wrote (discretizer.parquet).")
     try:
         table = parquet.read_table(place)
     except (OSError, pa.ArrowException) as error:
@@ -401,7 +399,7 @@ def discretize_log(
     given = None if fitted is None else load_discretizer(fitted)
     if given is not None and (features is not None or train_share is not None):
         raise ParameterError(
-            "a fitted map has its own features and is not fitted again; leave out features and train_share."
+            "a fitted map has its own features and is not fitted again; leave out `features` and `train_share`."
         )
     if train_share is not None and not 0.0 < train_share < 1.0:
         raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")

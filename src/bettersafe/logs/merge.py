@@ -89,7 +89,7 @@ def check_different(parts: Sequence[Counts]) -> None:
             if file.sha256 in known:
                 raise DataError(
                     f"{file.name} was counted already{_as(known[file.sha256], file.name)}: its rows would count twice."
-                    " Leave it out, or count it again with --force."
+                    " Leave it out, or count it again with `force`."
                 )
             known[file.sha256] = file.name
     for one in origins:
@@ -103,7 +103,7 @@ def check_different(parts: Sequence[Counts]) -> None:
                 )
                 raise DataError(
                     f"{many} in {_files(other)}: counted separately, each part would be an episode of its own. Count the"
-                    " files together, or merge them with --force."
+                    " files together, or merge them with `force`."
                 )
 
 

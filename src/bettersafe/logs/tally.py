@@ -138,8 +138,8 @@ def agreed_prob(low: Floats, high: Floats, pairs: Ints, state_labels: Labels, ac
         x, a = divmod(int(pairs[p]), action_labels.size)
         raise DataError(
             "baseline_prob must be the same in all rows of a state and action; state"
-            f" {state_labels[x]!s}, action {action_labels[a]!s} has {low[p]:.9g} and {high[p]:.9g}. Correct it, or let it be"
-            " estimated with --baseline estimate."
+            f" {state_labels[x]!s}, action {action_labels[a]!s} has {low[p]:.9g} and {high[p]:.9g}. Correct it, or set"
+            " `baseline` to estimate."
         )
     return low  # not the mean: the least does not depend on how shards are merged
 

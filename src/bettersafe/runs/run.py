@@ -409,7 +409,7 @@ def load_run(path: str | Path) -> Run:
             if folder.exists()
             else "is not a run directory: it does not exist"
         )
-        raise RunError(f"{folder} {what}. Give a directory that `bettersafe improve -o` wrote.")
+        raise RunError(f"{folder} {what}. Give a directory that `save_run` wrote.")
     document = _read_json(file)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:

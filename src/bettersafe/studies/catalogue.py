@@ -112,7 +112,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "splits",
         ("seeds", "data", "preset", "unseen", "without"),
         lambda seed, data, **options: sepsis.mimic_study(data, seed=seed, **options),
-        needs={"data": "a folder that 'bettersafe sepsis prepare' wrote"},
+        needs={"data": "a folder that `prepare_mimic` wrote"},
     ),
 }
 
@@ -157,10 +157,10 @@ def make_study(study_id: str, *, seed: int = 0, **options: Any) -> Study:
     for name in given:
         if name not in entry.options:
             raise ParameterError(
-                f"--{name} does not belong to the study {study_id}, which takes"
-                f" {', '.join(f'--{option}' for option in entry.options)}. Leave it out."
+                f"`{name}` does not belong to the study {study_id}, which takes"
+                f" {', '.join(f'`{option}`' for option in entry.options)}. Leave it out."
             )
     for name in entry.needs:
         if name not in given:
-            raise ParameterError(f"the study {study_id} needs --{name}, {entry.needs[name]}.")
+            raise ParameterError(f"the study {study_id} needs `{name}`, {entry.needs[name]}.")
     return entry.make(seed, **given)

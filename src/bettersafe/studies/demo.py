@@ -122,7 +122,7 @@ def check_demo_free(folder: Path, *, force: bool) -> None:
     """Raise unless the demonstration may be written to ``folder``."""
     cohort = folder / "cohort.parquet"
     if cohort.exists() and not force:
-        raise RunError(f"{cohort} exists; choose another name, or replace it with --force.")
+        raise RunError(f"{cohort} exists; choose another name, or replace it with `force`.")
     check_free(folder / "run", mark=MARK, force=force)
 
 

@@ -101,12 +101,12 @@ def check_untested(run: Run, *, posterior: bool) -> None:
         passed = "passed" if all(each["accepted"] for each in tests) else "did not pass"
         raise ParameterError(
             f"the run was tested on held-out episodes and {passed}; a certificate from the posterior is weaker evidence and would"
-            " replace the test's. To replace it all the same, use force (--force, or force=True in Python); the test stays on record."
+            " replace the test's. To replace it all the same, use `force`; the test stays on record."
         )
     if tests:
         raise ParameterError(
             "the run was tested already. Testing until a test passes invalidates delta. To replace the result all the same, use"
-            " force (--force, or force=True in Python)."
+            " `force`."
         )
 
 

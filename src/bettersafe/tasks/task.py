@@ -166,8 +166,8 @@ class Task:
         facts = METHODS[self.resolved_method]
         if self.candidates and not facts.posterior:
             raise ParameterError(
-                f"candidates is a setting of b-opt, but the method is {self.resolved_method}; evaluate your own policy with:"
-                " bettersafe evaluate.",
+                f"candidates is a setting of b-opt, but the method is {self.resolved_method}; evaluate your own policy with"
+                " `evaluate_saved`.",
                 setting="candidates",
             )
         if self.seed < 0:
@@ -183,13 +183,12 @@ class Task:
             )
         if self.threshold and not facts.one_model:
             raise ParameterError(
-                f"{facts.name} does not support thresholds; test its policy against them with: bettersafe certify RUN"
-                " HELD_OUT.",
+                f"{facts.name} does not support thresholds; test its policy against them with `certify_run`.",
                 setting="threshold",
             )
         if self.hold_out and facts.posterior:
             raise ParameterError(
-                f"{facts.name} uses all the data: leave out hold_out, and test the policy on other data with `certify`.",
+                f"{facts.name} uses all the data: leave out hold_out, and test the policy on other data with `certify_run`.",
                 setting="hold_out",
             )
         if self.epsilon is not None and not facts.one_model:

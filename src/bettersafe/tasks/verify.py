@@ -48,9 +48,7 @@ def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
     run = load_run(folder)
     certificate = run.certificate
     if certificate is None:
-        raise RunError(
-            f"{folder} has no certificate; there is nothing to verify. Make one with: bettersafe certify RUN HELD_OUT."
-        )
+        raise RunError(f"{folder} has no certificate; there is nothing to verify. Make one with `certify_run`.")
     if data is not None:
         _repeat(run, certificate, data)
     return certificate
@@ -62,13 +60,13 @@ def _repeat(run: Run, certificate: Certificate, data: str) -> None:
     tested = certificate.data.get("tested_on") or (certificate.data.get("made_from", {}) if by_posterior else {})
     if "sha256" not in tested:
         raise RunError(
-            "the test was part of `improve`, on a random part of its log. To repeat it, run `improve` again with the same seed."
+            "the test was part of `run_task`, on a random part of its log. To repeat it, call `run_task` again with the same seed."
         )
     if data_digest(data) != tested["sha256"]:
         raise RunError(f"{data} is not the log that the policy was tested on: its digest differs.")
     if by_posterior and not run.has_proposal:
         raise RunError(
-            "the certificate is about a refused policy, which is not in the run. To repeat it, run `improve` again with the same"
+            "the certificate is about a refused policy, which is not in the run. To repeat it, call `run_task` again with the same"
             " seed."
         )
     old, new = (certificate_json(each) for each in (certificate, _again(run, certificate, data)))

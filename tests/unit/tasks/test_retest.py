@@ -47,9 +47,9 @@ def test_a_run_is_tested_once(tested, files):
     """In Python as on the command line: no second test, and no posterior in the place of one, unless forced."""
     log, later = str(files / "log.parquet"), str(files / "later.parquet")
     run = load_run(tested)
-    with pytest.raises(ParameterError, match=r"tested already.*force=True"):
+    with pytest.raises(ParameterError, match=r"tested already.*`force`"):
         certify_run(run, later)
-    with pytest.raises(ParameterError, match=r"tested on held-out episodes and passed.*force=True"):
+    with pytest.raises(ParameterError, match=r"tested on held-out episodes and passed.*`force`"):
         certify_run_posterior(run, log, PosteriorTest(draws=40))
     asked = certify_run_posterior(run, log, PosteriorTest(draws=40), force=True)
     assert asked.settings["tested_before"] == 1

@@ -60,7 +60,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
                 where=f"coalesce({step} NOT BETWEEN {-STEP_LIMIT} AND {STEP_LIMIT}, true)",
                 expected="steps must be integers",
                 remedy="Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if the rows are in"
-                f" chronological order, use --step {ROW_ORDER}.",
+                f" chronological order, set `step` to {ROW_ORDER}.",
             )
         )
     flags = [role for role in ("terminated", "truncated") if role in raw.names]
@@ -216,7 +216,7 @@ def complain_of_episode(raw: Raw, episode: object, kinds: Mapping[str, Kind]) ->
         raise DataError(
             f"steps must be consecutive within an episode; episode {episode!r} goes from {step} to {after} in"
             f" column {column['step']} of {place('step', after, nth + 1)}. Add the missing rows, renumber the"
-            f" steps, or, if the rows are in chronological order, use --step {ROW_ORDER}."
+            f" steps, or, if the rows are in chronological order, set `step` to {ROW_ORDER}."
         )
     raise DataError(
         f"next_state must be the state of the next row; got {next_state!r} in column"

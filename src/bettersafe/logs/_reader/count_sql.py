@@ -117,7 +117,7 @@ def input_digests(paths: PathsLike, known: Sequence[Input] = ()) -> dict[str, st
         if digest in before:
             as_what = "" if before[digest] == path.name else f" as {before[digest]}"
             raise DataError(
-                f"{path} was counted already{as_what}: its rows would count twice. Leave it out, or count it again with --force."
+                f"{path} was counted already{as_what}: its rows would count twice. Leave it out, or count it again with `force`."
             )
         other = paths_of.setdefault(digest, str(path))
         if other != str(path):

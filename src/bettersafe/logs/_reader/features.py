@@ -91,10 +91,10 @@ def _roles(table: Table, columns: Columns, objectives: Sequence[str], *, action_
         if name is not None or role in table.names:
             roles[role] = role if name is None else name
     for role, name in roles.items():
-        rows = f"; or, if the rows are in chronological order, use --step {ROW_ORDER}" if role == "step" else ""
-        table.role(name, f"Name it with --{role.replace('_', '-')}{rows}.")
+        rows = f"; or, if the rows are in chronological order, set `step` to {ROW_ORDER}" if role == "step" else ""
+        table.role(name, f"Name it with `{role}`{rows}.")
     for name in objectives:
-        table.role(name, "Name the reward columns with --objective.")
+        table.role(name, "Name the reward columns with `objectives`.")
     used = [*roles.values(), *objectives]
     for name in used:
         if used.count(name) > 1:
@@ -113,15 +113,15 @@ def _features(
     if features is None:
         if not named_rewards:
             raise ParameterError(
-                "name the reward columns with --objective (or the features with --feature), or else rewards would become"
+                "name the reward columns with `objectives` (or the features with `features`), or else rewards would become"
                 " part of the state."
             )
         numeric = {"integer", "number", "flag"}
         features = [name for name, kind in kinds.items() if kind in numeric and name not in used]
     if not features:
-        raise DataError(f"{table.raw.title} has no column of numbers left to be a feature; name them with --feature.")
+        raise DataError(f"{table.raw.title} has no column of numbers left to be a feature; name them with `features`.")
     for name in features:
-        table.role(name, "Features are named with --feature, or by the fitted map.")
+        table.role(name, "Features are named with `features`, or by the fitted map.")
         if name in used:
             raise ParameterError(
                 f"column {name!r} can't be a feature and have another role. Name another column for one of them."
@@ -199,6 +199,6 @@ def _order(table: Table, roles: dict[str, str], log: pa.Table) -> tuple[Ints, In
         raise DataError(
             f"steps must be consecutive within an episode; episode {labels[after]!s} goes from {step[before]} to {step[after]}"
             f" in column {roles['step']!r} of {table.place(int(after))}. Add the missing rows, remove repeated rows,"
-            f" or, if the rows are in chronological order, use --step {ROW_ORDER}."
+            f" or, if the rows are in chronological order, set `step` to {ROW_ORDER}."
         )
     return episode, order

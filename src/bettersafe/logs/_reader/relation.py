@@ -243,7 +243,7 @@ def _used_columns(
     roles: dict[str, str] = {}
     for role, name in names.items():
         if name in roles:
-            other, this = (_option(r) for r in (roles[name], role))
+            other, this = (_setting(r) for r in (roles[name], role))
             raise DataError(
                 f"column {name!r} of {first.name} can't be both {other} and {this}. Name another for one of them."
             )
@@ -413,14 +413,14 @@ def notes_on(names: Mapping[str, str], n_dropped: int) -> list[str]:
     return notes
 
 
-def _option(role: str) -> str:
-    """Command-line option for the column of a role."""
-    return "--objective" if role not in REQUIRED + OPTIONAL else f"--{role.replace('_', '-')}"
+def _setting(role: str) -> str:
+    """Setting that names the column of a role."""
+    return f"`{role}`" if role in REQUIRED + OPTIONAL else "`objectives`"
 
 
 def _missing(file: File, role: str, name: str) -> str:
-    remedy = f"Name it with {_option(role)} or in the task file" + (
-        f"; or, if the rows are in chronological order, use --step {ROW_ORDER}" if role == "step" else ""
+    remedy = f"Name it with {_setting(role)} or in the task file" + (
+        f"; or, if the rows are in chronological order, set `step` to {ROW_ORDER}" if role == "step" else ""
     )
     there = ", ".join(file.columns)
     return f"{file.name} has no column {name!r}; it has {there}.{did_you_mean(name, file.columns)} {remedy}."
@@ -445,4 +445,4 @@ def _no_objective(connection: DuckDBPyConnection, file: File, used: set[str]) ->
         if numeric
         else (f"{file.name} has no numeric column that could be one")
     )
-    return f"at least one objective is needed; got none. Name it with --objective; {could}."
+    return f"at least one objective is needed; got none. Name it with `objectives`; {could}."

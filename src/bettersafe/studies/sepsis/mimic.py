@@ -194,7 +194,7 @@ def prepare_splits(
                 continue
             raise RunError(
                 f"{folder} was prepared otherwise: {'; '.join(other)}. Give the same settings and files, choose another name,"
-                " or replace it with --force."
+                " or replace it with `force`."
             )
         check_free(folder, mark=PREPARED, force=force)
     if len(found) < splits:
@@ -240,12 +240,12 @@ def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, d
             if there != here:
                 raise ParameterError(
                     f"splits must be of one cohort, prepared alike; {name} is {here} in {place} and {there} in {first}."
-                    " Prepare them together, with `bettersafe sepsis prepare --splits N`."
+                    " Prepare them together, with `prepare_splits`."
                 )
         drawn = info["settings"]["seed"]
         if drawn in seeds:
             raise ParameterError(
-                f"{place} and {seeds[drawn]} are the same split, that of seed {drawn}. Prepare one with another --seed."
+                f"{place} and {seeds[drawn]} are the same split, that of seed {drawn}. Prepare one with another `seed`."
             )
         seeds[drawn] = place
     return found
@@ -257,7 +257,7 @@ def read_prepared(folder: str | os.PathLike[str]) -> dict[str, Any]:
     file = place / PREPARED
     if not file.is_file():
         lacks = f"it has no {PREPARED}" if place.is_dir() else "there is no such folder"
-        raise RunError(f"{place} is not a prepared cohort: {lacks}. Make one with `bettersafe sepsis prepare`.")
+        raise RunError(f"{place} is not a prepared cohort: {lacks}. Make one with `prepare_mimic`.")
     try:
         info = json.loads(file.read_text(encoding="utf-8"))
         schema = info.get("schema")

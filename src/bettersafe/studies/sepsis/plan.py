@@ -137,12 +137,14 @@ def mimic_study(
     """
     settings = _settings(options)
     if seed != 0:
-        raise ParameterError(f"sepsis/mimic draws nothing; its splits are drawn by `sepsis prepare --seed {seed}`.")
+        raise ParameterError(
+            f"sepsis/mimic draws nothing; its splits are drawn when they are prepared, by `prepare_mimic` with `seed` {seed}."
+        )
     splits = find_splits(folders)
     if seeds is not None and not 1 <= seeds <= len(splits):
         raise ParameterError(
             f"seeds must be from 1 to {len(splits)}, the number of prepared splits; got {seeds}. Prepare more with"
-            " `bettersafe sepsis prepare --splits N`."
+            " `prepare_splits`."
         )
     return Study(
         id="sepsis/mimic",

@@ -107,7 +107,7 @@ def write_start(paths: str, output: str | os.PathLike[str], *, force: bool = Fal
     """
     target = Path(output)
     if target.exists() and not force:
-        raise RunError(f"{target} exists; choose another name with -o, or replace it with --force.")
+        raise RunError(f"{target} exists; choose another name, or replace it with `force`.")
     start = guess_task(paths)
     text = task_text(start, os.path.relpath(paths, target.parent))
     with whole_file(target) as partial:
