@@ -29,14 +29,14 @@ def init(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The task file to write. (default: task.toml)")
     ] = Path("task.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Begin a task file from a log's columns: a guess for each, with its reason, and what is left to decide.
+    """Draft a task file from a log's columns: a guess for each column with its reason, and a list of open questions.
 
     Example: [bold]bettersafe init visits.csv -o task.toml[/bold] then [bold]bettersafe describe --task task.toml[/bold]
 
-    Only the first rows of a large file are looked at. Read what it wrote: a guess is no more than that.
+    For a large file only the first rows are read. Check the guesses before you use the file.
     """
     from bettersafe.cli import show
     from bettersafe.tasks.draft import start_json, write_start
@@ -56,7 +56,7 @@ def describe(
     task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at a log before anything else: sizes, how often each decision was tried, returns, and what is odd.
+    """Summarise a log: sizes, how often each decision was tried, returns, and anything unusual.
 
     Example: [bold]bettersafe describe visits.csv --objective survival --objective pain --lower-is-better pain[/bold]
     """
@@ -82,7 +82,7 @@ def count(
         list[str],
         typer.Argument(
             metavar="DATA...",
-            help="Logs: files or quoted globs, all of one format; a file that is named twice is counted once.",
+            help="Logs: files or quoted globs, all in one format; a file named twice is counted once.",
         ),
     ],
     output: Annotated[
@@ -93,19 +93,21 @@ def count(
         typer.Option(
             "--add",
             metavar="COUNTS",
-            help="Counts of other episodes to add; they also say objectives and columns, where no option does. Repeat for each.",
+            help="Counts of other episodes to add; objectives and columns are theirs unless options give them. Repeat for each.",
         ),
     ] = None,
     task: TaskOption = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Count again what was counted before, and episodes that go on in another part."),
+        typer.Option(
+            "--force", help="Accept logs that were counted before, and episodes that continue in another part."
+        ),
     ] = False,
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help="Count files in shards: on processes of this machine (local) or a Ray cluster (ray). Killed, it goes on when the same command is given again. (default: in one process, on all cores)",
+            help="Count files in shards: in processes on this machine (local) or on a Ray cluster (ray). If it is killed, the same command continues it. (default: one process, all cores)",
             rich_help_panel=SHARDS_PANEL,
         ),
     ] = None,
@@ -118,12 +120,12 @@ def count(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count a log once and keep the counts: describe and improve read them in the place of the log, in no time.
+    """Count a log once and save the counts: describe and improve then read them instead of the log, in seconds.
 
     Example: [bold]bettersafe count monday.parquet -o counts.parquet --objective survival[/bold], and a day later
     [bold]bettersafe count tuesday.parquet --add counts.parquet -o counts.parquet[/bold]
 
-    Counts add up exactly: in whatever parts a log was counted, the result is the same to the last bit.
+    Sums are exact: however a log is split for counting, the result is the same to the last bit.
     """
     from bettersafe.cli import show
     from bettersafe.logs.counts_file import add_files, check_output, save_counts
@@ -154,7 +156,7 @@ def count(
 
 
 def merge(
-    counts: Annotated[list[Path], typer.Argument(metavar="COUNTS...", help="Files of counts, of different episodes.")],
+    counts: Annotated[list[Path], typer.Argument(metavar="COUNTS...", help="Counts files, of different episodes.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The .parquet file to write the sum to.")
     ] = None,
@@ -164,7 +166,7 @@ def merge(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add up counts of parts of a log, exactly: as if one count had read all of it.
+    """Add the counts of parts of a log, exactly: the result is the same as counting the whole log at once.
 
     Example: [bold]bettersafe merge counts-0.parquet counts-1.parquet -o counts.parquet[/bold]
     """
@@ -195,11 +197,11 @@ def merge(
         objective={
             "metavar": "COL",
             "brief": "A reward column, never a feature. Repeat it.",
-            "help": "A reward column: passed on, and never a feature. Repeat for each",
+            "help": "A reward column: copied to the log, never a feature. Repeat for each",
             "otherwise": "none",
         },
         seed={
-            "help": "Seed of the split and of the starts of k-means",
+            "help": "Seed of the split and of k-means",
             "brief": "Seed. {default}",
             "least": 0,
             "group": None,
@@ -220,7 +222,7 @@ def discretize(
         list[str] | None,
         typer.Option(
             metavar="COL[:RULE]",
-            help="A feature, made comparable by zscore, log (z-score of log(0.1 + x)), binary (0 or 1) or none. Repeat for each. (default: every column of numbers without another role, by zscore)",
+            help="A feature, scaled by zscore, log (z-score of log(0.1 + x)), binary (0 or 1) or none. Repeat for each. (default: every column of numbers without another role, by zscore)",
         ),
     ] = None,
     train_share: Annotated[
@@ -231,14 +233,14 @@ def discretize(
         Path | None,
         typer.Option(
             metavar="MAP",
-            help="Apply a saved map (discretizer.parquet) instead of fitting one. Then no actions are needed.",
+            help="Apply a saved map (discretizer.parquet) instead of fitting one; actions are then optional.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Mini-batch k-means: seconds instead of minutes.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Turn continuous features into states, by k-means on training episodes, and keep the map for new data.
+    """Turn continuous features into states by k-means on training episodes, and save the map for new data.
 
     Example: [bold]bettersafe discretize vitals.csv -o DIR --k 200 --objective survival --train-share 0.7[/bold], and later
     [bold]bettersafe discretize new.csv -o NEW --fitted DIR/discretizer.parquet --objective survival[/bold]
@@ -271,7 +273,7 @@ def discretize(
 
 
 def _feature(text: str) -> Any:
-    """COL[:RULE] as (name, transform); what follows a colon that is no rule belongs to the name."""
+    """Parse COL[:RULE] as (name, transform); a colon without a rule after it belongs to the name."""
     rules = {"zscore": "zscore", "log": "log-zscore", "binary": "binary", "none": "none"}
     name, _, rule = text.rpartition(":")
     return (name, rules[rule]) if name and rule in rules else (text, "zscore")

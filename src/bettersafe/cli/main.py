@@ -1,7 +1,7 @@
-"""The command line: every command reads its options, calls one library function, prints, and exits with a meaning.
+"""The command line. Every command reads its options, calls one library function, prints the result and sets the exit code.
 
-Exit codes: 0 done, 1 bad input (one sentence on stderr), 2 wrong usage, 3 the answer is: keep the baseline.
-Results go to stdout, progress and warnings to stderr. Heavy imports wait until a command runs.
+Exit codes: 0 done, 1 bad input (one sentence on stderr), 2 wrong usage, 3 keep the baseline.
+Results go to stdout, progress and warnings to stderr. Heavy modules are imported when a command runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Commands(TyperGroup):
-    """The commands; an option that is none gets the nearest one that is."""
+    """Command group; the error about an unknown option suggests the nearest one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _nearest_option():
@@ -41,7 +41,7 @@ def _nearest_option() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # By name: newer versions of Typer bring a Click of their own.
+        # Compared by name, because newer versions of Typer include their own Click.
         if type(error).__name__ == "NoSuchOption":
             typo, command = error.option_name, error.ctx.command  # type: ignore[attr-defined]
             known = [name for option in command.params for name in option.opts if name.startswith("--")]
@@ -72,10 +72,10 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: our own errors print one sentence, bugs keep their traceback."""
+    """Entry point: package errors print one sentence, bugs keep their traceback."""
     code = _run()
-    # Everything is written and closed. Arrow's thread pools, destroyed by a normal exit, abort the process about once in
-    # three hundred times ("terminate called without an active exception"); so leave without destroying them.
+    # All files are written and closed. A normal exit destroys Arrow's thread pools, which aborts the process about once in
+    # three hundred times ("terminate called without an active exception"); os._exit does not destroy them.
     sys.stderr.flush()
     os._exit(code)
 
@@ -93,28 +93,28 @@ def _run() -> int:
         try:
             sys.stdout.flush()
         except OSError as error:
-            _complain(f"the output can't be written: {error.strerror}.")
+            _print_error(f"the output can't be written: {error.strerror}.")
             return 1
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except BettersafeError as error:
-        _complain(f"{error}{_option_of(error)}")
-    except BrokenPipeError:  # the reader of our output has gone
+        _print_error(f"{error}{_option_of(error)}")
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         pass
-    except OSError as error:  # a disk that is full, a folder that is not ours: theirs to mend
-        _complain(f"{error.filename or 'a file'}: {error.strerror or error}.")
+    except OSError as error:  # e.g. a full disk or missing permissions, which the user can fix
+        _print_error(f"{error.filename or 'a file'}: {error.strerror or error}.")
     except KeyboardInterrupt:
         return 130
     return 1
 
 
 def _option_of(error: BettersafeError) -> str:
-    """The option of the setting that an error is about, unless the error names it."""
+    """Option of the setting that an error is about; empty if the message already names it."""
     row = BY_NAME.get(getattr(error, "setting", None) or "")
     return "" if row is None or row.flag in str(error) else f" ({row.flag})"
 
 
-def _complain(message: str) -> None:
-    from bettersafe.cli.show import print_error
+def _print_error(message: str) -> None:
+    from bettersafe.cli.show import print_error  # not at the top: it imports Rich
 
     print_error(message)
 

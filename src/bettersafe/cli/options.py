@@ -1,10 +1,10 @@
-"""Options of the command line: made from the tables of settings, read back into a task.
+"""Options of the command line, generated from the tables of settings and parsed into a task.
 
     @takes(*DESCRIBED, *COLUMNS)
     def describe(given: Given, data: DataArgument = None, …) -> None:
 
-gives the command an option for every row, with its help and its choices for the Tab key; ``given`` has what was given, by the
-option's Python name. --help shows the rows that are on the first screen, --help-all every one.
+gives the command an option for every row, with its help and its choices for the Tab key. ``given`` maps the Python names of the
+options that were given to their values. --help shows the rows of the first screen, --help-all every row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Given = dict[str, Any]
 """Options that were given, by their Python names."""
 
 TYPES = {"text": str, "number": float, "whole number": int}
-EVERY_OPTION = "every option"  # in a context's meta: all of them are asked for
+EVERY_OPTION = "every option"  # key in a context's meta: show every option
 SHARDS_PANEL = "In shards"
 
 DataArgument = Annotated[
@@ -49,30 +49,30 @@ TaskOption = Annotated[
     Path | None,
     typer.Option("--task", metavar="FILE.toml", help="Task file; options override it."),
 ]
-NoReportOption = Annotated[bool, typer.Option("--no-report", help="Don't write RUN/report.html, the page for people.")]
+NoReportOption = Annotated[bool, typer.Option("--no-report", help="Don't write RUN/report.html.")]
 AddressOption = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Address of the Ray cluster that makes the draws of b-opt or --posterior.",
+        help="Address of the Ray cluster for the draws of b-opt or --posterior.",
         rich_help_panel=BY_NAME["engine"].group,
     ),
 ]
 AllOption = Annotated[
     bool,
     typer.Option(
-        "--all", help="Show every candidate and every objective; otherwise, of more than 12, those that decide."
+        "--all", help="Show every candidate and objective; by default, of more than 12, only those that decide."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
 OPTIONS = tuple(row for row in (*OBJECTIVE, *RARE, *SETTINGS, *COLUMNS) if row.flag.startswith("--"))
-"""All that a task can be told."""
+"""All settings that are options."""
 
 
 def options(*names: str, **changes: Mapping[str, Any]) -> tuple[Setting, ...]:
-    """Rows of the tables by name, all of `OPTIONS` if none is named; ``changes`` of rows for this command, by their names."""
+    """Rows of the tables by name, all of `OPTIONS` if none is named; ``changes`` replaces fields of rows, by parameter name."""
     rows = [BY_NAME[name] for name in names] if names else OPTIONS
     return tuple(
         dataclasses.replace(row, **changes[row.parameter]) if row.parameter in changes else row for row in rows
@@ -82,12 +82,12 @@ def options(*names: str, **changes: Mapping[str, Any]) -> tuple[Setting, ...]:
 def takes(
     *rows: Setting, later: tuple[str, ...] = (), short: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for every row; it is called with what was given of them as its first argument.
+    """Give a command an option for every row; its first argument is a dict of the options that were given.
 
     Args:
         rows: Rows of the tables of settings.
-        later: Parameters of the command itself that --help leaves to --help-all.
-        short: Whether --help leaves rows without a brief help to --help-all.
+        later: The command's own parameters that only --help-all shows.
+        short: Whether rows without a brief help are shown by --help-all only.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -114,10 +114,10 @@ def takes(
 
 
 class Command(TyperCommand):
-    """A command; --help leaves out what its `takes` says, --help-all nothing."""
+    """Command with a short --help (see `takes`) and a full --help-all."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters; while the short help is written, those that are in it, with their short help."""
+        """All parameters; for the short help, only its own, with their brief texts."""
         parameters = super().get_params(ctx)
         if ctx.meta.get(EVERY_OPTION, True):
             return parameters
@@ -130,19 +130,19 @@ class Command(TyperCommand):
         return shown
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help: the short one unless every option was asked for."""
+        """Write the short help, or the full help for --help-all."""
         ctx.meta.setdefault(EVERY_OPTION, False)
         super().format_help(ctx, formatter)
 
 
 def _place(parameter: inspect.Parameter) -> int:
-    """Where a parameter's group stands in help."""
+    """Position of a parameter's group in the help."""
     group = parameter.annotation.__metadata__[0].rich_help_panel
     return GROUPS.index(group) if group in GROUPS else len(GROUPS) * (group is not None)
 
 
 def _option(row: Setting) -> inspect.Parameter:
-    """The option of a row, as Typer reads it from a signature."""
+    """Option of a row, as a parameter for Typer."""
 
     def offered(incomplete: str) -> list[str]:
         return [choice for choice in row.choices if choice.startswith(incomplete)]
@@ -184,13 +184,13 @@ def _help_all(rows: Iterable[Setting]) -> inspect.Parameter:
 
 
 def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequence[Path] = ()) -> Task:
-    """The task file with the given options put over it.
+    """Task from a task file, overridden by the given options.
 
     Args:
-        given: Options, as `takes` hands them to a command.
+        given: Options, as `takes` passes them to a command.
         data: The log.
         task: The task file.
-        add: Files of counts; without a task file the first says objectives and columns that no option does.
+        add: Counts files; without a task file, objectives and columns come from the first one unless options give them.
     """
     from bettersafe.logs.dataset import Columns
     from bettersafe.tasks.task import Task
@@ -216,12 +216,12 @@ def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequenc
 
 
 def settings_from(given: Given, *names: str) -> dict[str, Any]:
-    """Of the settings ``names`` those that were given, for a function of the library."""
+    """The settings ``names`` that were given, as keyword arguments of a library function."""
     return {name: _value(BY_NAME.get(name), given[name]) for name in names if name in given}
 
 
 def _value(row: Setting | None, value: Any) -> Any:
-    """The value of a setting of the task that an option gives; None for options that are no setting."""
+    """Value of a task setting from its option; ``row`` is None for an option that is not a setting."""
     if row is not None and row.by_objective:
         return _by_name(value, row.flag)
     if row is not None and row.kind == "table of whole numbers":
@@ -230,16 +230,16 @@ def _value(row: Setting | None, value: Any) -> Any:
 
 
 def cluster_from(engine: str | None, address: str | None) -> RayCluster | None:
-    """Where draws are to be made, if not here."""
+    """Ray cluster for the draws; None for this machine."""
     from bettersafe.posterior.draws import RayCluster
 
     if address is not None and engine not in (None, "ray"):
-        raise typer.BadParameter(f"is for --engine ray; got {engine}", param_hint="--address")
+        raise typer.BadParameter(f"is only for --engine ray; got {engine}", param_hint="--address")
     return RayCluster(address=address) if engine == "ray" or address is not None else None
 
 
 def columns_over_run(run: Run, given: Given) -> Columns | None:
-    """The run's columns with the given options put over them; None where none was given."""
+    """The run's columns, overridden by the given options; None if no column option was given."""
     from bettersafe.logs.dataset import Columns
 
     named = columns_given(given)
@@ -247,7 +247,7 @@ def columns_over_run(run: Run, given: Given) -> Columns | None:
 
 
 def _by_name(texts: Iterable[str], flag: str) -> dict[str, float]:
-    """NAME=VALUE options as a dict."""
+    """Parse NAME=VALUE options into a dict."""
     values = {}
     for text in texts:
         name, value = _name_and_number(text, flag)
@@ -260,17 +260,17 @@ def _by_name(texts: Iterable[str], flag: str) -> dict[str, float]:
 
 
 def columns_given(given: Given) -> dict[str, str]:
-    """Columns that options name, by their roles."""
+    """Column names from options, by role."""
     return _named(given, COLUMNS)
 
 
 def _named(given: Given, rows: Iterable[Setting]) -> dict[str, Any]:
-    """What was given of these rows, by the names of their fields."""
+    """Values given for these rows, by field name."""
     return {row.name: given[row.parameter] for row in rows if row.parameter in given}
 
 
 def _counted(path: Any) -> Task | None:
-    """What a file of counts says of its objectives and columns; None where it is none."""
+    """Task with the objectives and columns of a counts file; None for other files."""
     from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
     from bettersafe.tasks.task import Task
 
@@ -280,7 +280,7 @@ def _counted(path: Any) -> Task | None:
 
 
 def _derived(given: Given, known: Task, objectives: tuple[Objective, ...]) -> tuple[Any, ...]:
-    """The derived objectives: those that are known, or the one that options describe."""
+    """Derived objectives: those of the task file, or the one that options describe."""
     from bettersafe.tasks.task import Rare
 
     named = _named(given, RARE)
@@ -294,7 +294,7 @@ def _derived(given: Given, known: Task, objectives: tuple[Objective, ...]) -> tu
 
 
 def _objectives(given: Given, known: tuple[Objective, ...]) -> tuple[Objective, ...]:
-    """The objectives with the given options put over them."""
+    """Objectives, overridden by the given options."""
     from bettersafe.logs.dataset import Objective
 
     weight, *others = OBJECTIVE
@@ -320,7 +320,7 @@ def _objectives(given: Given, known: tuple[Objective, ...]) -> tuple[Objective, 
 
 
 def _of_objective(row: Setting, text: str, known: list[str]) -> tuple[list[str], Any]:
-    """Which objectives an option is about, and the value it gives their setting."""
+    """Names of the objectives that an option applies to, and the value of their setting."""
     if row.kind == "true or false":
         return [text], True
     if row.kind == "text":

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bettersafe.runs.run import Run
 
 
-MUCH_MEMORY = 0.2e9  # bytes that are worth a word before they are taken
+MUCH_MEMORY = 0.2e9  # bytes; a larger need is announced in advance
 KEEP_BASELINE = 3
 
 FOLDS = Setting(
@@ -44,7 +44,7 @@ FOLDS = Setting(
     default=5,
     metavar="K",
     group=TEST,
-    help="Parts for cross-fitting: models of dr and wdr are fitted on K-1 of them and used on the other",
+    help="Folds for cross-fitting: models of dr and wdr are fitted on K-1 folds and applied to the other",
 )
 INTERVAL = Setting(
     name="interval",
@@ -56,21 +56,21 @@ INTERVAL = Setting(
     choices=dict.fromkeys(APPROXIMATE, ""),
 )
 POSTERIOR = {"methods": ("--posterior",)}
-AS_IN_THE_RUN = {"otherwise": "the run's"}
-TESTED = options(
+FROM_RUN = {"otherwise": "the run's"}
+TEST_OPTIONS = options(
     "delta", "zeta", "threshold", "estimator", "bound", "levels",
-    delta=AS_IN_THE_RUN, zeta=AS_IN_THE_RUN, threshold=AS_IN_THE_RUN, estimator=AS_IN_THE_RUN, bound=AS_IN_THE_RUN, levels=AS_IN_THE_RUN,
+    delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN,
 )  # fmt: skip
-BELIEVED = options(
+POSTERIOR_OPTIONS = options(
     "draws", "form", "prior", "pessimism", "seed", "engine",
-    draws=POSTERIOR, form=POSTERIOR, prior={**POSTERIOR, **AS_IN_THE_RUN}, pessimism={**POSTERIOR, **AS_IN_THE_RUN},
+    draws=POSTERIOR, form=POSTERIOR, prior={**POSTERIOR, **FROM_RUN}, pessimism={**POSTERIOR, **FROM_RUN},
     seed={"help": "Seed of the folds or of the draws", "least": 0},
-    engine={**POSTERIOR, "choices": {"ray": "a Ray cluster"}, "more": "", "help": "Where draws are made", "otherwise": "here"},
+    engine={**POSTERIOR, "choices": {"ray": "a Ray cluster"}, "more": "", "help": "Where to draw", "otherwise": "this machine"},
 )  # fmt: skip
 
 
 @takes(
-    *options(engine={"choices": {**BY_NAME["engine"].choices, "ray": "b-opt makes its draws on a Ray cluster"}}),
+    *options(engine={"choices": {**BY_NAME["engine"].choices, "ray": "b-opt draws on a Ray cluster"}}),
     later=("no_report", "address", "every"),
 )
 def improve(
@@ -80,19 +80,19 @@ def improve(
         Path | None, typer.Option("--output", "-o", metavar="RUN", help="Directory to write the run to.")
     ] = None,
     task: TaskOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
     no_report: NoReportOption = False,
     address: AddressOption = None,
     every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Improve on the baseline along your preference, losing on no objective.
+    """Improve on the baseline by your preference, without loss on any objective.
 
     Example: [bold]bettersafe improve visits.csv -o RUN --objective survival
     --objective pain=0 --lower-is-better pain[/bold]
 
-    Of many policies, takes the best that loses on no objective with probability
-    1 - delta, given the log. Exit code 3 means: keep the baseline.
+    Returns the best of many policies that loses on no objective with
+    probability 1 - delta, given the log. Exit code 3: keep the baseline.
     """
     from bettersafe._system.files import check_free
     from bettersafe._system.memory import memory_note
@@ -112,7 +112,7 @@ def improve(
         raise typer.BadParameter("say where to write the run, e.g. -o RUN", param_hint="--output / -o")
     if cluster is not None and not METHODS[job.resolved_method].posterior:
         raise typer.BadParameter(
-            f"is for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
+            f"is only for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
         )
     check_free(output, mark=MARK, force=force)
     if is_counts(job.data):
@@ -128,9 +128,9 @@ def improve(
         show.print_json(show.shown_json(run, output))
     else:
         show.print_run(run, changes=5, every=every)
-        typer.echo(f"Saved to {output}. See more of it with: bettersafe show {output}")
-        _tell(page)
-    _leave(run)
+        typer.echo(f"Saved to {output}. For more, run: bettersafe show {output}")
+        _print_report_path(page)
+    _exit_with_decision(run)
 
 
 @takes(
@@ -139,34 +139,34 @@ def improve(
             "choices": {name: facts.sentence for name, facts in METHODS.items() if facts.explorable},
             "otherwise": "s-opt",
         },
-        epsilon={"help": "Budget that the slider starts at", "methods": ()},
-        delta={"help": "Risk that the slider starts at"},
-        hold_out={"brief": "", "help": "Refused here: the explorer works with all of the log", "otherwise": ""},
+        epsilon={"help": "Initial budget of the slider", "methods": ()},
+        delta={"help": "Initial risk of the slider"},
+        hold_out={"brief": "", "help": "Refused: the explorer uses the whole log", "otherwise": ""},
     )
 )
 def explore(
     given: Given,
     data: DataArgument = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs are kept in.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for saved runs.")] = Path(
         "runs"
     ),
     task: TaskOption = None,
     port: Annotated[
         int,
         typer.Option(
-            metavar="P", min=0, max=65535, show_default=False, help="Port on this machine. (default: any that is free)"
+            metavar="P", min=0, max=65535, show_default=False, help="Port on this machine. (default: any free port)"
         ),
     ] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link, and open nothing.")] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link only.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help='Print {"url": …} as the first line, and nothing else.')
     ] = False,
 ) -> None:
-    """Look for a good trade-off on a page: move the preference and see what it costs, what is believed, and what changes.
+    """Explore trade-offs on a local page: move the preference and see returns, posterior and changed decisions.
 
     Example: [bold]bettersafe explore visits.csv --objective survival --objective pain --lower-is-better pain[/bold]
 
-    The page is served to this machine alone, until Ctrl-C. "Keep this one" saves a run as [bold]improve[/bold] would.
+    The page is served to this machine only, until Ctrl-C. "Keep this one" saves a run as [bold]improve[/bold] would.
     """
     import json
 
@@ -189,7 +189,7 @@ def explore(
         if as_json:
             print(json.dumps({"url": explorer.url}), flush=True)
         else:
-            typer.echo(f"The explorer is at {explorer.url}\nThe link works once, on this machine. Ctrl-C ends it.")
+            typer.echo(f"The explorer is at {explorer.url}\nThe link works once, on this machine. Ctrl-C stops it.")
             sys.stdout.flush()
         if not no_browser:
             open_browser(explorer.url)
@@ -217,12 +217,12 @@ def evaluate(
     every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What a policy would earn, judged from a log that another one made: all estimators, intervals, and what doubts them.
+    """Estimate a policy's returns from a log of another policy: all estimators, intervals and diagnostics.
 
     Example: [bold]bettersafe evaluate RUN later.csv[/bold], or
     [bold]bettersafe evaluate policy.csv later.csv --objective survival --objective pain --lower-is-better pain[/bold]
 
-    A run knows its objectives and columns; a policy file needs them said. Use a log that the policy was not made from.
+    A run has its objectives and columns; for a policy file give them as options. Use a log that the policy was not made from.
     """
     from bettersafe.cli import show
     from bettersafe.logs._reader.files import data_digest
@@ -239,7 +239,7 @@ def evaluate(
                 raise typer.BadParameter("name a file of logged decisions", param_hint="DATA")
             if task or any(row.parameter in given for row in (*OBJECTIVE, BY_NAME["baseline"])):
                 raise typer.BadParameter(
-                    "a run directory knows its objectives and baseline; give them with a policy file",
+                    "a run directory has its objectives and baseline; give them only with a policy file",
                     param_hint="POLICY",
                 )
             run = load_run(policy)
@@ -248,7 +248,8 @@ def evaluate(
         else:
             opened = evidence_for_policy(policy, task_from(given, data=data, task=task), progress=progress)
         with opened as evidence:
-            rows = evaluate_saved(evidence, **settings_from(given, "delta", "interval", "folds", "seed"))
+            asked = settings_from(given, "delta", "interval", "folds")
+            rows = evaluate_saved(evidence, **asked, rng=given.get("seed", 0))
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
@@ -262,7 +263,7 @@ def evaluate(
             typer.echo(f"Written to {output}.")
 
 
-@takes(*TESTED, FOLDS, *BELIEVED, *COLUMNS, later=("address", "no_report", "every"))
+@takes(*TEST_OPTIONS, FOLDS, *POSTERIOR_OPTIONS, *COLUMNS, later=("address", "no_report", "every"))
 def certify(
     given: Given,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
@@ -273,7 +274,7 @@ def certify(
         bool,
         typer.Option(
             "--posterior",
-            help="Ask the posterior instead of testing: HELD_OUT may then be the log that the policy was made from.",
+            help="Compute the posterior instead of a test; HELD_OUT may then be the log that the policy was made from.",
             rich_help_panel=TEST,
         ),
     ] = False,
@@ -289,8 +290,8 @@ def certify(
 
     Example: [bold]bettersafe certify RUN held-out.csv --zeta pain=0.1[/bold]
 
-    Exit code 0: use the policy; 3: keep the baseline. A test may be made once: testing again until one passes breaks the risk
-    that was promised.
+    Exit code 0: use the policy; 3: keep the baseline. A run is tested once: testing again until a test passes invalidates the
+    risk.
     """
     from bettersafe.cli import show
     from bettersafe.runs.run import load_run, save_certificate
@@ -300,7 +301,7 @@ def certify(
     saved = load_run(run)
     cluster = cluster_from(given.get("engine"), address)
     if cluster is not None and not posterior:
-        raise typer.BadParameter("is for the draws of --posterior", param_hint="--engine ray")
+        raise typer.BadParameter("is only for the draws of --posterior", param_hint="--engine ray")
     columns = columns_over_run(saved, given)
     with show.working("Reading" if posterior else "Reading and testing") as progress:
         if posterior:
@@ -312,7 +313,7 @@ def certify(
             )
             rows: Sequence[dict[str, Any]] = ()
         else:
-            test = HeldOutTest(**settings_from(given, *(row.name for row in TESTED), "folds", "seed"))
+            test = HeldOutTest(**settings_from(given, *(row.name for row in TEST_OPTIONS), "folds", "seed"))
             certificate, rows = certify_run(saved, data, test, columns=columns, force=force, progress=progress)
         tested = save_certificate(run, certificate, rows)
     _show_outcome(tested, as_json=as_json, every=every, page=write_page(run, no_report))
@@ -322,16 +323,16 @@ def verify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="HELD_OUT", help="The log that it was tested on: then the test is made again."),
+        typer.Option("--data", metavar="HELD_OUT", help="The log that it was tested on; the test is then repeated."),
     ] = None,
     every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that a run is as it was saved, and that its certificate is about the policy beside it.
+    """Check that a run is unchanged and that its certificate belongs to its policy.
 
     Example: [bold]bettersafe verify RUN --data held-out.csv[/bold]
 
-    Exit code 0: whole; 3: whole, and the answer is to keep the baseline; 1: something was altered.
+    Exit code 0: unchanged; 3: unchanged, keep the baseline; 1: a file was altered.
     """
     from bettersafe.cli import show
     from bettersafe.runs.run import load_run
@@ -340,25 +341,25 @@ def verify(
     with show.working("Checking"):
         verify_run(run, data=data)
     if not as_json:
-        again = "" if data is None else " The test was made again, with the same result."
-        typer.echo(f"{run} is as it was saved, and the certificate is about its policy.{again}")
+        again = "" if data is None else " The test was repeated, with the same result."
+        typer.echo(f"{run} is unchanged, and the certificate belongs to its policy.{again}")
     _show_outcome(load_run(run), as_json=as_json, every=every)
 
 
 def _show_outcome(run: Run, *, as_json: bool, every: bool, page: Path | None = None) -> None:
-    """Print a run's decision and certificate, name the page about it, and leave with its meaning."""
+    """Print a run's decision, certificate and report path, and exit with the decision's code."""
     from bettersafe.cli import show
 
     if as_json:
         show.print_json(show.outcome_json(run))
     else:
         show.print_outcome(run, every=every)
-        _tell(page)
-    _leave(run)
+        _print_report_path(page)
+    _exit_with_decision(run)
 
 
-def _leave(run: Run) -> None:
-    """Exit with the meaning of a run's decision."""
+def _exit_with_decision(run: Run) -> None:
+    """Exit with code 3 if the decision is to keep the baseline."""
     from bettersafe.runs.run import Decision
 
     if run.decision is Decision.KEEP_BASELINE:
@@ -366,7 +367,7 @@ def _leave(run: Run) -> None:
 
 
 def write_page(run: Path, left_out: bool) -> Path | None:
-    """Write a run's page; None where it is not wanted."""
+    """Write a run's report and return its path; None if it is left out."""
     from bettersafe.cli import show
     from bettersafe.report.page import write_report
 
@@ -376,20 +377,20 @@ def write_page(run: Path, left_out: bool) -> Path | None:
         return write_report(run)
 
 
-def _tell(page: Path | None) -> None:
+def _print_report_path(page: Path | None) -> None:
     if page is not None:
-        typer.echo(f"The report for people: {page}")
+        typer.echo(f"Report: {page}")
 
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to. (default: RUN/report.html)")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file. (default: RUN/report.html)")
     ] = None,
     show_it: Annotated[bool, typer.Option("--open", help="Open it in the system's browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one page about a run, for people who never saw the tool: it opens from disk and needs no network.
+    """Write a report: one HTML page about a run, for readers who do not know the tool. It needs no network.
 
     Example: [bold]bettersafe report RUN --open[/bold]
     """
@@ -401,17 +402,17 @@ def report(
     if as_json:
         show.print_json({"run": str(run), "report": str(page), "bytes": page.stat().st_size})
     else:
-        _tell(page)
+        _print_report_path(page)
     if show_it:
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            raise BettersafeError(f"no browser was found to open it with; the page is {page}.")
+            raise BettersafeError(f"no browser was found; open {page} yourself.")
 
 
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    changes: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the largest changes to show.")] = 15,
+    changes: Annotated[int, typer.Option(metavar="N", min=0, help="Number of changes to show, largest first.")] = 15,
     every: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -19,16 +19,16 @@ def demo(
             "--output",
             "-o",
             metavar="DIR",
-            help="Also write the cohort (cohort.parquet), the run (run/) and new patients (later.parquet) here, to try the other commands on.",
+            help="Also write the cohort (cohort.parquet), the run (run/) and new patients (later.parquet) to DIR, to try the other commands.",
         ),
     ] = None,
     patients: Annotated[int, typer.Option(metavar="N", min=100, help="Size of the cohort.")] = 20_954,
     epsilon: Annotated[float, typer.Option(metavar="E", help="Budget of S-OPT.")] = 0.1,
     seed: Annotated[int, typer.Option(metavar="S", min=0, help="Seed of the cohort.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Improve on clinicians in a simulator of sepsis care, and see what the simulator says the result is worth.
+    """Improve on clinicians in a simulator of sepsis care, and compare estimated with true returns.
 
     Example: [bold]bettersafe demo -o sepsis[/bold] then [bold]bettersafe show sepsis/run[/bold]
     """
@@ -49,7 +49,7 @@ def demo(
 
 
 study_app = typer.Typer(
-    help="The paper's studies, run again: [bold]study list[/bold], [bold]study run ID[/bold], [bold]study figures DIR[/bold].\n\n"
+    help="Rerun the paper's studies: [bold]study list[/bold], [bold]study run ID[/bold], [bold]study figures DIR[/bold].\n\n"
     "Example: [bold]bettersafe study run gridworld/fixed[/bold]",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -58,7 +58,7 @@ study_app = typer.Typer(
 
 @study_app.command("list")
 def study_list(as_json: JsonOption = False) -> None:
-    """Which studies there are.
+    """List the studies.
 
     Example: [bold]bettersafe study list[/bold]
     """
@@ -75,11 +75,11 @@ def study_list(as_json: JsonOption = False) -> None:
 STUDY = (
     Setting(
         name="cmdps", kind="whole number", default=None, metavar="N", least=1, otherwise="all",
-        help="Gridworlds: how many random CMDPs; 3 is a smoke run",
+        help="Gridworlds: number of random CMDPs; 3 for a quick trial",
     ),
     Setting(
         name="worlds", kind="whole number", default=None, metavar="N", least=1, otherwise="250",
-        help="Garnets: how many random worlds",
+        help="Garnets: number of random worlds",
     ),
     Setting(
         name="delta", kind="number", default=None, metavar="D", otherwise="0.1",
@@ -87,7 +87,7 @@ STUDY = (
     ),
     Setting(
         name="seeds", kind="whole number", default=None, metavar="N", least=1, otherwise="10",
-        help="Sepsis: how many cohorts or splits",
+        help="Sepsis: number of cohorts or splits",
     ),
     Setting(
         name="patients", kind="whole number", default=None, metavar="N", least=1, otherwise="20954",
@@ -95,30 +95,30 @@ STUDY = (
     ),
     Setting(
         name="cohort", kind="text", default=None, metavar="RULE",
-        help="Sepsis: a fresh cohort for each seed, or one fixed, split anew",
+        help="Sepsis: a fresh cohort for each seed, or one fixed cohort with new splits",
     ),
     Setting(
         name="baseline", kind="text", default=None, metavar="RULE",
-        help="Sepsis: the clinicians' policy is estimated, or known (the simulator's)",
+        help="Sepsis: clinicians' policy, estimated or known (the simulator's)",
     ),
     Setting(
         name="unseen", kind="text", default=None, metavar="RULE",
-        help="Sepsis: what was never tried leads to death, end or the baseline's value",
+        help="Sepsis: decisions never tried lead to death, end or the baseline's value",
     ),
     Setting(
         name="preset", kind="text", default=None, metavar="NAME",
-        help="Sepsis: estimates as ours, or as in the published code",
+        help="Sepsis: ours (this package's estimates) or published (those of the published code)",
     ),
     Setting(
         name="without", kind="text", default=None, metavar="METHOD",
-        help="Sepsis: leave out b-opt, which takes most of the time",
+        help="Sepsis: leave out b-opt, the slowest method",
     ),
     Setting(
         name="data", kind="list of texts", default=(), metavar="DIR",
-        help="sepsis/mimic: what 'bettersafe sepsis prepare' wrote, one split or a folder of them; may be repeated",
+        help="sepsis/mimic: output of 'bettersafe sepsis prepare', one split or a folder of splits; may be repeated",
     ),
 )  # fmt: skip
-"""Options of single studies; the catalogue says which study takes which."""
+"""Options of single studies; the catalogue lists the options of each study."""
 
 
 @study_app.command("run")
@@ -128,9 +128,9 @@ def study_run(
     study_id: Annotated[str, typer.Argument(metavar="ID", help="A study of 'bettersafe study list'.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Where it is kept. (default: study-ID in this folder)"),
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of the study. (default: study-ID in this folder)"),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Draws the CMDPs or cohorts, and the logs.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Seed of CMDPs or cohorts, and of logs.")] = 0,
     engine: Annotated[str, typer.Option(metavar="ENGINE", help="local (this machine's cores) or ray.")] = "local",
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Experiments at a time. (default: all cores)")
@@ -138,7 +138,7 @@ def study_run(
     address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a study. Killed, it goes on where it was when the same command is given again.
+    """Run a study. If it is killed, the same command continues it.
 
     Example: [bold]bettersafe study run gridworld/fixed --cmdps 3 -o smoke[/bold] then
     [bold]bettersafe study figures smoke[/bold]; [bold]bettersafe study run sepsis/icu --seeds 2[/bold]
@@ -167,8 +167,8 @@ def study_run(
         were = "was" if result.skipped == 1 else "were"
         had = f" ({result.skipped} {were} there already)" if result.skipped else ""
         typer.echo(
-            f"{counted(result.done, 'experiment')} in {result.seconds:.1f} s{had}. Rows are in {result.rows}; figures and tables with:"
-            f" bettersafe study figures {folder}"
+            f"{counted(result.done, 'experiment')} in {result.seconds:.1f} s{had}. Rows are in {result.rows}. For figures and tables,"
+            f" run: bettersafe study figures {folder}"
         )
 
 
@@ -176,14 +176,14 @@ def study_run(
 def study_figures(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to. (default: DIR/figures)")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Output folder. (default: DIR/figures)")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a study's figures (PNG and SVG) and write its tables, with the published values beside ours.
 
-    Example: [bold]bettersafe study figures study-gridworld-fixed[/bold]. What is there of an unfinished study is drawn, and
-    says so. Without the extra 'plots' (Matplotlib) only the tables are written.
+    Example: [bold]bettersafe study figures study-gridworld-fixed[/bold]. For an unfinished study, figures and tables cover the
+    finished part and say so. Without the extra 'plots' (Matplotlib) only the tables are written.
     """
     from bettersafe.cli import show
     from bettersafe.studies.figures import write_figures
@@ -198,7 +198,7 @@ def study_figures(
 
 
 sepsis_app = typer.Typer(
-    help="The sepsis study on MIMIC-III, for people with access to it.\n\n"
+    help="The sepsis study on MIMIC-III, for users with access to it.\n\n"
     "Example: [bold]bettersafe sepsis prepare sepsis_mimiciii.csv MIMICtable.csv -o DIR[/bold]",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -209,12 +209,12 @@ PREPARE = (
     Setting(name="k", kind="whole number", default=750, metavar="K", least=1, help="Number of states"),
     Setting(
         name="iv_bins", kind="text", default="clinical", metavar="RULE",
-        help="How fluid is cut",
-        choices={"clinical": "at 500, 1000, 2000 mL, as the published code", "quartile": "by quarters, as the paper"},
+        help="Bins of fluid",
+        choices={"clinical": "cut at 500, 1000, 2000 mL, as in the published code", "quartile": "quartiles, as in the paper"},
     ),
     Setting(
-        name="outcome", kind="text", default="died_in_hosp", metavar="COL", help="Who died",
-        choices={"died_in_hosp": "the paper", "mortality_90d": ""},
+        name="outcome", kind="text", default="died_in_hosp", metavar="COL", help="Column of deaths",
+        choices={"died_in_hosp": "as in the paper", "mortality_90d": ""},
     ),
     Setting(name="starts", kind="whole number", default=10, metavar="N", least=1, help="Starts of the full k-means"),
     Setting(name="seed", kind="whole number", default=0, metavar="S", least=0, help="Seed of the split by stay"),
@@ -237,10 +237,10 @@ def sepsis_prepare(
         typer.Option(
             metavar="N",
             min=1,
-            help="Write N splits, DIR/split-00 and so on, with seeds from S; 10 for the paper's tables. Stopped, it goes on.",
+            help="Write N splits, DIR/split-00 and so on, with seeds from S; 10 for the paper's tables. If stopped, the same command continues.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check the two tables of the published MIMIC-III cohort, and write them as logs with states.

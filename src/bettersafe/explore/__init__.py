@@ -1,5 +1,5 @@
-"""The trade-off explorer: a local page on which people move the preference and see what it costs and what is believed.
+"""The trade-off explorer: a local page with sliders for the preference, which shows returns, posterior and changed decisions.
 
-`session` has what is made once, `answers` what is said of a policy, `keeping` the run that is saved, `requests` what a page may
-ask, `server` the local server; the page is three files: explore.html, explore.css and explore.js.
+`session` holds the counts, model and priors, `answers` makes the JSON documents about a policy, `keeping` saves runs, `requests`
+parses requests, `server` is the local server. The page consists of explore.html, explore.css and explore.js.
 """

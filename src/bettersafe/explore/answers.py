@@ -1,4 +1,4 @@
-"""Answers of the explorer: what the estimated model and the posterior say of a policy, as JSON documents for the page."""
+"""Answers of the explorer: estimates of the model and the posterior for a policy, as JSON documents for the page."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats
 
 SHOWN = 50
-"""States in the table of changes."""
+"""Number of states in the table of changes."""
 
 SAME = 1e-6
-"""Returns that differ by less than this share of their size are called the same."""
+"""Returns with a smaller relative difference are called the same."""
 
-PESSIMISTIC = "under priors that expect the worst of what was seldom tried"
+PESSIMISTIC = "under pessimistic priors, which expect the worst of rarely tried decisions"
 EVIDENCE = (
-    "A belief, not a test: the probability given all of this data, under {priors}, computed by a quick first-order approximation"
-    " of the posterior. The same data made the policy. Nothing is promised until the policy is kept and certified."
+    "A belief, not a test: the probability given all of this data, under {priors}, computed by a fast first-order approximation"
+    " of the posterior. The policy was made from the same data. Nothing is guaranteed until the policy is kept and certified."
 )
 MODEL_EVIDENCE = (
-    "What the model estimated from the log says. The policy was chosen in that same model, so its gains are optimistic."
+    "Returns in the model estimated from the log. The policy was chosen in the same model, so its gains are optimistic."
 )
 
 
 def answer(session: Session, settings: Settings, found: Improvement, *, search: str = "") -> dict[str, Any]:
-    """What the estimated model says of a policy, and where decisions change.
+    """Returns of a policy in the estimated model, and the states where decisions change.
 
     Args:
         session: The session.
-        settings: What was asked.
-        found: Of `solve`.
-        search: Only states whose name, or the name of an action that changes there, has this text.
+        settings: Settings of the request.
+        found: Result of `solve`.
+        search: Text that the name of a listed state, or of an action that changes there, must contain.
     """
     changes, n_found = _changes(session, found, search)
     gain = found.policy_return - found.baseline_return
@@ -79,25 +79,25 @@ def answer(session: Session, settings: Settings, found: Improvement, *, search: 
 
 
 def _hint(session: Session, found: Improvement) -> str:
-    """What to try where protection of many objectives in every state leaves nothing."""
+    """Advice if protecting many objectives in every state leaves nothing to change."""
     facts = METHODS[session.task.method]
     if found.changed.size or not facts.proven or len(session.objectives) < 3 or not any(found.preference):
         return ""
     return (
-        f" {facts.title} protects each of {len(session.objectives)} objectives in every state; bettersafe improve, which protects them"
-        " over the whole, may find more."
+        f" {facts.title} protects each of {len(session.objectives)} objectives in every state; bettersafe improve, which protects"
+        " expected returns, may find more."
     )
 
 
 def side(gain: float, before: float, after: float) -> str:
-    """Which side of the baseline a gain is on: "better", "worse" or "same"."""
+    """Sign of a gain in words: "better", "worse" or "same"."""
     if abs(gain) <= SAME * max(abs(before), abs(after)):
         return "same"
     return "better" if gain > 0.0 else "worse"
 
 
 def _moved_share(session: Session, found: Improvement) -> float:
-    """Share of the log's decisions that would go elsewhere: Σ_x n(x) Σ_a |π − π_b|/2 over Σ_x n(x)."""
+    """Share of the log's decisions that would be different: Σ_x n(x) Σ_a |π − π_b|/2 over Σ_x n(x)."""
     visits = np.bincount(
         session.counts.pair_state, weights=session.counts.pair_count, minlength=session.counts.n_states
     )
@@ -105,7 +105,7 @@ def _moved_share(session: Session, found: Improvement) -> float:
 
 
 def _changes(session: Session, found: Improvement, search: str) -> tuple[list[dict[str, Any]], int]:
-    """The largest changes by visits times probability moved, and how many states there were to choose from."""
+    """Largest changes by visits times probability moved, and the number of states that match."""
     states, actions = session.counts.state_labels, session.counts.action_labels
     rows = found.changed
     if search:
@@ -129,15 +129,15 @@ def _changes(session: Session, found: Improvement, search: str) -> tuple[list[di
 
 
 def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, float, float]]:
-    """The three largest moves that can be seen in print, or the largest if none can."""
+    """The three largest moves that are not rounded to 0, or the largest if all are."""
     return [move for move in moves[:3] if abs(move[2] - move[1]) >= 5e-4] or moves[:1]
 
 
 def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
-    """What the posterior says of a policy, linearised; ``linearised`` (of `spread`) is None where it is the baseline itself.
+    """Linearised posterior of a policy's gains; ``linearised`` (from `spread`) is None if the policy is the baseline.
 
-    The rule is B-OPT's (`posterior.judge`) without its draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with the
-    gains taken for normal (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
+    The rule is B-OPT's (`posterior.judge`) without draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with
+    normal gains (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     pessimistic = session.task.pessimism > 0.0
     evidence = EVIDENCE.format(priors=f"a neutral prior{' and ' + PESSIMISTIC if pessimistic else ''}")
@@ -147,14 +147,16 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
     zeta = np.array(settings.zeta)
     one = linearised_candidates(["explored"], [found.policy], linearised, zeta, settings.delta)[0]
     p_safe = one.p_safe
-    p_dark = float(max(0.0, 1.0 - np.sum(1.0 - one.p_pessimistic)))
-    level = "likely" if min(p_safe, p_dark) >= 1.0 - settings.delta else "doubtful"
+    p_pessimistic = float(max(0.0, 1.0 - np.sum(1.0 - one.p_pessimistic)))
+    level = "likely" if min(p_safe, p_pessimistic) >= 1.0 - settings.delta else "doubtful"
     return {
         **document,
         "level": level,
-        "verdict": _verdict(session, settings, p_safe, p_dark, np.fmin(one.p_objective, one.p_pessimistic), level),
+        "verdict": _verdict(
+            session, settings, p_safe, p_pessimistic, np.fmin(one.p_objective, one.p_pessimistic), level
+        ),
         "p_safe": p_safe,
-        "p_pessimistic": p_dark if pessimistic else None,
+        "p_pessimistic": p_pessimistic if pessimistic else None,
         "objectives": [
             {
                 "name": objective.name,
@@ -170,21 +172,23 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
     }
 
 
-def _verdict(session: Session, settings: Settings, p_safe: float, p_dark: float, each: Floats, level: str) -> str:
-    but = " beyond the loss you accept" if any(settings.zeta) else ""
-    worst = f" (expecting the worst: {at_least(p_dark)})" if session.task.pessimism > 0.0 else ""
+def _verdict(
+    session: Session, settings: Settings, p_safe: float, p_pessimistic: float, each: Floats, level: str
+) -> str:
+    but = " beyond the accepted loss" if any(settings.zeta) else ""
+    worst = f" (if pessimistic: {at_least(p_pessimistic)})" if session.task.pessimism > 0.0 else ""
     chance = f"{about(p_safe)}{worst}"
     if level == "likely":
         return f"Probably safe: no objective is worse{but} with probability {chance}."
     doubt = session.objectives[int(np.argmin(each))].title
     return (
-        f"In doubt: no objective is worse{but} with probability {chance}; you ask for {100.0 * (1.0 - settings.delta):.4g} %."
-        f" The doubt is mostly about {doubt}."
+        f"In doubt: no objective is worse{but} with probability {chance}; {100.0 * (1.0 - settings.delta):.4g} % is required."
+        f" The least certain objective is {doubt}."
     )
 
 
 def describe_session(session: Session, folder: Path) -> dict[str, Any]:
-    """What the page needs to draw itself."""
+    """Initial data of the page."""
     start = first_settings(session)
     found = solve(session, replace(start, epsilon=0.0))
     heaviest = max(start.preference, default=0.0)
@@ -221,7 +225,7 @@ def describe_session(session: Session, folder: Path) -> dict[str, Any]:
 
 
 def _round_up(value: float, least: float) -> float:
-    """The next 1, 2 or 5 times a power of ten; 1 for nothing."""
+    """The next 1, 2 or 5 times a power of ten; 1 for 0."""
     value = max(value, 2.0 * least)
     if value <= 0.0:
         return 1.0

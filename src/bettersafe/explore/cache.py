@@ -1,4 +1,4 @@
-"""The last few solutions of a session, since an answer, a belief and a change of ζ ask for the same one."""
+"""Cache of a session's latest solutions, which answers, posterior evaluations and changes of ζ share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 REMEMBERED = 64
 REMEMBERED_BYTES = 64_000_000
-"""Solutions kept: at most so many, and of at most so many bytes."""
+"""Largest number and total size in bytes of cached solutions."""
 
 
 class Cache:
@@ -37,11 +37,11 @@ class Cache:
         self._spread: _Last[Spread] = _Last(most)
 
     def answer(self, settings: Settings, *, search: str = "") -> dict[str, Any]:
-        """`answer`, solving only what was not solved before."""
+        """`answer`, with cached solutions."""
         return answer(self.session, settings, self._solution(settings), search=search)
 
     def believe(self, settings: Settings) -> dict[str, Any]:
-        """`believe`, likewise."""
+        """`believe`, with cached solutions and posteriors."""
         found = self._solution(settings)
         if not found.changed.size:
             return believe(self.session, settings, found, None)
@@ -58,7 +58,7 @@ class Cache:
 
 
 class _Last(Generic[T]):
-    """The last few of what was asked for; one is made at a time."""
+    """LRU cache that computes one value at a time."""
 
     def __init__(self, most: int) -> None:
         self.most = most

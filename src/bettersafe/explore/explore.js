@@ -1,4 +1,4 @@
-// The explorer's page. What is explored lives here; the server only answers. Nothing is loaded from elsewhere.
+// The explorer's page. It holds the state of the exploration; the server only answers. Nothing is loaded from elsewhere.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -23,7 +23,7 @@ function svg(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Numbers for people
+// Number formats
 
 function fmt(value) {
   if (value === 0) return "0";
@@ -43,7 +43,7 @@ function percent(p) {
 }
 /** A lower bound on a probability: rounded down, and never certainty; 0 says nothing. */
 function atLeast(p) {
-  if (p <= 0) return "can’t be told";
+  if (p <= 0) return "can’t tell";
   const parts = p > 0.99 || p < 0.01 ? 10 : 1;
   return `at least ${Math.min(Math.floor(100 * p * parts + 1e-9) / parts, 99.9)} %`;
 }
@@ -54,25 +54,25 @@ function about(p) {
 }
 const share = (p) => `${fmt(Number((100 * p).toPrecision(3)))} %`;
 
-// State: `start` is what the server began with, `settings` what the knobs say, `shown` the last answer drawn
+// State: `start` is the initial data of the server, `settings` the values of the controls, `shown` the last answer drawn
 
 let start = null;
 let settings = null;
 let shown = null;
 let belief = null;
 let path = []; // {settings, objectives, moved, level}, in the order visited
-let here = -1; // place of what is shown in the path
+let here = -1; // position of the shown settings in the path
 let asked = 0; // number of the newest settings
-let drawn = 0; // number of what is drawn
-let busy = false; // an answer is on its way
-let began = null; // when the input was made that the next picture answers
-let settle = 0; // timer of what waits until the knobs rest
+let drawn = 0; // number of the settings drawn
+let busy = false; // a request is pending
+let began = null; // time of the input that the next drawing shows
+let settle = 0; // timer until the controls have not moved for a while
 let looking = 0; // timer of the search
-let away = 0; // timer while the server is gone
+let away = 0; // timer while the server is not reachable
 const knobs = [];
-const reach = {}; // widest seen, so that pictures grow and never jitter
+const reach = {}; // largest range so far, so that axes only grow and do not jitter
 
-// Talking to the server
+// Requests to the server
 
 async function call(route, body, patience = 60) {
   const request = { cache: "no-store", signal: AbortSignal.timeout(1000 * patience) };
@@ -97,9 +97,9 @@ async function call(route, body, patience = 60) {
 function lost(error) {
   const text =
     error.status === 403
-      ? "The explorer was started again: open the new link that it printed, in this browser. This page then goes on where it is."
+      ? "The explorer was started again: open the new link that it printed in this browser. This page then continues."
       : error.gone
-        ? "The explorer has stopped. Start it again on the same port, and open the link that it prints: this page then goes on where it is."
+        ? "The explorer has stopped. Start it again on the same port, and open the link that it prints: this page then continues."
         : `Something went wrong: ${error.message}`;
   if ($("gone").textContent !== text) $("gone").textContent = text;
   $("gone").hidden = false;
@@ -111,7 +111,7 @@ async function again() {
   try {
     const now = await call("/api/start");
     if (start && now.data.sha256 !== start.data.sha256) {
-      location.reload(); // another log: nothing here is about it
+      location.reload(); // another log: the state of this page does not apply
       return;
     }
     $("gone").hidden = true;
@@ -122,7 +122,7 @@ async function again() {
   }
 }
 
-// Asking: one question at a time; what changed meanwhile is asked next; older answers than the one drawn are dropped
+// One request at a time; settings that changed meanwhile are sent next; answers older than the one drawn are dropped
 
 function input() {
   asked += 1;
@@ -151,7 +151,7 @@ async function ask() {
   }
   busy = false;
   if (asked > number) ask();
-  else settle = setTimeout(believe, 120, number, since); // a belief takes longer than an answer: not for every step of a drag
+  else settle = setTimeout(believe, 120, number, since); // the posterior takes longer than an answer: not at every step of a drag
 }
 
 async function believe(number, since) {
@@ -190,7 +190,7 @@ function drawBelief(answer) {
   if (answer.level !== "baseline") {
     bars.push(chance("given the data", answer.p_safe, about(answer.p_safe)));
     if (answer.p_pessimistic !== null) {
-      bars.push(chance("expecting the worst of what was seldom tried", answer.p_pessimistic, atLeast(answer.p_pessimistic)));
+      bars.push(chance("if pessimistic about rarely tried decisions", answer.p_pessimistic, atLeast(answer.p_pessimistic)));
     }
   }
   $("chances").replaceChildren(...bars);
@@ -210,8 +210,8 @@ function chance(text, p, words) {
   return el("div", { className: "chance" }, el("span", {}, `No objective worse, ${text}`), el("strong", {}, words), bar);
 }
 
-const MOST_ROWS = 8; // objectives that are all shown
-const FIRST_ROWS = 6; // of more, so many; the others are folded away
+const MOST_ROWS = 8; // largest number of objectives shown in full
+const FIRST_ROWS = 6; // number shown if there are more; the others are collapsed
 let order = [];
 
 const WORDS = { better: "▲ better", worse: "▼ worse", same: "= unchanged" };
@@ -237,7 +237,7 @@ function drawReturns() {
       strip(row, believed, settings.zeta[row.name]),
     );
     const less = believed && believed.model_above ? " Expect less than the model says." : "";
-    const worst = believed && believed.p_no_worse_pessimistic !== null ? ` (expecting the worst: ${percent(believed.p_no_worse_pessimistic)})` : "";
+    const worst = believed && believed.p_no_worse_pessimistic !== null ? ` (if pessimistic: ${percent(believed.p_no_worse_pessimistic)})` : "";
     const text = believed ? `No worse with probability ${percent(believed.p_no_worse)}${worst}.${less}` : "";
     const range = believed ? between(believed.low, believed.high) + unit : belief ? "nothing changes" : "…";
     block.append(
@@ -250,7 +250,7 @@ function drawReturns() {
     $("returns").replaceChildren(...rows);
     return;
   }
-  // of many: those that are pursued, and the least sure; the order stays while a belief is on its way
+  // with many objectives: those that are pursued, then the least certain; the order stays while the posterior is pending
   if (belief && belief.objectives.length) {
     const sure = (k) => Math.min(belief.objectives[k].p_no_worse, belief.objectives[k].p_no_worse_pessimistic ?? 1);
     const margin = (k) => belief.objectives[k].low / Math.max(belief.objectives[k].high - belief.objectives[k].low, 1e-300);
@@ -259,7 +259,7 @@ function drawReturns() {
   const pursued = order.filter((k) => settings.preference[start.objectives[k].name] > 0);
   const first = [...new Set([...(pursued.length <= 3 ? pursued : []), ...order])];
   const open = $("returns").querySelector("details")?.open;
-  const more = el("details", {}, el("summary", {}, `${rows.length - FIRST_ROWS} more objectives${belief && belief.objectives.length ? ", none of them less sure" : ""}`));
+  const more = el("details", {}, el("summary", {}, `${rows.length - FIRST_ROWS} more objectives${belief && belief.objectives.length ? ", all more certain" : ""}`));
   more.open = Boolean(open);
   more.append(...first.slice(FIRST_ROWS).map((k) => rows[k]));
   $("returns").replaceChildren(...first.slice(0, FIRST_ROWS).map((k) => rows[k]), more);
@@ -288,7 +288,7 @@ function strip(row, believed, zeta) {
   return picture;
 }
 
-// The picture: every axis is drawn so that better is to the right and up
+// The chart: on every axis better is to the right and up
 
 function axis(name) {
   if (name === "") return { title: "Decisions moved, %", sign: 1, plain: true, zero: 0, of: (point) => 100 * point.moved };
@@ -402,10 +402,10 @@ function drawPicture() {
 
 function drawChanges() {
   const { changed, states, matching, moved, changes } = shown;
-  const found = $("search").value ? ` ${matching} of them have “${$("search").value}”.` : "";
+  const found = $("search").value ? ` ${matching} of them match “${$("search").value}”.` : "";
   const most = matching > changes.length ? ` The ${changes.length} with the most decisions moved are listed.` : "";
   $("count").textContent = changed
-    ? `${changed} of ${states} states change; ${share(moved)} of the logged decisions would go elsewhere.${found}${most}`
+    ? `${changed} of ${states} states change; ${share(moved)} of the logged decisions would be different.${found}${most}`
     : "Nothing changes.";
   if (!changes.length) {
     $("changes").replaceChildren();
@@ -446,7 +446,7 @@ function visit() {
   try {
     sessionStorage.setItem("bettersafe", JSON.stringify({ sha256: start.data.sha256, settings, path }));
   } catch {
-    // a full or forbidden store only means that a reload begins anew
+    // without storage, a reload starts over
   }
 }
 
@@ -456,7 +456,7 @@ function goBack(i) {
   input();
 }
 
-// Knobs: a slider and a number, of which the number is what counts
+// Controls: a slider and a number field; the number is the value
 
 const word = (epsilon) => (epsilon === "inf" ? "∞ (no limit)" : fmt(epsilon));
 
@@ -536,7 +536,7 @@ function readEpsilon(given) {
   return ["∞", "inf", "infinity"].includes(given.toLowerCase()) ? "inf" : readNumber(0, 1e9)(given);
 }
 
-// The beginning
+// Start
 
 function begin(document_) {
   start = document_;
@@ -546,8 +546,8 @@ function begin(document_) {
   $("about").textContent =
     `${name}: ${data.episodes.toLocaleString("en")} episodes, ${data.rows.toLocaleString("en")} decisions, ${data.states} states, ${data.actions} actions.` +
     ` Baseline: ${start.baseline_source}. Method: ${start.method.title}, ${start.method.sentence}.` +
-    (Object.keys(start.thresholds).length ? " Thresholds are not shown here; a run that is kept says whether they hold." : "");
-  if (!start.method.protects) $("weights").textContent = "How much each objective is pursued. At 0 it does not count at all.";
+    (Object.keys(start.thresholds).length ? " Thresholds are not shown here; a saved run says whether they hold." : "");
+  if (!start.method.protects) $("weights").textContent = "How much each objective is pursued. At 0 it is ignored.";
   try {
     const kept = JSON.parse(sessionStorage.getItem("bettersafe"));
     if (kept && kept.sha256 === data.sha256 && same(Object.keys(kept.settings.preference), Object.keys(settings.preference))) {
@@ -555,10 +555,10 @@ function begin(document_) {
       path = kept.path;
     }
   } catch {
-    // nothing kept
+    // no saved state
   }
   const plain = { text: String, say: fmt };
-  // of many objectives, those that are not pursued at the start are folded away
+  // with many objectives, those that are not pursued at the start are collapsed
   const folded = start.objectives.length > MOST_ROWS ? start.objectives.filter((one) => !(settings.preference[one.name] > 0)) : [];
   if (folded.length) {
     const rest = el("div", { id: "preference-rest" });
@@ -572,7 +572,7 @@ function begin(document_) {
       read: readNumber(0, 1e9), rule: "A number, 0 or more.", ...plain,
     });
     addKnob("zeta", {
-      id: `zeta-${k}`, title: `${objective.title}: loss of return that is accepted${unit}`, slide: linear(objective.zeta_to),
+      id: `zeta-${k}`, title: `${objective.title}: accepted loss of return${unit}`, slide: linear(objective.zeta_to),
       get: () => settings.zeta[objective.name], set: (value) => (settings.zeta[objective.name] = value),
       read: readNumber(0, 1e9), rule: "A number, 0 or more.", ...plain,
     });
@@ -602,13 +602,13 @@ async function keepIt(event) {
   const button = $("keep").querySelector("button");
   button.disabled = true;
   const held = structuredClone(settings);
-  $("kept").replaceChildren(el("p", { className: "hint" }, "Making the run …"));
+  $("kept").replaceChildren(el("p", { className: "hint" }, "Computing the run …"));
   try {
     const made = await call("/api/keep", { settings: held, name: $("name").value.trim() }, 3600);
-    const block = el("div", { className: "kept" }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a page for people: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", { id: "kept-headline" }, el("strong", {}, made.headline)), el("p", {}, made.detail));
+    const block = el("div", { className: "kept" }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a report: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", { id: "kept-headline" }, el("strong", {}, made.headline)), el("p", {}, made.detail));
     if (made.command) block.append(el("p", { className: "hint" }, "The same run, from the command line:"), command(made.command, "kept-command"));
-    else block.append(el("p", { className: "hint" }, "The command line has no option for the weights of several derived objectives: to make the same run with improve, write them into the task file."));
-    if (made.next) block.append(el("p", { className: "hint" }, "Next, ask the whole posterior, and write its certificate:"), command(made.next, "kept-next"));
+    else block.append(el("p", { className: "hint" }, "The command line has no option for the weights of several derived objectives: to get the same run with improve, write them into the task file."));
+    if (made.next) block.append(el("p", { className: "hint" }, "Next, compute the full posterior and write its certificate:"), command(made.next, "kept-next"));
     $("kept").replaceChildren(block);
     $("name").value = made.name;
   } catch (error) {

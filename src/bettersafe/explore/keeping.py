@@ -1,4 +1,4 @@
-"""Keeping what was explored: the run of `bettersafe improve`, saved with its page, and the commands that make it again."""
+"""Saving an explored policy: the run of `bettersafe improve` with its report, and the commands that reproduce it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bettersafe.runs.run import MARK, save_run
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.settings import BY_NAME, option_words
 from bettersafe.tasks.task import command_words
-from bettersafe.text.headlines import tell
+from bettersafe.text.headlines import summarise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from bettersafe.explore.session import Session, Settings
     from bettersafe.tasks.task import Task
 
-ASKED_ANEW = ("draws", "form", "seed")
+NOT_FROM_RUN = ("draws", "form", "seed")
 """Settings of the posterior that `certify` does not take from the run."""
 
 
 def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[str, Any]:
-    """Make the run that `improve` makes of these settings, and save it as ``folder/name``.
+    """Compute the run that `improve` gives for these settings, and save it as ``folder/name``.
 
     Args:
         session: The session.
-        settings: What to keep.
-        name: Checked by `read_name`.
-        folder: Where runs go.
+        settings: Settings of the run.
+        name: Name of the run, checked by `read_name`.
+        folder: Folder for saved runs.
     """
     target = folder / read_name(name)
     if (target / MARK).is_file():
@@ -43,26 +43,26 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
     run = run_task(task)
     if run.info.data.sha256 != session.digest:
         raise RunError(
-            f"{task.data} has changed since the explorer was started, so what was shown is not what would be kept. Start it again."
+            f"{task.data} has changed since the explorer was started, so the run would not be the one shown. Start the explorer again."
         )
     save_run(run, target)
     page = write_report(target)
     words = command_words(task, base=session.base, task_file=session.task_file)
-    told = tell(run)
+    summary = summarise(run)
     return {
         "path": str(target),
         "report": str(page),
         "command": None if words is None else shlex.join(["bettersafe", "improve", *words, "-o", str(target)]),
         "decision": run.decision.to_json(),
-        "headline": told.headline,
-        "detail": told.detail,
+        "headline": summary.headline,
+        "detail": summary.detail,
         "next": shlex.join(_certify_words(task, target)) if run.has_proposal else None,
         "name": free_name(folder),
     }
 
 
 def free_name(folder: Path) -> str:
-    """The first of kept-1, kept-2, … that is not taken."""
+    """First free name of kept-1, kept-2, …"""
     n = 1
     while (folder / f"kept-{n}").exists():
         n += 1
@@ -70,8 +70,8 @@ def free_name(folder: Path) -> str:
 
 
 def _certify_words(task: Task, run: Path) -> list[str]:
-    """The command that asks the whole posterior about a kept run, as the task says."""
+    """Command that computes the full posterior of a saved run, with the task's settings."""
     words = ["bettersafe", "certify", str(run), task.data, "--posterior"]
-    for row in (BY_NAME[name] for name in ASKED_ANEW):
+    for row in (BY_NAME[name] for name in NOT_FROM_RUN):
         words += option_words(row, getattr(task, row.name), row.default)
     return words

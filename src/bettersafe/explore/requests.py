@@ -1,4 +1,4 @@
-"""Requests of the explorer's page: JSON to settings and names, with an error that names the field."""
+"""Requests of the explorer's page: settings and names parsed from JSON, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from bettersafe.explore.session import Session
 
 LARGEST = 1e9
-"""No weight, budget or accepted loss is larger: what is more is a slip of the finger, and would overflow."""
+"""Largest weight, budget or accepted loss; a larger number is a typing error and would overflow."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class SettingError(ParameterError):
-    """A field of a request is not what it may be; ``setting`` is the field."""
+    """Invalid field of a request; ``setting`` is the name of the field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field} {message}", setting=field)
 
 
 def read_settings(document: Any, session: Session) -> Settings:
-    """Settings from JSON; every field must be there, known, and in its range.
+    """Parse settings from JSON.
 
     Raises:
-        SettingError: Naming the field.
+        SettingError: If a field is missing, unknown or out of range.
     """
     table = read_fields(document, "settings", ("preference", "epsilon", "delta", "zeta"))
     epsilon = table["epsilon"]
@@ -46,7 +46,7 @@ def read_settings(document: Any, session: Session) -> Settings:
 def read_fields(
     document: Any, where: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> Mapping[str, Any]:
-    """A JSON object with the fields that it must and may have, and no other."""
+    """Check that a JSON object has all ``needed`` fields and no others except ``optional`` ones."""
     if not isinstance(document, dict):
         raise SettingError(where, f"must be an object with {', '.join(needed)}; got {_brief(document)}.")
     for name in document:
@@ -75,18 +75,18 @@ def _number(value: Any, field: str, low: float, high: float, more: str = "") -> 
 
 
 def read_search(value: Any) -> str:
-    """Text to look for in the names of states and actions."""
+    """Check a search text for the names of states and actions."""
     if not isinstance(value, str) or len(value) > 100:
         raise SettingError("search", f"must be text of at most 100 characters; got {_brief(value)}.")
     return value
 
 
 def read_name(value: Any) -> str:
-    """A name for a run: never a path."""
+    """Check the name of a run, which is never a path."""
     if not isinstance(value, str) or RUN_NAME.fullmatch(value) is None:
         raise SettingError(
             "name",
-            f"must be 1 to 64 letters, digits, dots, hyphens and underscores, beginning with none of . and -; got {_brief(value)}.",
+            f"must be 1 to 64 letters, digits, dots, hyphens and underscores, and must not begin with . or -; got {_brief(value)}.",
         )
     return value
 
@@ -97,7 +97,7 @@ def _brief(value: Any, *, quote: bool = True) -> str:
 
 
 def settings_json(settings: Settings, session: Session) -> dict[str, Any]:
-    """The inverse of `read_settings`."""
+    """Settings as JSON; the inverse of `read_settings`."""
     names = [objective.name for objective in session.objectives]
     return {
         "preference": dict(zip(names, settings.preference, strict=True)),

@@ -1,14 +1,14 @@
-"""The explorer's server: this machine only, one link, and nothing that a request says is used as a path.
+"""The explorer's server: local only, one link, and no text of a request is used as a path.
 
-The standard library's http.server, since there are seven routes, one user and no network: nothing to install, and every
-check is in sight. A request is answered if
+It uses the standard library's http.server, because there are seven routes, one user and no network: nothing to install, and every
+check is visible. A request is answered if
 
-    its Host is this machine by name (so that no web site that points its name here can ask: DNS rebinding)
-    its Origin, which browsers send with everything but plain reading, is this page's own (no other site, nor another local port)
+    its Host is this machine (against DNS rebinding: a web site that points its name to this machine)
+    its Origin, which browsers send except with plain GET requests, is this page's own (not another site or local port)
     it has the cookie that the link was exchanged for; the link has a token that works once
-    it is JSON of at most 64 kB, where it sends anything
+    its body, if any, is JSON of at most 64 kB
 
-Pages may be open in several tabs; what they explore lives in them, and the server only remembers solutions (`cache`).
+The page may be open in several tabs. The state of an exploration is in the page; the server only caches solutions (`cache`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 LARGEST_REQUEST = 64 * 1024
-PATIENCE = 30.0
-"""Seconds that a connection may be silent, and that a run being kept is waited for at the end."""
+TIMEOUT = 30.0
+"""Seconds before an idle connection is closed, and for which shutdown waits for a run that is being saved."""
 
 PAGE = {
     "/": ("explore.html", "text/html; charset=utf-8"),
@@ -65,7 +65,7 @@ HEADERS = {
 
 
 class Refusal(Exception):
-    """A request that is not answered, and why."""
+    """Reason why a request is refused, with its HTTP status."""
 
     def __init__(self, status: HTTPStatus, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -73,17 +73,17 @@ class Refusal(Exception):
 
 
 class Explorer(ThreadingHTTPServer):
-    """A server of one session.
+    """Server of one session.
 
     Args:
-        session: What is explored.
-        folder: Where runs are kept.
-        port: 0 for any that is free.
+        session: The session.
+        folder: Folder for saved runs.
+        port: Port; 0 for any free port.
     """
 
     daemon_threads = True
     block_on_close = False
-    allow_reuse_address = sys.platform != "win32"  # where it would let others in
+    allow_reuse_address = sys.platform != "win32"  # where it would let other programs use the port
     allow_reuse_port = False
 
     def __init__(self, session: Session, folder: Path, *, port: int = 0) -> None:
@@ -100,27 +100,27 @@ class Explorer(ThreadingHTTPServer):
             raise ParameterError(f"port {port} can't be used: {reason}. Leave --port out for a free one.") from None
 
     def server_bind(self) -> None:
-        """Bind, without asking for this machine's name, which can take seconds and is not needed."""
+        """Bind without looking up this machine's name, which can take seconds and is not needed."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, self.port
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the server."""
         return int(self.server_address[1])
 
     @property
     def url(self) -> str:
-        """The link, which works once."""
+        """Link with the token, which works once."""
         return f"http://{HOST}:{self.port}/?token={self._token or 'used'}"
 
     @property
     def cookie_name(self) -> str:
-        """Cookies are shared by all ports of a host, so the name has the port."""
+        """Name of the cookie; it includes the port, because all ports of a host share cookies."""
         return f"bettersafe-{self.port}"
 
     def exchange(self, token: str) -> str | None:
-        """The cookie for a token, once; None for a wrong or used one."""
+        """Cookie for the token, once; None for a wrong or used token."""
         with self._exchange:
             if self._token is None or not hmac.compare_digest(token.encode(), self._token.encode()):
                 return None
@@ -132,7 +132,7 @@ class Explorer(ThreadingHTTPServer):
         return hmac.compare_digest(cookie.encode(), self._cookie.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is no news; anything else is a bug and is shown."""
+        """Ignore broken connections; print the traceback of any other error, which is a bug."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError | socket.timeout):
             traceback.print_exc()
@@ -144,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "bettersafe"
     sys_version = ""
-    timeout = PATIENCE
+    timeout = TIMEOUT
     disable_nagle_algorithm = True
 
     @property
@@ -152,18 +152,18 @@ class _Handler(BaseHTTPRequestHandler):
         return cast("Explorer", self.server)
 
     def do_GET(self) -> None:
-        """The page, its files, and what it starts from."""
+        """Send the page, its files or its initial data."""
         self._answer(self._get)
 
     def do_POST(self) -> None:
-        """What the page asks."""
+        """Answer a request of the page."""
         self._answer(self._post)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: the terminal is for the link."""
+        """Log nothing: the terminal shows the link only."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself refuses (an unknown method, a broken request), in our form."""
+        """Send errors of http.server itself (an unknown method, a malformed request) as JSON."""
         self.close_connection = True
         self._send(HTTPStatus(code), {"error": message or HTTPStatus(code).phrase})
 
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(Refusal(HTTPStatus.CONFLICT, str(error)))
         except ConnectionError:
             raise
-        except OSError as error:  # a disk that is full, a folder that is not ours
+        except OSError as error:  # e.g. a full disk or missing permissions
             self._refuse(Refusal(HTTPStatus.CONFLICT, f"{error.filename or 'a file'}: {error.strerror or error}."))
         except Exception:
             traceback.print_exc()
@@ -188,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def _refuse(self, refusal: Refusal) -> None:
-        # the body may be unread, and would be taken for the next request
+        # An unread body would be parsed as the next request.
         self.close_connection = True
         wants_page = self.command == "GET" and not self.path.startswith("/api/")
         if wants_page:
@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
         if origin is None and self.command == "GET":
             return
         if origin != f"http://{host[0]}":
-            raise Refusal(HTTPStatus.FORBIDDEN, "the request comes from another page than the explorer's own.")
+            raise Refusal(HTTPStatus.FORBIDDEN, "the request does not come from the explorer's own page.")
 
     def _check_cookie(self) -> None:
         if not self._has_cookie():
@@ -227,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
         if address.path == "/" and address.query:
             self._exchange_token(address.query)
         elif address.path in PAGE:
-            if address.path == "/":  # the other files are no secret, and a refusal is drawn with them
+            if address.path == "/":  # the other files are not secret, and the page of a refusal uses them
                 self._check_cookie()
             name, kind = PAGE[address.path]
             self._send(HTTPStatus.OK, files("bettersafe.explore").joinpath(name).read_bytes(), kind)
@@ -245,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         if cookie is None and not self._has_cookie():
             raise Refusal(
                 HTTPStatus.FORBIDDEN,
-                "this link was used before, or is not of this explorer. Each link works once: stop the explorer with Ctrl-C,"
+                "this link was used before, or belongs to another explorer. Each link works once: stop the explorer with Ctrl-C,"
                 " start it again, and open the new link.",
             )
         more = {"Location": "/"}
@@ -257,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._check_cookie()
         verbs = {"/api/answer": self._post_answer, "/api/believe": self._post_believe, "/api/keep": self._post_keep}
         if self.path not in verbs:
-            raise Refusal(HTTPStatus.NOT_FOUND, "there is no such question.")
+            raise Refusal(HTTPStatus.NOT_FOUND, "there is no such request.")
         document = self._read()
         begun = time.perf_counter()
         result = verbs[self.path](document)
@@ -279,13 +279,13 @@ class _Handler(BaseHTTPRequestHandler):
         return self.explorer.cache.keep(settings, read_name(table["name"]), self.explorer.folder)
 
     def _read(self) -> Any:
-        """The JSON document of a request."""
+        """Read the JSON document of a request."""
         kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request must be application/json.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
-            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "a request must say its length.")
+            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "a request must have a Content-Length.")
         if len(length) > 9 or int(length) > LARGEST_REQUEST:
             raise Refusal(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -319,7 +319,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number of JSON.")
+    raise ValueError(f"{text} is not a JSON number.")
 
 
 def _refusal_page(refusal: Refusal) -> bytes:
@@ -330,16 +330,16 @@ def _refusal_page(refusal: Refusal) -> bytes:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>bettersafe explorer</title>'
         '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/explore.css"></head>'
-        f'<body class="refusal"><main><h1>Not here</h1><p>{escape(text)}</p></main></body></html>'
+        f'<body class="refusal"><main><h1>Refused</h1><p>{escape(text)}</p></main></body></html>'
     ).encode()
 
 
 def serve(explorer: Explorer, *, ready: Callable[[], None]) -> None:
-    """Answer until Ctrl-C or SIGTERM; then let a run that is being kept be finished, and free the port.
+    """Serve until Ctrl-C or SIGTERM, then wait for a run that is being saved, and free the port.
 
     Args:
         explorer: The server.
-        ready: Called when it answers.
+        ready: Called once the server is running.
     """
     end = threading.Event()
     before = {number: signal.signal(number, lambda *_: end.set()) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -347,19 +347,19 @@ def serve(explorer: Explorer, *, ready: Callable[[], None]) -> None:
     worker.start()
     try:
         ready()
-        while not end.wait(1.0):  # short waits, so that signals are heard on every system
+        while not end.wait(1.0):  # short waits, so that signals are handled on every system
             pass
     finally:
         explorer.shutdown()
         explorer.server_close()
-        if explorer.cache.keeping.acquire(timeout=PATIENCE):
+        if explorer.cache.keeping.acquire(timeout=TIMEOUT):
             explorer.cache.keeping.release()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def open_browser(url: str) -> None:
-    """Open a link where there is a screen to open it on; a browser of text would take the terminal."""
+    """Open a link if there is a graphical screen; a text browser would take over the terminal."""
     import os
     import webbrowser
 

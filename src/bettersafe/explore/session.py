@@ -1,13 +1,13 @@
-"""A session of the explorer: all that is made once, and what follows from the settings that people move.
+"""A session of the explorer: counts, model and priors, and the policy for given settings.
 
-Counts, baseline, model and priors are made once (`open_session`), as the task says. Then, for any settings (λ, ε, δ, ζ),
+Counts, baseline, model and priors are computed once from the task (`open_session`). Then, for any settings (λ, ε, δ, ζ),
 
     solve     the policy in the estimated model; depends on λ, ε and δ
-    answer    what the estimated model says of the policy, and where decisions change (`answers`)
-    believe   what the posterior says of it, linearised (`answers`): quick, and good for looking around
-    keep      the run that `bettersafe improve` makes of the same settings, by the same functions, written to disk (`keeping`)
+    answer    its returns in the estimated model, and where decisions change (`answers`)
+    believe   the linearised posterior of its gains (`answers`): fast, for exploration
+    keep      the run that `bettersafe improve` gives for the same settings, with the same functions, saved to disk (`keeping`)
 
-A session is read-only; `cache` keeps the last few solutions. No HTTP here, and nothing that the library does not say itself.
+A session is read-only; `cache` keeps the latest solutions. This module has no HTTP and no statistics of its own.
 """
 
 from __future__ import annotations
@@ -58,18 +58,19 @@ BLAS = ThreadpoolController()
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """All that is made once.
+    """Counts, baseline, model and priors of an exploration.
 
     Attributes:
-        task: What was asked for on the command line; settings are put over it.
-        base: The task file, if one was given, for spelling the command.
-        task_file: Its name.
-        counts: Of the log.
+        task: Task of the command line; the page's settings override it.
+        base: The task file, if one was given, for the repeated command.
+        task_file: Name of the task file.
+        counts: Counts of the log.
         baseline: π_b, shape [X, A].
-        source: Where the baseline came from.
-        model: The model at the task's δ.
+        source: Source of the baseline.
+        model: Estimated model at the task's δ.
         priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`all_priors`).
-        usual: The same of what the baseline plays alone: enough for nearly every policy, and its tables are made only once.
+        played_priors: `priors` restricted to the actions that the baseline plays: enough for nearly every policy, with tables
+            that are computed only once.
         digest: sha256 of the log.
     """
 
@@ -81,18 +82,18 @@ class Session:
     source: str
     model: Model
     priors: Priors
-    usual: Priors
+    played_priors: Priors
     digest: str
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """Of the log and derived ones, length d."""
+        """Objectives of the log and derived ones, length d."""
         return self.counts.objectives
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What people move: λ [d], ε, δ and ζ [d]."""
+    """Settings of the page: λ [d], ε, δ and ζ [d]."""
 
     preference: tuple[float, ...]
     epsilon: float
@@ -101,7 +102,7 @@ class Settings:
 
     @property
     def policy_key(self) -> tuple[tuple[float, ...], float, float]:
-        """What the policy depends on."""
+        """Settings that the policy depends on."""
         return self.preference, self.epsilon, self.delta
 
 
@@ -112,12 +113,12 @@ def open_session(
     task_file: str | None = None,
     progress: Progress | None = None,
 ) -> Session:
-    """Read and count the log, and make the model and the priors.
+    """Read and count the log, and compute the model and the priors.
 
     Args:
-        task: Of a method that is explorable, with nothing held out.
+        task: Task with an explorable method and no hold-out.
         base: The task file as read, if one was given.
-        task_file: Its name.
+        task_file: Name of the task file.
         progress: Called at every step, and while the log is read.
     """
     say = progress or ignore
@@ -146,13 +147,16 @@ def open_session(
         source=source,
         model=model,
         priors=priors,
-        usual=(only_played(priors[0], baseline > 0.0), [only_played(prior, baseline > 0.0) for prior in priors[1]]),
+        played_priors=(
+            only_played(priors[0], baseline > 0.0),
+            [only_played(prior, baseline > 0.0) for prior in priors[1]],
+        ),
         digest=data_digest(task.data),
     )
 
 
 def _check_explorable(task: Task) -> None:
-    """Raise where a setting of the task can't be honoured here."""
+    """Raise ParameterError if the explorer can't honour a setting of the task."""
     offered = [name for name, facts in METHODS.items() if facts.explorable]
     if task.method not in offered:
         raise ParameterError(
@@ -160,14 +164,13 @@ def _check_explorable(task: Task) -> None:
         )
     if task.share > 0.0:
         raise ParameterError(
-            "hold_out can't be used here: the explorer works with all of the log. Test what you keep with: bettersafe certify RUN"
-            " HELD_OUT.",
+            "hold_out can't be used here: the explorer uses the whole log. Test a saved run with: bettersafe certify RUN HELD_OUT.",
             setting="hold_out",
         )
 
 
 def _outcomes(task: Task, counts: Counts, model: Model, progress: Progress | None) -> tuple[Outcomes, tuple[str, ...]]:
-    """What the posterior needs of the log, or of counts where it is no log or too large to hold; and what is worth a note."""
+    """Outcomes of the log, or of its counts if the data is a counts file or too large; and notes about them."""
     if fits(task.data, len(task.objectives)):
         dataset = task_dataset(task, progress=progress)
         return task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives), ()
@@ -178,7 +181,7 @@ def _outcomes(task: Task, counts: Counts, model: Model, progress: Progress | Non
 
 
 def first_settings(session: Session) -> Settings:
-    """Where the exploration starts: as the task says."""
+    """Initial settings: those of the task."""
     return Settings(
         preference=tuple(objective.weight for objective in session.objectives),
         epsilon=session.task.budget,
@@ -188,7 +191,7 @@ def first_settings(session: Session) -> Settings:
 
 
 def explored_task(session: Session, settings: Settings) -> Task:
-    """The task that `improve` would be given."""
+    """Task of `improve` for these settings."""
     task, weights = session.task, settings.preference
     n = len(task.objectives)
     zeta = {
@@ -207,7 +210,7 @@ def explored_task(session: Session, settings: Settings) -> Task:
 
 
 def solve(session: Session, settings: Settings) -> Improvement:
-    """The policy of these settings, as `improve` makes it."""
+    """The policy that `improve` gives for these settings."""
     task = explored_task(session, settings)
     model = session.model
     if task.delta != model.delta:
@@ -222,5 +225,5 @@ def solve(session: Session, settings: Settings) -> Improvement:
 def spread(session: Session, policy: Floats) -> Spread:
     """Means and spreads of the policy's gains under the neutral and the pessimistic priors."""
     inside = not np.any(policy[session.baseline <= 0.0])
-    with BLAS.limit(limits=1, user_api="blas"):  # such small products are slower on several cores than on one
-        return linearised_spread(policy[None], session.baseline, *(session.usual if inside else session.priors))
+    with BLAS.limit(limits=1, user_api="blas"):  # such small products are faster on one core
+        return linearised_spread(policy[None], session.baseline, *(session.played_priors if inside else session.priors))

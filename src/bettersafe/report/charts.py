@@ -1,7 +1,7 @@
-"""Charts as SVG text: pure functions of numbers and labels, drawn small enough to be read on a phone.
+"""Charts as SVG text: pure functions of numbers and labels, sized for a phone.
 
-Colours and fonts are classes of the page's style sheet, so that one drawing serves light, dark and paper. Whatever comes
-from a user's file is escaped where the text is made (`_tag`): no other place writes markup.
+Colours and fonts are classes of the page's style sheet, so that one chart serves light, dark and print. Text from users' files
+is escaped in `_tag`, the only function that writes markup.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 WIDTH = 360.0
-"""Of every drawing, in its own units: as wide as a phone, so that text has its size there and is enlarged elsewhere."""
+"""Width of every chart in its own units: that of a phone, so that text has its normal size there and is larger elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """One line of a gain chart; gains are positive where the policy is better.
+    """One line of a gain chart; gains are positive if the policy is better.
 
     Attributes:
-        label: What kind of evidence it is.
-        estimate: Of the gain.
-        low: What it is at least; NaN for none.
-        high: What it is at most; inf where that was not asked, NaN for no interval.
+        label: Kind of evidence.
+        estimate: Estimate of the gain.
+        low: Lower bound; NaN for none.
+        high: Upper bound; inf for a one-sided bound, NaN for no interval.
         kind: "model", "tested" or "posterior".
     """
 
@@ -43,7 +43,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One point of a trade-off chart: gains on two objectives, with what they are at least and at most (NaN for none)."""
+    """One point of a trade-off chart: gains on two objectives, with lower and upper bounds (NaN for none)."""
 
     label: str
     x: float
@@ -97,9 +97,9 @@ def gain_chart(marks: Sequence[Mark], *, describe: str, lower_is_better: bool, z
 def trade_off_chart(
     points: Sequence[Point], *, names: tuple[str, str], costs: tuple[bool, bool], describe: str, caption: str = "policy"
 ) -> Markup:
-    """Gains on two objectives against each other; the quadrant where nothing is lost on either is shaded.
+    """Gains on two objectives against each other; the quadrant without losses is shaded.
 
-    ``caption`` is what the point of kind "policy" is called.
+    ``caption`` labels the point of kind "policy".
     """
     left, right, top, height = 52.0, 14.0, 24.0, 340.0
     bottom = height - 58.0
@@ -158,7 +158,7 @@ def bars_chart(rows: Sequence[tuple[str, float, float]], *, describe: str) -> Ma
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers in [low, high], at most about ``most``, 0 among them if it lies there."""
+    """About ``most`` round numbers in [low, high], including 0 if it is in the range."""
     raw = (high - low) / most
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1.0, 2.0, 2.5, 5.0, 10.0) if m * power >= raw * (1.0 - 1e-9))
@@ -216,7 +216,7 @@ def _shape(x: float, y: float, kind: str) -> Markup:
 
 
 def _caption(text: str, x: float, y: float, left: float, right: float, *, below: bool) -> Markup:
-    """A name beside a point, on the side where there is room."""
+    """A name beside a point, on the side with room."""
     near_right = x > right - 60
     near_left = x < left + 60
     anchor = "end" if near_right else "start" if near_left or not below else "end"
@@ -236,7 +236,7 @@ def _text(x: float, y: float, text: str, anchor: str, kind: str) -> Markup:
 
 
 def _tag(name: str, *content: str, **attributes: str | float) -> Markup:
-    """One element; everything but Markup is escaped. ``class_`` and ``aria_label`` stand for class and aria-label."""
+    """One element; everything except Markup is escaped. ``class_`` and ``aria_label`` become class and aria-label."""
     head = Markup("<") + Markup(name)
     for key, value in attributes.items():
         text = f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 MOST_STATES = 500
-"""States that are listed."""
+"""Number of states listed."""
 
 MOST_GRIDS = 200
-"""States whose two choices can be looked at one by one."""
+"""Number of states whose two choices can be shown one by one."""
 
 MOST_ACTIONS = 12
 """Actions in the chart of how often each is taken."""
@@ -48,7 +48,7 @@ def changes(run: Run) -> list[dict[str, Any]]:
 
 
 def _moves(moves: tuple[tuple[str, float, float], ...], smallest: float = 5e-4) -> dict[str, Any]:
-    """The largest moves of one direction; those too small to be seen are only counted."""
+    """Largest moves in one direction; moves too small to print are only counted."""
     seen = [move for move in moves if abs(move[2] - move[1]) >= smallest][:MOST_MOVES] or list(moves[:1])
     return {
         "named": [(shorten(action, 60), percent(before), percent(after)) for action, before, after in seen],
@@ -61,10 +61,10 @@ class Grid:
     """Actions as two choices at once.
 
     Attributes:
-        names: Of the two.
-        rows: Values of the first.
-        columns: Values of the second.
-        place: For each action its (row, column).
+        names: Names of the two choices.
+        rows: Values of the first choice.
+        columns: Values of the second choice.
+        place: Row and column of each action.
     """
 
     names: tuple[str, str]
@@ -95,7 +95,7 @@ def action_grid(labels: Labels, shape: dict[str, Any] | None) -> Grid | None:
     rows_found = sorted({int(one) for _, one, _, _ in parts})
     columns_found = sorted({int(other) for _, _, _, other in parts})
     cells = len(rows_found) * len(columns_found)
-    # fewer than half the cells is no grid (such as the ranges 0-10, 10-20, 20-30); more than 400 can't be read
+    # With fewer than half of the cells it is not a grid (e.g. the ranges 0-10, 10-20, 20-30); more than 400 can't be read.
     if min(len(rows_found), len(columns_found)) < 2 or labels.size < 0.5 * cells or cells > 400:
         return None
     return Grid(
@@ -107,14 +107,14 @@ def action_grid(labels: Labels, shape: dict[str, Any] | None) -> Grid | None:
 
 
 def action_use(run: Run) -> tuple[Floats, Floats]:
-    """How often each action is taken, states weighted by their visits: baseline and proposal, each [A]."""
+    """Share of decisions per action, states weighted by visits: baseline and proposal, each [A]."""
     visits = run.counts.sum(axis=1)
     weight = visits / max(int(visits.sum()), 1)
     return np.asarray(weight @ run.baseline), np.asarray(weight @ run.proposal)
 
 
 def grid_tables(grid: Grid, baseline: Floats, policy: Floats, *, name: str = "policy") -> list[dict[str, Any]]:
-    """Baseline, policy (called ``name``) and their difference over the grid; ``level``: how deep a cell is coloured, −20 … 20."""
+    """Baseline, policy (called ``name``) and their difference over the grid; ``level``: depth of a cell's colour, −20 … 20."""
     largest = max(float(baseline.max()), float(policy.max())) or 1.0
     difference = policy - baseline
     widest = float(np.abs(difference).max()) or 1.0
@@ -134,7 +134,7 @@ def grid_tables(grid: Grid, baseline: Floats, policy: Floats, *, name: str = "po
 
 
 def grid_states(run: Run, shown: int = MOST_GRIDS) -> list[dict[str, Any]]:
-    """Rows of the states that change most, for looking at one by one: probabilities in thousandths."""
+    """Rows of the states that change most, shown one by one; probabilities are rounded."""
     moved = np.abs(run.proposal - run.baseline).sum(axis=1) / 2.0
     visits = run.counts.sum(axis=1)
     order = [x for x in np.argsort(-moved * visits, kind="stable")[:shown] if moved[x] > 0.0]
@@ -157,7 +157,7 @@ def action_bars(run: Run) -> list[tuple[str, float, float]]:
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """The few numbers beside the headline: (number, what it is)."""
+    """Numbers beside the headline, as (number, description)."""
     moved = np.abs(run.proposal - run.baseline).sum(axis=1) / 2.0
     visits = run.counts.sum(axis=1)
     share = float(moved @ visits / max(int(visits.sum()), 1))
@@ -170,7 +170,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     tested = {} if run.certificate is None else run.certificate.data.get("tested_on", {})
     if "episodes" in tested and run.certificate is not None:
         posterior = run.certificate.evidence == "posterior"
-        found.append((f"{int(tested['episodes']):,}", "episodes asked" if posterior else "episodes tested on"))
+        found.append((f"{int(tested['episodes']):,}", "episodes used" if posterior else "episodes tested on"))
     else:
         found.append((f"{run.info.data.episodes:,}", "episodes"))
     return found

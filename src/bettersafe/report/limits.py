@@ -1,4 +1,4 @@
-"""What the data can't tell, what the answer rests on, and how the run was made."""
+"""Limits of the data, assumptions, and settings of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BINS = (
 )
 
 TITLES = {"logged": "as logged (the baseline)"} | {name: facts.title for name, facts in ESTIMATORS.items()}
-"""Estimators in words, and what stands among them."""
+"""Titles of the estimators, and of the logged returns."""
 
 TEST_SETTINGS = {
     "estimator": "Estimator of the test",
@@ -34,20 +34,20 @@ TEST_SETTINGS = {
     "selection": "Rule of H-OPT",
     "draws": "Draws",
 }
-TOLD_OF = {
+SETTINGS_SHOWN = {
     "held-out": ("estimator", "bound", "levels"),
     "safety-test": ("estimator", "bound", "levels", "selection"),
     "posterior": ("draws",),
     "theory": (),
 }
-"""Which of them matter for which kind of evidence."""
+"""Settings shown for each kind of evidence."""
 
 
 def coverage_bars(run: Run) -> list[tuple[str, float, float]]:
-    """Share of decisions, of baseline and proposal, by how often the decision was tried in that state of the data."""
+    """Share of decisions of baseline and proposal, by how often the action was tried in that state."""
     visits = run.counts.sum(axis=1)
     weight = visits / max(int(visits.sum()), 1)
-    tried = np.flatnonzero(run.counts)  # of a large table few are, and only those have a bin to look for
+    tried = np.flatnonzero(run.counts)  # few of a large table; only these need a bin
     place = np.searchsorted([low for low, _, _ in BINS], run.counts.take(tried), side="right") - 1
     of_tried = weight.take(tried // run.counts.shape[1])
     never = run.counts == 0
@@ -60,39 +60,35 @@ def coverage_bars(run: Run) -> list[tuple[str, float, float]]:
 
 
 def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
-    """What the data can't tell, in sentences; ``bars`` are its `coverage_bars`."""
+    """Sentences about the limits of the data; ``bars`` from `coverage_bars`."""
     tried = run.counts > 0
     pairs, possible = int(tried.sum()), run.counts.size
     few = int(np.sum(tried & (run.counts < FEW)))
     per_state = tried.sum(axis=1)
     single, never = int(np.sum(per_state == 1)), int(np.sum(per_state == 0))
-    thin = [sum(bar[column] for bar in bars[:2]) for column in (1, 2)]  # type: ignore[misc]
+    rare = [sum(bar[column] for bar in bars[:2]) for column in (1, 2)]  # type: ignore[misc]
     texts = [
         f"{pairs:,} of {possible:,} combinations of state and action were ever tried ({percent(pairs / max(possible, 1))}); {few:,} of"
-        f" them fewer than {FEW} times. Of what was never tried the data says nothing.",
-        f"{percent(thin[1])} of the {proposed(run)}’s decisions are ones that the data has fewer than {FEW} times in that state; of the"
-        f" baseline’s {percent(thin[0])}."
+        f" them fewer than {FEW} times. The data says nothing about decisions that were never tried.",
+        f"{percent(rare[1])} of the {proposed(run)}’s decisions, and {percent(rare[0])} of the baseline’s, were tried fewer than {FEW}"
+        " times in that state."
         if run.has_proposal
-        else f"{percent(thin[0])} of the baseline’s decisions are ones that the data has fewer than {FEW} times in that state.",
+        else f"{percent(rare[0])} of the baseline’s decisions were tried fewer than {FEW} times in that state.",
     ]
     if single:
-        texts.append(f"In {counted(single, 'state')} only one action was ever tried: there nothing can be compared.")
+        texts.append(f"In {counted(single, 'state')} only one action was ever tried, so there is nothing to compare.")
     if never:
         texts.append(
-            f"{counted(never, 'state')} {'was' if never == 1 else 'were'} reached without any decision being logged there."
+            f"{counted(never, 'state')} {'was' if never == 1 else 'were'} reached, but no decision was logged there."
         )
     if run.info.states_kept:
-        texts.append(
-            f"{counted(len(run.info.states_kept), 'state')} could not be solved, and keep what the baseline does."
-        )
+        texts.append(f"{counted(len(run.info.states_kept), 'state')} could not be solved; the baseline is kept there.")
     certificate = run.certificate
     if certificate is None:
         texts.append("Nothing was tested: this run has no certificate.")
         return texts
     if certificate.unsupported > 0.0:
-        texts.append(
-            f"{percent(certificate.unsupported)} of the {proposed(run)}’s decisions are ones that the baseline never takes."
-        )
+        texts.append(f"The baseline never takes {percent(certificate.unsupported)} of the {proposed(run)}’s decisions.")
     if certificate.refusal:
         texts.append(f"The test can’t tell, for {clean(certificate.refusal)}.")
     trust = certificate.diagnostics.get("trust")
@@ -100,14 +96,12 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
         estimator = TITLES.get(str(certificate.settings.get("estimator")), "the estimate")
         texts.append(f"The estimate that was tested, {estimator}: {clean(trust)}")
     if certificate.theory is not None and not any(proof.informative for proof in certificate.theory.proofs):
-        texts.append(
-            "The counts alone prove nothing: the loss that they leave possible is wider than the range of returns."
-        )
+        texts.append("The bounds from the counts alone are uninformative: they are wider than the range of returns.")
     return texts
 
 
-def thin_raises(run: Run, most: int = 10) -> list[dict[str, Any]]:
-    """Decisions that the proposal takes more often though they were tried fewer than 10 times, the weightiest first."""
+def rarely_tried(run: Run, most: int = 10) -> list[dict[str, Any]]:
+    """Decisions that the proposal takes more often although they were tried fewer than 10 times, largest weight first."""
     rise = run.proposal - run.baseline
     raised = np.flatnonzero((rise >= 5e-4) & (run.counts < FEW))
     weight = rise.take(raised) * run.counts.sum(axis=1).take(raised // rise.shape[1])
@@ -130,7 +124,7 @@ def thin_raises(run: Run, most: int = 10) -> list[dict[str, Any]]:
 
 
 def estimators(run: Run) -> list[dict[str, Any]]:
-    """Off-policy estimates, one row per estimator, with what doubts them."""
+    """Off-policy estimates with diagnostics, one row per estimator."""
     rows = []
     for name in dict.fromkeys(row["estimator"] for row in run.evaluation):
         own = {row["objective"]: row for row in run.evaluation if row["estimator"] == name}
@@ -156,7 +150,7 @@ def _cell(row: dict[str, Any] | None) -> str:
 
 
 def assumptions(run: Run) -> list[str]:
-    """In words; those of any estimate where there is no certificate."""
+    """Assumptions of the certificate; without a certificate, those of the estimated model."""
     if run.certificate is not None:
         return [with_titles(text, run) for text in run.certificate.assumptions]
     known = run.info.baseline_source != "estimated from the data"
@@ -165,12 +159,12 @@ def assumptions(run: Run) -> list[str]:
         "The baseline is known."
         if known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
-        "The estimated model is taken as if it were the world: what is shown is what the data suggests.",
+        "The estimated model is treated as the true one: the returns shown are estimates.",
     ]
 
 
 def settings(run: Run) -> list[tuple[str, str]]:
-    """How the run was made: (what, value)."""
+    """Settings of the run, as (name, value)."""
     info = run.info
     facts = facts_of(info.method)
     rows = [
@@ -178,7 +172,7 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ("Budget ε", number(info.epsilon, trim=True) if facts.budget else "none"),
         ("Risk δ", f"{info.delta:g}"),
         ("Error function", info.error_kind),
-        ("Decisions never tried are worth", info.unseen),
+        ("Value of decisions never tried", info.unseen),
         ("Baseline", info.baseline_source),
         ("States, actions", f"{info.n_states:,}, {run.action_labels.size:,}"),
         ("Data", info.data.path),
@@ -196,13 +190,13 @@ def settings(run: Run) -> list[tuple[str, str]]:
             )
         rows += [
             (TEST_SETTINGS[key], str(certificate.settings[key]))
-            for key in TOLD_OF[certificate.evidence]
+            for key in SETTINGS_SHOWN[certificate.evidence]
             if certificate.settings.get(key) is not None
         ]
         if certificate.seed is not None:
             rows.append(("Seed", str(certificate.seed)))
-    if facts.posterior:  # it has no rounds of its own
-        rows.append(("Judged", counted(len(info.candidates), "candidate")))
+    if facts.posterior:  # no rounds of its own
+        rows.append(("Evaluated", counted(len(info.candidates), "candidate")))
     else:
         rows.append(("Solved", f"{counted(info.rounds, 'round')} by {info.engine}, optimality gap {info.gap:.1e}"))
     rows += [
@@ -213,6 +207,6 @@ def settings(run: Run) -> list[tuple[str, str]]:
 
 
 def notes(run: Run) -> list[str]:
-    """Notes of the reader and of the test, each once."""
+    """Notes of the reader and of the test, without duplicates."""
     tested = [] if run.certificate is None else run.certificate.settings.get("notes") or []
     return [shorten(note, 400) for note in dict.fromkeys(map(str, [*run.info.notes, *tested]))]

@@ -1,6 +1,6 @@
-"""Baseline against proposal on every objective, by every kind of evidence there is.
+"""Baseline against proposal on every objective, by every kind of evidence.
 
-Gains are positive where the proposal is better; what people read is turned back into the user's own sign here.
+Gains are positive if the proposal is better; text on the page has the user's own sign.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 MOST_CARDS = 8
-"""Objectives with a card and a chart of their own; of more, those that decide, and all of them in a table."""
+"""Largest number of objectives with a card and a chart each; with more, those that decide have one, and a table has all."""
 
 MOST_COLUMNS = 4
-"""Objectives that stand side by side in a table; more stand below each other."""
+"""Largest number of objectives side by side in a table; more are shown one per row."""
 
 WORTH = {"finite-sample": "holds for any amount of data", "approximate": "approximate", "exact": "exact"}
-"""What a test is worth, by its grade."""
+"""Short description of a test's grade."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Line:
     """One kind of evidence about one objective, as text."""
 
     evidence: str
-    worth: str  # what such evidence is worth
+    worth: str  # short description of its grade
     baseline: str
     policy: str
     change: str
@@ -94,12 +94,12 @@ def _objective(run: Run, k: int) -> ObjectiveView:
 
 
 def _digits(run: Run, k: int) -> int:
-    """Decimals for all that is said of an objective."""
+    """Number of decimals for an objective."""
     return change_precision(float(run.baseline_return[k]), float(run.proposal_return[k]))
 
 
 def _by_model(run: Run, k: int) -> tuple[Line, Mark | None]:
-    """What the estimated model says."""
+    """Estimates of the estimated model."""
     objective, digits = run.objectives[k], _digits(run, k)
     before, after = (user_sign(objective, float(v[k])) for v in (run.baseline_return, run.proposal_return))
     gain = float(run.proposal_return[k] - run.baseline_return[k])
@@ -116,7 +116,7 @@ def _by_model(run: Run, k: int) -> tuple[Line, Mark | None]:
 
 
 def _before_the_test(run: Run, before: CandidateInfo, k: int) -> tuple[Line, Mark]:
-    """What the posterior had said."""
+    """Result of the posterior before the test."""
     gain, least, digits = before.gain[k], before.least[k], _digits(run, k)
     line = Line(
         evidence="Posterior",
@@ -130,14 +130,14 @@ def _before_the_test(run: Run, before: CandidateInfo, k: int) -> tuple[Line, Mar
 
 
 def _by_certificate(run: Run, certificate: Certificate, place: int, k: int) -> tuple[Line, Mark]:
-    """What the test or the posterior says."""
+    """Result of the test or the posterior."""
     objective, finding, digits = run.objectives[k], certificate.findings[place], _digits(run, k)
     belief = certificate.beliefs[0] if certificate.beliefs else None
     edges = posterior_interval(certificate, objective.name)
     kind, name = ("tested", "Held-out test") if belief is None else ("posterior", "Posterior")
     worth = WORTH.get(certificate.grade, "given data and priors")
     if not run.has_proposal:
-        worth += "; of the candidate that was nearest to passing"
+        worth += "; for the candidate nearest to passing"
     certain = at_least(finding.lower_bound, digits)
     if belief is not None:
         certain += f"; no worse with probability {chance(belief.p_objective[place], belief.draws)}"
@@ -155,12 +155,12 @@ def _by_certificate(run: Run, certificate: Certificate, place: int, k: int) -> t
 
 
 def _proven(run: Run, name: str, digits: int) -> tuple[str, Mark | None]:
-    """What the counts alone prove, as a sentence and, if it says anything, as a mark."""
+    """Bound from the counts alone, as a sentence and, if informative, as a mark."""
     theory = None if run.certificate is None else run.certificate.theory
     proof = None if theory is None else next((p for p in theory.proofs if p.objective == name), None)
     if theory is None or proof is None:
         return "", None
-    doubt = "" if theory.rigorous else " (a guide only: not all that the proof asks for is known)"
+    doubt = "" if theory.rigorous else " (a guide only: not everything that the proof needs is known)"
     if not proof.informative:
         return f"Proven by the counts alone{doubt}: nothing, the bound is wider than the range of returns.", None
     mark = Mark(label="Proof", estimate=math.nan, low=-proof.proven_loss, high=math.nan, kind="model")
@@ -177,7 +177,7 @@ def _note(run: Run, k: int, zeta: float) -> str:
 
 
 def _moved(gain: float, objective: Objective, digits: int) -> str:
-    """A gain as a signed change in the user's own sign, and its side."""
+    """A gain as a signed change in the user's own sign, with "better" or "worse"."""
     if not math.isfinite(gain):
         return "–"
     if abs(gain) < 0.5 * 10.0**-digits:
@@ -187,7 +187,7 @@ def _moved(gain: float, objective: Objective, digits: int) -> str:
 
 
 def at_least(bound: float, digits: int) -> str:
-    """What a gain is at least, in words."""
+    """A lower bound on a gain, in words."""
     if math.isnan(bound) or bound == -math.inf:
         return "nothing"
     text = number(abs(bound), decimals=digits)
@@ -197,7 +197,7 @@ def at_least(bound: float, digits: int) -> str:
 
 
 def between(edges: tuple[float, float] | None, cost: bool, digits: int) -> str:
-    """An interval of a gain in the user's own sign; nothing where there is none."""
+    """Interval of a gain in the user's own sign; empty if there is none."""
     if edges is None:
         return ""
     low, high = sorted((-e if cost else e) for e in edges)
@@ -214,7 +214,7 @@ def posterior_interval(certificate: Certificate, name: str) -> tuple[float, floa
 
 
 def chosen_before(run: Run) -> CandidateInfo | None:
-    """What the posterior said of the proposal, where a test has had the last word since; None where there is no such thing."""
+    """Posterior result of a proposal that was tested afterwards; None if there is none."""
     if run.certificate is None or run.certificate.evidence != "held-out" or not run.has_proposal:
         return None
     return next((c for c in run.info.candidates if c.outcome == "chosen" and c.evidence == "posterior"), None)
@@ -252,7 +252,7 @@ def floors(run: Run) -> list[dict[str, Any]]:
 
 
 def beliefs(run: Run) -> list[dict[str, Any]]:
-    """What the posterior says under every set of priors."""
+    """Posterior probabilities under every set of priors."""
     if run.certificate is None:
         return []
     return [
@@ -272,7 +272,7 @@ def beliefs(run: Run) -> list[dict[str, Any]]:
 
 
 def _least(run: Run, chances: Sequence[float], draws: int) -> str:
-    """The objective that is least sure, and how sure; nothing where these priors were not asked."""
+    """The least certain objective and its probability; "–" if these priors were not used."""
     if not chances or run.certificate is None:
         return "–"
     k = min(range(len(chances)), key=lambda place: chances[place])

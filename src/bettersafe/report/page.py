@@ -1,7 +1,8 @@
-"""The page of the report: what the other modules say of a run, as page.html.j2, style.css and script.js show it.
+"""The HTML page of the report, rendered from page.html.j2, style.css and script.js.
 
-The headline and all words that other screens have too are those of `bettersafe.text`. The page opens from disk, asks for nothing over the network (its Content-Security-Policy forbids it) and has all of its content
-without JavaScript. Templates escape everything; labels come from users' files.
+The headline and all wording shared with other screens come from `bettersafe.text`. The page opens from disk, makes no network
+requests (its Content-Security-Policy forbids them) and shows all of its content without JavaScript. Templates escape
+everything, because labels come from users' files.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bettersafe._system.files import file_digest, whole_file
+from bettersafe.errors import check_path, check_type
 from bettersafe.report import charts, differences, limits, objectives, trade_off
 from bettersafe.runs.changes import deciding
-from bettersafe.runs.run import FILES, REPORT, Decision, load_run
-from bettersafe.text.headlines import tell
+from bettersafe.runs.run import FILES, REPORT, Decision, Run, load_run
+from bettersafe.text.headlines import summarise
 from bettersafe.text.names import listed, proposed, shorten
 from bettersafe.text.numbers import percent, risk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bettersafe.runs.run import Run
 
 SIGNS = {
     Decision.USE_POLICY: ("accepted", "✓"),
     Decision.NOT_TESTED: ("open", "?"),
     Decision.KEEP_BASELINE: ("keep", "="),
 }
-"""How a decision looks: the class of the style sheet, and a sign."""
+"""CSS class and symbol of each decision."""
 
 
 def write_report(path: str | Path, *, output: str | Path | None = None) -> Path:
@@ -40,8 +41,13 @@ def write_report(path: str | Path, *, output: str | Path | None = None) -> Path:
 
     Args:
         path: The run directory.
-        output: Where to; report.html in the run directory if left out.
+        output: Output file; report.html in the run directory by default.
+
+    Examples:
+        >>> bettersafe.write_report("run").name
+        'report.html'
     """
+    check_path("path", path)
     folder = Path(path)
     run = load_run(folder)
     digests = {name: file_digest(folder / name) for name in FILES if (folder / name).is_file()}
@@ -57,9 +63,15 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
 
     Args:
         run: The run.
-        name: What to call it.
-        digests: sha256 of the run's files by name.
+        name: Name of the run on the page.
+        digests: sha256 of the files of the run, by name.
+
+    Examples:
+        >>> from bettersafe.report import report_html
+        >>> report_html(run, name="my run").startswith("<!doctype html>")
+        True
     """
+    check_type("run", run, Run)
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -78,7 +90,7 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
 
 
 def _sections(run: Run) -> dict[str, Any]:
-    """Everything on the page that comes from the run."""
+    """Template variables that come from the run."""
     found = trade_off.dots(run)
     titles = [shorten(o.title) for o in run.objectives]
     grid = differences.action_grid(run.action_labels, run.info.settings.get("action_shape"))
@@ -89,7 +101,7 @@ def _sections(run: Run) -> dict[str, Any]:
     shown = deciding(run, objectives.MOST_CARDS)
     states = differences.grid_states(run) if grid and run.has_proposal else []
     return {
-        "told": tell(run),
+        "summary": summarise(run),
         "sign": SIGNS[run.decision],
         "proposed": proposed(run),
         "facts": differences.facts(run),
@@ -135,7 +147,7 @@ def _sections(run: Run) -> dict[str, Any]:
         ),
         "percent": percent,
         "limits": limits.limits(run, coverage),
-        "thin_raises": limits.thin_raises(run),
+        "rarely_tried": limits.rarely_tried(run),
         "estimators": limits.estimators(run),
         "interval_level": risk(run.evaluation[0]["level"]) if run.evaluation else "",
         "assumptions": limits.assumptions(run),
@@ -150,7 +162,7 @@ def _trade_off(run: Run, found: list[trade_off.Dot], i: int, j: int) -> dict[str
     costs = (run.objectives[i].lower_is_better, run.objectives[j].lower_is_better)
     points = trade_off.trade_off_points(found, i, j)
     shown = listed([point.label for point in points]) if 0 < len(points) <= 4 else f"{len(points)} policies"
-    describe = f"Change in {names[0]} (right is better) against change in {names[1]} (up is better), with the baseline in the origin: {shown}."
+    describe = f"Change in {names[0]} (right is better) against change in {names[1]} (up is better), with the baseline at the origin: {shown}."
     chart = charts.trade_off_chart(points, names=names, costs=costs, describe=describe, caption=proposed(run))
     return {"i": i, "j": j, "names": names, "chart": chart}
 
@@ -163,7 +175,7 @@ def _describe_gain(view: objectives.ObjectiveView) -> str:
 
 
 def _theory_assumptions(run: Run) -> list[str]:
-    """What the proof from the counts rests on, where it is not the certificate's own list."""
+    """Assumptions of the bounds from the counts, unless they are the certificate's own list."""
     certificate = run.certificate
     if certificate is None or certificate.theory is None or certificate.evidence == "theory":
         return []
@@ -171,7 +183,7 @@ def _theory_assumptions(run: Run) -> list[str]:
 
 
 def _data_digests(run: Run) -> dict[str, str]:
-    """sha256 of the logs, as far as they were saved."""
+    """Saved sha256 digests of the logs."""
     found = {"log that the policy was made from": run.info.data.sha256}
     if run.certificate is not None:
         found["log that it was tested on"] = run.certificate.data.get("tested_on", {}).get("sha256")
@@ -183,14 +195,14 @@ def _own(file: str) -> str:
 
 
 def _trusted(text: str) -> Any:
-    """Our own style or script, which is not to be escaped."""
+    """Mark the package's own style or script as safe, so that it is not escaped."""
     from markupsafe import Markup
 
     return Markup(text)
 
 
 def _json(value: Any) -> Any:
-    """JSON for a script element: with no <, > or & in it, nothing in it can end the element or begin another."""
+    """JSON for a script element, without <, > or &, so that its text cannot close the element or open another."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -198,5 +210,5 @@ def _json(value: Any) -> Any:
 
 
 def _hash(text: str) -> str:
-    """As a Content-Security-Policy names an inline style or script."""
+    """Hash of an inline style or script for the Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-// Search, sort, pickers and the dark mode. Everything is on the page without this.
+// Search, sorting, selection and dark mode. All content is on the page without this script.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -8,13 +8,13 @@
   const theme = one("theme");
   const asked = matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : asked.matches);
-  const tell = () => theme.setAttribute("aria-pressed", String(dark()));
+  const announce = () => theme.setAttribute("aria-pressed", String(dark()));
   theme.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
-    tell();
+    announce();
   });
-  asked.addEventListener("change", tell);
-  tell();
+  asked.addEventListener("change", announce);
+  announce();
   one("print").addEventListener("click", () => window.print());
 
   // The trade-off: every pair is drawn, one is shown.
@@ -34,7 +34,7 @@
     show(across, up);
   }
 
-  // Two choices at once: the same tables for one state.
+  // Two choices at once: the tables for one state.
   const state = one("grid-state");
   if (state) {
     const rows = JSON.parse(one("grid-data").textContent);

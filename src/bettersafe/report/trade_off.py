@@ -1,4 +1,4 @@
-"""The trade-off: everything that a run knows to put beside the baseline, as dots over two objectives, and as a table."""
+"""The trade-off: the proposal and the candidates relative to the baseline, as dots over two objectives and as a table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from bettersafe.runs.run import Run
 
 MOST_DRAWN = 8
-"""Objectives of which every pair is drawn; 8 make 28 pictures."""
+"""Number of objectives of which every pair is drawn; 8 give 28 charts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dot:
-    """A policy in the space of gains: its name, kind and gains [d], with what they are at least and at most."""
+    """A policy in the space of gains: its name, kind and gains [d], with their lower and upper bounds."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Dot:
 
 
 def dots(run: Run) -> list[Dot]:
-    """Everything that the run knows to put beside the baseline."""
+    """Dots of the proposal and the candidates."""
     certificate, word = run.certificate, proposed(run).capitalize()
     none = (math.nan,) * len(run.objectives)
     tested = certificate is not None and certificate.evidence != "theory"
@@ -43,7 +43,7 @@ def dots(run: Run) -> list[Dot]:
     for row in run.info.candidates:
         chosen = row.outcome == "chosen"
         if chosen and tested and certificate is not None and row.evidence == certificate.evidence:
-            continue  # below, as what it became
+            continue  # added below, with its result
         found.append(
             Dot(
                 name=f"{word} ({row.evidence}, before the test)" if chosen else shorten(row.name, 80),
@@ -66,7 +66,7 @@ def dots(run: Run) -> list[Dot]:
 
 
 def _tested(run: Run, certificate: Certificate, word: str) -> Dot:
-    """What a test or the posterior says."""
+    """Dot of the proposal by a test or the posterior."""
     findings = {f.objective: f for f in certificate.findings}
     own = [findings[o.name] for o in run.objectives]
     edges = [posterior_interval(certificate, o.name) for o in run.objectives]
@@ -82,7 +82,7 @@ def _tested(run: Run, certificate: Certificate, word: str) -> Dot:
 
 
 def trade_off_points(found: Sequence[Dot], i: int, j: int) -> list[Point]:
-    """The dots over objectives i and j, but for what the model says of a tested policy: it is far out, and hides the rest."""
+    """Dots over objectives i and j, without the model's estimate of a tested policy, which is far out and would hide the rest."""
     return [
         Point(
             label=dot.name + (f": {dot.result}" if dot.result else ""),
@@ -101,17 +101,17 @@ def trade_off_points(found: Sequence[Dot], i: int, j: int) -> list[Point]:
 
 
 def bars_words(run: Run) -> str:
-    """What the bars at the policy are; nothing where there are none."""
+    """Explanation of the bars at the policy; empty if there are none."""
     if not run.has_proposal or run.certificate is None or run.certificate.evidence == "theory":
         return ""
     where = f"The bars at the {proposed(run)}"
     if run.certificate.evidence == "posterior":
-        return f"{where} are its intervals, of posterior probability {risk(1.0 - run.certificate.delta)}."
-    return f"{where} reach to what its gain is at least."
+        return f"{where} are intervals of posterior probability {risk(1.0 - run.certificate.delta)}."
+    return f"{where} end at the lower bounds on its gains."
 
 
 def drawn_pairs(run: Run) -> list[tuple[int, int]]:
-    """Pairs of objectives to draw: all of the MOST_DRAWN that most decide."""
+    """Pairs of objectives to draw: all pairs of the MOST_DRAWN most decisive ones."""
     chosen = deciding(run, MOST_DRAWN)
     return [(i, j) for place, i in enumerate(chosen) for j in chosen[place + 1 :]]
 

@@ -1,6 +1,6 @@
-"""What a run comes to, for people: the decision, why, on what evidence, and what to do next.
+"""Summary of a run: the decision, its reason, the evidence and the next step.
 
-Every headline begins with the decision in short, so that no screen can say anything else than another.
+Every headline begins with the decision, so that all screens agree.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NOTHING_FOUND = "no change was found that is both safe and worth making"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What one is told first.
+class Summary:
+    """Summary of a run.
 
     Attributes:
-        decision: What to do.
-        headline: The decision and why, in one sentence that claims what was tested and no more.
-        detail: The exact sentence of the certificate, or of the method.
-        evidence: What kind of evidence it rests on, in words.
-        step: What to do next.
-        command: How, if it is a command.
+        decision: The decision.
+        headline: The decision and its reason in one sentence, which claims no more than was tested.
+        detail: The sentence of the certificate, or of the method.
+        evidence: The kind of evidence, in words.
+        step: The next step.
+        command: Command for the next step; empty if there is none.
     """
 
     decision: Decision
@@ -44,27 +44,27 @@ class Told:
     command: str = ""
 
 
-def tell(run: Run) -> Told:
-    """The outcome of a run, and what it is worth."""
+def summarise(run: Run) -> Summary:
+    """Summary of a run: decision, reason, evidence and next step."""
     certificate, decision = run.certificate, run.decision
     if decision is Decision.USE_POLICY and certificate is not None:
         why, detail = _accepted(certificate, titles(run)), certificate.verdict
         step, command = (
-            "Before it is used, let people who know the work read where the policy differs, and what this rests on.",
+            "Before you use it, let people who know the work review where the policy differs, and the assumptions.",
             "",
         )
     elif decision is Decision.NOT_TESTED:
         raised = _raised(run)
         on = f" on {listed(raised, of=len(run.objectives))}" if raised else ""
         why, detail = f"the policy looks better{on}, by the data that it was made from", run.info.status
-        step, command = "It is a suggestion, not a promise. Test it on episodes that it was not made from.", TEST_IT
+        step, command = "It is a suggestion, not a guarantee. Test it on episodes that it was not made from.", TEST_IT
     elif certificate is None or certificate.accepted:
         why, detail = NOTHING_FOUND, run.info.status
         step, command = "Nothing needs to change. More data, or another preference or budget, may find more.", ""
     else:
         why, detail = _refused(certificate, titles(run)), certificate.verdict
         step, command = _after_refusal(certificate)
-    return Told(
+    return Summary(
         decision=decision,
         headline=f"{decision.short}: {why}.",
         detail=shorten(detail, 2000),
@@ -75,7 +75,7 @@ def tell(run: Run) -> Told:
 
 
 def _accepted(certificate: Certificate, known: dict[str, str]) -> str:
-    """Why a policy is to be used."""
+    """Reason to use the policy."""
     if certificate.evidence == "posterior":
         belief = certificate.beliefs[0]
         return (
@@ -83,7 +83,7 @@ def _accepted(certificate: Certificate, known: dict[str, str]) -> str:
             f" {listed([known[f.objective] for f in certificate.findings], of=len(known))}, with a probability of"
             f" {chance(belief.p_safe, belief.draws)}"
         )
-    # where every objective has all of δ, the bounds hold one by one: enough for "no worse", not for "better" on several
+    # If every objective has all of δ, the bounds hold one at a time: enough for "no worse", not for "better" on several.
     together = sum(f.level for f in certificate.findings) <= certificate.delta * (1.0 + 1e-9)
     gains = [f for f in certificate.findings if f.lower_bound >= 0.0]
     better = [known[f.objective] for f in gains if together and f.lower_bound > 0.0]
@@ -96,7 +96,7 @@ def _accepted(certificate: Certificate, known: dict[str, str]) -> str:
     parts = [f"better than the baseline on {listed(better, of=len(known))}"] if better else []
     parts += [f"no worse {'' if parts else 'than the baseline '}on {listed(same, of=len(known))}"] if same else []
     if len(loss) > MOST_NAMED:
-        loss = [f"as much worse as is accepted on {len(loss)} objectives"]
+        loss = [f"worse by the accepted loss on {len(loss)} objectives"]
     parts += [f"at most {listed(loss)}"] if loss else []
     kept = (
         f", and keeps the threshold on {listed([known[f.objective] for f in certificate.floors], of=len(known))}"
@@ -108,9 +108,9 @@ def _accepted(certificate: Certificate, known: dict[str, str]) -> str:
 
 
 def _refused(certificate: Certificate, known: dict[str, str]) -> str:
-    """Why the baseline is to be kept."""
+    """Reason to keep the baseline."""
     if not certificate.tells:
-        return "the data can’t tell what would come of the proposal"
+        return "the data can’t tell how the proposal would do"
     floors = [known[f.objective] for f in certificate.floors if not f.passed]
     missed = f"the threshold on {listed(floors, of=len(known))} may be missed" if floors else ""
     if certificate.evidence == "theory":
@@ -123,47 +123,46 @@ def _refused(certificate: Certificate, known: dict[str, str]) -> str:
 
 
 def _after_refusal(certificate: Certificate) -> tuple[str, str]:
-    """What to do next, and the command."""
+    """Next step after a refusal, and its command."""
     if certificate.evidence == "theory":
         return "Test the proposal on episodes that it was not made from.", TEST_IT
-    again = "" if certificate.evidence == "posterior" else " Testing again until a test passes would break the promise."
-    return f"Nothing needs to change. More data, a smaller budget or an accepted loss may lead further.{again}", ""
+    again = ""
+    if certificate.evidence != "posterior":
+        again = " Testing again until a test passes would invalidate the guarantee."
+    return f"Nothing needs to change. More data, a smaller budget or an accepted loss may change the answer.{again}", ""
 
 
 def evidence_words(certificate: Certificate | None, *, proposed: bool = True) -> str:
-    """What kind of evidence there is, for people who never heard of it."""
+    """The kind of evidence, explained for readers who do not know it."""
     if certificate is None and not proposed:
         return "There was nothing to test: the policy of this run is the baseline itself."
     if certificate is None:
-        return (
-            "Estimated from the data that the policy was made from. Such estimates are optimistic, and promise nothing."
-        )
+        return "Estimated from the data that the policy was made from. Such estimates are optimistic, and guarantee nothing."
     allowed = risk(certificate.delta)
     if certificate.evidence == "theory":
         strict = "" if certificate.grade == "finite-sample" else ", if the baseline and the range of rewards were known"
         return (
-            "Nothing was held out: the estimates are from the data that the policy was made from. What can be proven from the"
-            f" number of times each decision was tried is shown too{strict}; it is seldom much."
+            "Nothing was held out: the estimates are from the data that the policy was made from. Bounds from the number of times"
+            f" each decision was tried are shown too{strict}; they are seldom tight."
         )
     if certificate.linearised:
         return (
-            "A posterior probability by linearisation, without draws: all the data was used to make the policy and to judge it, to"
-            " first order around what the data says on average and with gains taken for normal, because drawing worlds would take"
-            f" too long or was not asked for. Allowed chance of a loss: {allowed}. It is as good as that, and as the priors named"
-            " below."
+            "A posterior probability by linearisation, without draws: all the data was used to make the policy and to evaluate it, to"
+            " first order around the posterior mean and with normal gains, because draws would take too long or were not requested."
+            f" Allowed probability of a loss: {allowed}. It is as good as this approximation, and as the priors named below."
         )
     if certificate.evidence == "posterior":
         return (
-            "A posterior probability: all the data was used to make the policy and to judge it, by drawing many worlds that fit"
-            f" the data and counting how often the policy does worse. Allowed chance of a loss: {allowed}. It is as good as the"
+            "A posterior probability: all the data was used to make the policy and to evaluate it, by drawing many worlds that fit"
+            f" the data and counting how often the policy does worse. Allowed probability of a loss: {allowed}. It is as good as the"
             " priors named below."
         )
     where = "A test on episodes that the policy was not made from."
     if certificate.evidence == "safety-test":
-        where = "A test on held-out episodes, with which the policy was also chosen."
+        where = "A test on held-out episodes, which were also used to choose the policy."
     sure = {
         "finite-sample": f"Its bounds hold for any amount of data, if the assumptions below do; the risk of a wrong answer is at most {allowed}.",
-        "approximate": f"Its bounds are approximate: nearly right for much data. The risk of a wrong answer is about {allowed}, and may be a little more.",
+        "approximate": f"Its bounds are approximate: nearly right for large data. The risk of a wrong answer is about {allowed}, and may be a little higher.",
         "exact": "It is exact: the model is known.",
         "posterior": "",
     }[certificate.grade]

@@ -1,4 +1,4 @@
-"""Labels, lists of names, and the words for kinds of evidence, grades and candidates."""
+"""Labels, lists of names, and the wording of evidence, grades and candidates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bettersafe.runs.run import Run
 
 LONGEST = 160
-"""Characters of a label that are shown; some users have labels of thousands."""
+"""Characters of a label that are shown; some logs have labels of thousands of characters."""
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
@@ -22,24 +22,24 @@ GRADES = {
     "exact": "exact: in a known model",
     "posterior": "posterior: as good as the priors named below",
     "finite-sample": "finite-sample: holds for any amount of data, if the assumptions do",
-    "approximate": "approximate: nearly right for much data, and may fail more often than the risk says",
+    "approximate": "approximate: nearly right for large data, and may fail more often than the risk says",
 }
-"""What a certificate is worth."""
+"""Grades of a certificate."""
 
 CANDIDATES = {
     "chosen": "passed, chosen",
     "passed": "passed",
-    "open": "not judged to the end: a better one had passed",
+    "open": "evaluation not completed: a better one had passed",
     "failed": "did not pass",
 }
-"""What became of a candidate."""
+"""Outcomes of a candidate."""
 
 SAME_DATA = "Estimated model"
-"""Evidence that is none: estimates from the data that the policy was made from."""
+"""Label of estimates from the data that the policy was made from, which are not evidence."""
 
 
 def clean(text: object) -> str:
-    """Text without what can't be shown, or would turn the text around it: control, half and direction characters."""
+    """Text without characters that can't be shown or that reverse the text around them: control, surrogate and direction characters."""
     return _UNPRINTABLE.sub("\ufffd", str(text))
 
 
@@ -50,23 +50,23 @@ def shorten(text: object, longest: int = LONGEST) -> str:
 
 
 def listed(names: Sequence[str], *, of: int | None = None) -> str:
-    """a, b and c; of more than `MOST_NAMED` objectives only how many, and whether they are all ``of`` them."""
+    """Names as "a, b and c"; for more than `MOST_NAMED` objectives only their number, or "all" if there are ``of`` of them."""
     if of is not None and len(names) > MOST_NAMED:
         return f"all {of} objectives" if len(names) == of else f"{len(names)} of {of} objectives"
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
 def titles(run: Run, longest: int = 60) -> dict[str, str]:
-    """What people call each objective, by its name."""
+    """Titles of the objectives, by name."""
     return {objective.name: shorten(objective.title, longest) for objective in run.objectives}
 
 
 def proposed(run: Run) -> str:
-    """What a proposal is called: the policy, unless it is refused."""
+    """Word for the proposal: "policy", or "proposal" if it was refused."""
     return "proposal" if run.has_proposal and run.decision is Decision.KEEP_BASELINE else "policy"
 
 
 def with_titles(priors: str, run: Run) -> str:
-    """Priors as certificates name them, with the objectives' titles."""
+    """Priors as named in certificates, with the objectives' titles."""
     known = titles(run)
     return re.sub(r"(?<=pessimistic for )[^;]+", lambda m: known.get(m[0], m[0]), clean(priors))

@@ -1,20 +1,20 @@
-"""Numbers, shares and probabilities as people read them: with the digits that mean something."""
+"""Numbers, shares and probabilities, rounded to their meaningful digits."""
 
 from __future__ import annotations
 
 import math
 
 DIGITS = 3
-"""Significant digits of a number; a change has at least two, whatever it is a change of."""
+"""Significant digits of a number; a change has at least two."""
 
 SAME = 1e-9
-"""A change of less than this share of what changes is rounding."""
+"""Relative changes below this are rounding errors."""
 
-DOUBTED = "can't be told, the chances of a loss on each objective add up to 100 % and more"
+DOUBTED = "can't tell, the probabilities of a loss on each objective add up to 100 % or more"
 
 
 def number(value: float, *, signed: bool = False, trim: bool = False, decimals: int | None = None) -> str:
-    """Three significant digits, a real minus sign; ``trim`` drops trailing zeros, ``decimals`` fixes how many."""
+    """Three significant digits, a real minus sign; ``trim`` drops trailing zeros, ``decimals`` fixes the number of decimals."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -36,7 +36,7 @@ def number(value: float, *, signed: bool = False, trim: bool = False, decimals: 
 
 
 def precision(*values: float, digits: int = DIGITS) -> int:
-    """Decimals that give the largest of the values so many significant digits."""
+    """Number of decimals with which the largest value has ``digits`` significant digits."""
     size = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
     if size == 0.0:
         return 0
@@ -44,13 +44,13 @@ def precision(*values: float, digits: int = DIGITS) -> int:
 
 
 def change_precision(before: float, after: float) -> int:
-    """Decimals for two numbers side by side and their difference, of which two digits can be seen."""
+    """Number of decimals for two numbers side by side, so that their difference has two digits."""
     moved = 0.0 if is_same(before, after) else after - before
     return max(precision(before, after), precision(moved, digits=2))
 
 
 def with_interval(value: float, low: float, high: float) -> str:
-    """An estimate with its interval, of whose width two digits can be seen; NaN edges for none."""
+    """Estimate with its interval, so that the width has two digits; no interval if the edges are NaN."""
     if math.isnan(low):
         return number(value)
     digits = max(precision(value), precision(high - low, digits=2))
@@ -58,24 +58,24 @@ def with_interval(value: float, low: float, high: float) -> str:
 
 
 def is_same(before: float, after: float) -> bool:
-    """Whether two returns differ by rounding alone."""
+    """Whether two returns differ only by rounding."""
     return abs(after - before) <= SAME * max(1.0, abs(before))
 
 
 def counted(n: int, what: str) -> str:
-    """1 state, 2 states."""
+    """Count with its noun: 1 state, 2 states."""
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 def risk(share: float) -> str:
-    """A risk that somebody chose, as it was chosen: 10 %, 2.5 %."""
+    """Risk level in percent, as given: 10 %, 2.5 %."""
     return number(100.0 * share, trim=True) + " %"
 
 
 def chance(share: float, draws: int) -> str:
-    """A probability counted in ``draws`` worlds: where it held in all of them, one more might have been otherwise.
+    """Probability estimated from ``draws`` draws; "over …" if the event held in all of them.
 
-    With no draws it is an approximate one, and never certainty.
+    With 0 draws it is an approximation and never shown as certainty.
     """
     if math.isnan(share):
         return "–"
@@ -86,14 +86,14 @@ def chance(share: float, draws: int) -> str:
 
 
 def about(p: float) -> str:
-    """A probability that was estimated: rounded down, and never certainty."""
+    """Estimated probability: rounded down, and never shown as certainty."""
     if p > 0.999:
         return "over 99.9 %"
     return f"about {math.floor(100.0 * p + 1e-9)} %" if p >= 0.01 else "under 1 %"
 
 
 def at_least(p: float) -> str:
-    """A lower bound on a probability: rounded down, and never certainty; 0 says nothing, and is told so."""
+    """Lower bound on a probability: rounded down, and never shown as certainty; a bound of 0 says that the data can't tell."""
     if p <= 0.0:
         return DOUBTED
     parts = 10.0 if p > 0.99 or p < 0.01 else 1.0
@@ -101,7 +101,7 @@ def at_least(p: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it; what a solver's rounding leaves where nothing is, is nothing."""
+    """Share in percent; a solver's rounding errors around 0 are shown as 0."""
     value = 100.0 * share
     if abs(share) <= SAME or value >= 99.95:
         return f"{value:.0f} %"

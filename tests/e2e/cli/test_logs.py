@@ -81,7 +81,7 @@ def test_what_counts_can_not_do_and_what_must_not_be(days):
     for options in (("--method", "h-opt"), ("--hold-out", "0.3")):
         _, error = run("improve", "monday.parquet", "-o", "RUN", *options, code=1, cwd=days)
         assert f"{options[-1] if '-opt' in options[-1] else 'hold_out'} needs episodes" in error
-        assert "Give the log itself" in error
+        assert "Give the log, or use" in error
     before = (days / "monday.parquet").read_bytes()
     _, error = run("count", "monday.csv", "--add", "monday.parquet", "-o", "monday.parquet", code=1, cwd=days)
     assert "monday.csv was counted already" in error
@@ -173,7 +173,7 @@ def test_discretize_then_describe_and_apply_to_new_data(vitals, tmp_path):
     for part in (
         "8 states from 2 features",
         "zscore: heart rate, lactate",
-        "passed on: recovery, pain",
+        "copied: recovery, pain",
         "train.parquet",
     ):
         assert part in text

@@ -103,5 +103,5 @@ def test_probabilities_are_never_said_to_be_higher_than_they_are(p, text):
 
 
 def test_a_bound_that_says_nothing_is_called_that():
-    assert answers.at_least(0.0).startswith("can't be told")
+    assert answers.at_least(0.0).startswith("can't tell")
     assert [answers.about(p) for p in (1.0, 0.979, 0.004)] == ["over 99.9 %", "about 97 %", "under 1 %"]

@@ -19,4 +19,4 @@ def test_coverage_counts_decisions_by_times_tried():
     assert bars["1 to 9 times"] == pytest.approx((0.5 * visits[0], 0.75 * visits[0]))
     assert bars["10 to 99"] == pytest.approx((0.5 * visits[1], 0.25 * visits[1]))
     assert bars["1,000 or more"] == pytest.approx((0.5 * visits[1], 0.75 * visits[1]))
-    assert [row["action"] for row in limits.thin_raises(run)] == ["treat"]
+    assert [row["action"] for row in limits.rarely_tried(run)] == ["treat"]

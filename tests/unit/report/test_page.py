@@ -135,7 +135,7 @@ def test_every_variant_of_a_run_has_a_report(files, tmp_path, variant):
     assert path == tmp_path / "RUN" / "report.html"
     saved = load_run(tmp_path / "RUN")
     page = check(path.read_text(encoding="utf-8"))
-    assert headlines.tell(saved).headline in page.words
+    assert headlines.summarise(saved).headline in page.words
     expected = Decision.NOT_TESTED if saved.has_proposal else Decision.KEEP_BASELINE
     if saved.certificate is not None and saved.certificate.evidence != "theory":
         expected = Decision.USE_POLICY if saved.certificate.accepted else Decision.KEEP_BASELINE
@@ -182,7 +182,7 @@ def test_certify_replaces_what_the_report_said(files, tmp_path):
     page = check(write_report(folder).read_text(encoding="utf-8"))
     assert "As used:" in page.words
     assert "pessimistic for Harm done" in page.words
-    assert "this run holds no estimates" in page.words
+    assert "This run has no estimates" in page.words
 
 
 @pytest.mark.parametrize("changed", [True, False])
@@ -269,7 +269,7 @@ def test_many_objectives_and_one():
     assert "in one table" not in few.words
     assert "on o0, o1 and o2" in few.words
     one = [Objective(name="o")]
-    assert "There is one objective" in check(report_html(toy_run(objectives=one))).words
+    assert "There is only one objective" in check(report_html(toy_run(objectives=one))).words
 
 
 def test_what_the_posterior_said_stays_when_a_test_has_the_last_word():
@@ -288,12 +288,12 @@ def test_many_states_stay_small_and_say_so():
     actions = [f"iv{i}/vaso{j}" for i in range(20) for j in range(20)]
     html = report_html(toy_run(states=states, actions=actions))
     check(html)
-    assert f"Shown are the 500 states where that is most, of {n:,}" in html
+    assert f"Shown are the 500 states with the largest number, of {n:,}" in html
 
 
 def test_a_candidate_that_was_left_for_a_better_one_has_not_failed():
     left = toy_candidate(passed=False, open=True)
     page = check(report_html(toy_run(candidates=(left,))))
-    assert "not judged to the end: a better one had passed" in page.words
+    assert "evaluation not completed: a better one had passed" in page.words
     assert "did not pass" not in page.words
     assert "did not pass" in check(report_html(toy_run(candidates=(left, toy_candidate(passed=False))))).words

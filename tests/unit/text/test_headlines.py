@@ -19,7 +19,7 @@ from bettersafe.report.page import report_html
 from bettersafe.runs.run import Decision, save_run
 from bettersafe.tasks.task import Task
 from bettersafe.text import headlines, names
-from bettersafe.text.headlines import tell
+from bettersafe.text.headlines import summarise
 from toy_runs import OBJECTIVES, toy_candidate, toy_certificate, toy_findings, toy_run
 
 THEORY = Theory(
@@ -138,7 +138,7 @@ def kept(run, folder, monkeypatch):
 @pytest.mark.parametrize("name", RUNS)
 def test_every_screen_says_the_same(name, tmp_path, monkeypatch):
     run, outcomes = made(name)
-    told = tell(run)
+    told = summarise(run)
     assert told.headline.startswith(f"{run.decision.short}: ")
     assert told.headline.endswith(".")
     folder = save_run(run, tmp_path / "RUN")
@@ -201,7 +201,7 @@ def test_json_of_a_certificate_has_the_decision(tmp_path):
     document = json.loads(text)
     assert code == 3
     assert document["decision"]["word"] == "keep-baseline"
-    assert document["headline"] == tell(run).headline
+    assert document["headline"] == summarise(run).headline
     assert document["accepted"] is False
 
 
@@ -210,12 +210,12 @@ def test_a_refused_proposal_is_no_policy():
     assert names.proposed(refused) == "proposal"
     assert names.proposed(made("tested")[0]) == names.proposed(made("nothing found")[0]) == "policy"
     page = page_text(refused)
-    assert "which is not to be used" in page
+    assert "it should not be used" in page
     assert "Where the proposal differs" in page
 
 
 def headline(**more):
-    return headlines.tell(toy_run(certificate=toy_certificate(**more))).headline
+    return headlines.summarise(toy_run(certificate=toy_certificate(**more))).headline
 
 
 def test_the_headline_claims_what_was_tested_and_no_more():

@@ -1,13 +1,13 @@
-"""What the command line prints: tables for people, JSON for programs. No computation here.
+"""Output of the command line: tables for people, JSON for programs. No computation here.
 
-tables      what all screens are made of
+tables      console, tables, errors, JSON
 progress    spinners and bars
 runs        runs and certificates
 evaluation  off-policy estimates
-logs        descriptions, counts, guesses, states made of features
+logs        descriptions, counts, guesses, discretised logs
 studies     studies, the demonstration, prepared cohorts
 
-Names are imported when they are first used.
+Names are imported on first use.
 """
 
 import lazy_loader

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 MOST_COLUMNS = 4
-"""Objectives that stand side by side in a table of estimators; more stand below each other."""
+"""Largest number of objectives shown side by side; more are shown one per row."""
 
 
 def print_evaluation(
     rows: Sequence[dict[str, Any]], objectives: tuple[Objective, ...], notes: Sequence[str], *, every: bool = False
 ) -> None:
-    """All estimators side by side, in the user's own sign, and in words which of them to trust.
+    """Print all estimates in the user's own sign, their diagnostics, and whether each estimator is usable.
 
-    With more than `MOST_COLUMNS` objectives: one row each, of the estimators that can be used, and of more than `MOST_ROWS`
-    those where the policy looks worst against what was logged, or ``every`` one.
+    With more than `MOST_COLUMNS` objectives the table has one row per objective and only usable estimators. With more than
+    `MOST_ROWS` it has the objectives with the worst estimate relative to the log, or ``every`` objective.
     """
     console = new_console()
     console.print()
@@ -50,7 +50,7 @@ def print_evaluation(
         console.print(table)
     else:
         _print_by_objective(console, title, by_name, heads, objectives, every=every)
-    console.print(_doubts(by_name))
+    console.print(_diagnostics(by_name))
     by_text: dict[str, list[str]] = {}
     for row in rows:
         if row["estimator"] != "logged" and row["estimator"] not in by_text.setdefault(row["trust"], []):
@@ -69,7 +69,7 @@ def _print_by_objective(
     *,
     every: bool,
 ) -> None:
-    """One row per objective, of the estimators that can be used."""
+    """Print one row per objective, with the usable estimators."""
     usable = [name for name, own in by_name.items() if name != "logged" and own[0]["usable"]]
     shown = usable or [name for name in by_name if name == "dr"]
     table = new_table(title)
@@ -78,24 +78,31 @@ def _print_by_objective(
         table.add_column(name, justify="right")
     places = list(range(len(objectives)))
     if not every and shown and len(places) > MOST_ROWS:
-        places = sorted(sorted(places, key=lambda k: _looks(objectives[k], by_name, shown[0], k))[:MOST_ROWS])
+        places = sorted(sorted(places, key=lambda k: _relative_gain(objectives[k], by_name, shown[0], k))[:MOST_ROWS])
     for k in places:
         table.add_row(heads[k], *(_estimate(by_name[name][k]) for name in ("logged", *shown)))
     console.print(table)
     left = ""
     if len(places) < len(objectives):
         left = (
-            f"Shown are the {len(places)} of {len(objectives)} objectives that look worst against what was logged; --all shows"
+            f"Shown are the {len(places)} of {len(objectives)} objectives with the worst estimates relative to the log; --all shows"
             " every one. "
         )
     console.print(f"{left}All estimators: --json, or -o FILE.", style="dim", highlight=False)
 
 
-def _doubts(by_name: Mapping[str, Rows]) -> Table:
-    """The diagnostics of every estimator."""
-    table = new_table("What doubts it")
+def _diagnostics(by_name: Mapping[str, Rows]) -> Table:
+    """Diagnostics of every estimator."""
+    table = new_table("Diagnostics")
     table.add_column("estimator", no_wrap=True)
-    for column in ("effective episodes", "mean weight", "largest", "never seen", "episodes with unseen", "usable"):
+    for column in (
+        "effective episodes",
+        "mean weight",
+        "largest weight",
+        "never seen",
+        "episodes with unseen",
+        "usable",
+    ):
         table.add_column(column, justify="right")
     for name, own in by_name.items():
         if name == "logged":
@@ -117,14 +124,14 @@ def _estimate(row: Mapping[str, Any]) -> str:
     return escape(with_interval(row["value"], row["low"], row["high"]))
 
 
-def _looks(objective: Objective, by_name: Mapping[str, Rows], estimator: str, k: int) -> float:
-    """How much better an objective looks by an estimator than what was logged, relative to that."""
+def _relative_gain(objective: Objective, by_name: Mapping[str, Rows], estimator: str, k: int) -> float:
+    """Relative gain of an objective over the logged return, by one estimator."""
     own, logged = (by_name[name][k]["value"] for name in (estimator, "logged"))
     return float(user_sign(objective, own - logged) / max(abs(logged), 1e-12))
 
 
 def json_rows(rows: Sequence[dict[str, Any]]) -> Rows:
-    """Rows for JSON, which has no NaN or infinity: null."""
+    """Rows for JSON; NaN and infinity become null."""
     return [
         {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
         for row in rows

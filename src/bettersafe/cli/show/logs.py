@@ -1,4 +1,4 @@
-"""What is in a log, on the terminal: descriptions, counts, guesses, states made of features."""
+"""Logs on the terminal: descriptions, counts, guesses, discretised logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def print_counted(counts: Counts, path: Path, *, as_json: bool) -> None:
-    """What is in a file of counts that was written."""
+    """Print a summary of a counts file that was written."""
     files = 0 if counts.origin is None else len(counts.origin.inputs)
     if as_json:
         sizes = {"files": files, "rows": counts.n_rows, "episodes": counts.n_episodes, "states": counts.n_states}
@@ -44,7 +44,7 @@ def print_counted(counts: Counts, path: Path, *, as_json: bool) -> None:
 
 
 def print_start(start: Start, output: Path) -> None:
-    """What was guessed of a log's columns, what is left to decide, and the next command."""
+    """Print the guesses about a log's columns, the open questions, and the next command."""
     console = new_console()
     table = new_table(f"Guessed from {'all' if start.whole else 'the first'} {counted(start.rows, 'row')}")
     for column in ("column", "taken as", "because of"):
@@ -62,20 +62,18 @@ def print_start(start: Start, output: Path) -> None:
     for role, why in start.open.items():
         console.print(f"[yellow]To decide:[/] {role}: {escape(why)}.", highlight=False)
     if not any(objective.used for objective in start.objectives):
-        console.print(
-            "[yellow]To decide:[/] objectives: no column of numbers is left that could be one.", highlight=False
-        )
+        console.print("[yellow]To decide:[/] objectives: no column of numbers is left for one.", highlight=False)
     file = shlex.quote(str(output))
     console.print(
         f"Written to {escape(str(output))}. Read it, {'correct what is wrong' if start.complete else 'fill in what is missing'},"
-        f" and go on with: bettersafe describe --task {escape(file)}",
+        f" then run: bettersafe describe --task {escape(file)}",
         highlight=False,
         soft_wrap=True,
     )
 
 
 def print_description(description: Description, data: str, baseline_source: str) -> None:
-    """What a careful person would want to see first."""
+    """Print the description of a log."""
     console = new_console()
     d = description
     console.print()
@@ -121,15 +119,15 @@ def print_description(description: Description, data: str, baseline_source: str)
         )
     console.print(table)
     if d.problems:
-        console.print("[bold]Worth knowing[/]")
+        console.print("[bold]Notes[/]")
         for problem in d.problems:
             console.print(f"  • {escape(problem)}", highlight=False)
     else:
-        console.print("Nothing odd was found.", style="dim")
+        console.print("Nothing unusual was found.", style="dim")
 
 
 def discretization_json(result: Discretization, output: Path) -> dict[str, Any]:
-    """A discretised log for programs."""
+    """JSON of a discretised log."""
     return {
         "output": str(output),
         "k": result.discretizer.n_states,
@@ -148,7 +146,7 @@ def discretization_json(result: Discretization, output: Path) -> dict[str, Any]:
 
 
 def print_discretization(result: Discretization, output: Path) -> None:
-    """What was written, from which features, and what is lost."""
+    """Print the features, the files and the variance that the states keep."""
     console = new_console()
     console.print()
     rules = result.discretizer.features
@@ -161,7 +159,7 @@ def print_discretization(result: Discretization, output: Path) -> None:
     for transform, names in by_rule.items():
         console.print(f"  {transform}: {escape(', '.join(names))}", highlight=False)
     if result.passed_on:
-        console.print(f"  passed on: {escape(', '.join(result.passed_on))}", highlight=False)
+        console.print(f"  copied: {escape(', '.join(result.passed_on))}", highlight=False)
     rows = [(name, part.rows, part.episodes, part.states, part.explained) for name, part in result.parts.items()]
     print_parts(console, rows, "episodes", output)
 
@@ -174,7 +172,7 @@ def share_kept(explained: float | None) -> str:
 def print_parts(
     console: Console, rows: Sequence[tuple[str, int, int, int, float | None]], episodes: str, output: Path
 ) -> None:
-    """A line for each log that was written."""
+    """Print one line per written log."""
     table = new_table()
     table.add_column("log")
     for column in ("rows", episodes, "states", "variance kept"):
@@ -183,8 +181,8 @@ def print_parts(
         table.add_row(name, f"{n_rows:,}", f"{n_episodes:,}", f"{states:,}", share_kept(explained))
     console.print(table)
     console.print(
-        f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state: what the log"
-        " promises rests on the assumption that it nearly is.",
+        f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state: all results assume"
+        " that it nearly is.",
         style="dim",
         highlight=False,
     )

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from bettersafe.typing import Event, Progress
 
 LEAST_GAIN = 1e-9
-"""Gains below this are rounding, and not worth a word."""
+"""Gains below this are rounding errors and are not shown."""
 
 
 class _BarOfKnownSize(BarColumn):
-    """A bar for work of known size, nothing for other work."""
+    """Bar for work of known size; empty for other work."""
 
     def render(self, task: BarTask) -> ProgressBar:
         bar = super().render(task)
@@ -33,7 +33,7 @@ class _BarOfKnownSize(BarColumn):
 
 
 class _Clock(TimeElapsedColumn):
-    """The time since the start, also when a bar is full: there may be another."""
+    """Time since the start; it keeps running when a bar is full, because another may follow."""
 
     def render(self, task: BarTask) -> Text:
         return Text(str(timedelta(seconds=int(task.elapsed or 0.0))), style="progress.elapsed")
@@ -49,9 +49,9 @@ def _amount(event: Event) -> str:
 
 @contextmanager
 def working(text: str) -> Iterator[Progress]:
-    """A spinner on stderr with the current step, a bar if its size is known, and the time; on terminals only.
+    """Spinner on stderr with the current step, a bar if its size is known, and the time; on terminals only.
 
-    ``text`` names the reading of a log, whose events have no words of their own.
+    ``text`` is the description of events without one (reading a log).
     """
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), _BarOfKnownSize(), _Clock())
@@ -67,12 +67,12 @@ def working(text: str) -> Iterator[Progress]:
                 what = f"{what or 'Improving'}: round {event.done}{gain}"
             elif event.total is not None:
                 if not what:
-                    passes += event.done < last  # it is read again
+                    passes += event.done < last  # a new pass over the log
                     last = event.done
                     what = f"{text}, pass {passes}" if passes > 1 else text
                 what = f"{what}: {_amount(event)}"
             known = event.unit != "rounds" and event.total is not None
-            bar.tasks[line].total = event.total if known else None  # `update` takes None for: as it was
+            bar.tasks[line].total = event.total if known else None  # `update` ignores None
             bar.update(line, description=what, completed=event.done if known else 0)
 
         yield progress
@@ -85,7 +85,7 @@ def time_left(seconds: float) -> str:
 
 @contextmanager
 def counting(text: str) -> Iterator[Progress]:
-    """A bar on stderr with the time that is left, for work of known size; on terminals only."""
+    """Bar on stderr with the remaining time, for work of known size; on terminals only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -1,4 +1,4 @@
-"""Runs and certificates on the terminal. The words are those of `bettersafe.text`; here they get their tables."""
+"""Runs and certificates on the terminal, with the wording of `bettersafe.text`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bettersafe.methods.facts import facts_of
 from bettersafe.runs.changes import deciding, largest_changes
 from bettersafe.runs.info import PosteriorCandidate
 from bettersafe.runs.run import Decision, run_json
-from bettersafe.text.headlines import tell
+from bettersafe.text.headlines import summarise
 from bettersafe.text.names import GRADES, proposed, shorten, with_titles
 from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, precision, risk
 
@@ -46,10 +46,10 @@ CANDIDATES = {
 
 
 def shown_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
-    """A run for programs: run.json, the headline, the largest changes and the certificate; returns in the user's own sign."""
+    """JSON of a run: run.json, headline, largest changes and certificate; returns in the user's own sign."""
     return {
         "run": str(path),
-        "headline": tell(run).headline,
+        "headline": summarise(run).headline,
         **run_json(run),
         "largest_changes": [dataclasses.asdict(change) for change in largest_changes(run, changes)],
         "certificate": None if run.certificate is None else certificate_json(run.certificate),
@@ -57,17 +57,17 @@ def shown_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
 
 
 def outcome_json(run: Run) -> dict[str, Any]:
-    """A certificate for programs, with the decision that follows from it."""
+    """JSON of a certificate, with the decision that follows from it."""
     assert run.certificate is not None
     return {
         "decision": run.decision.to_json(),
-        "headline": tell(run).headline,
+        "headline": summarise(run).headline,
         **certificate_json(run.certificate),
     }
 
 
 def print_run(run: Run, changes: int, *, every: bool = False) -> None:
-    """A run: the decision, the objectives before and after, and the largest changes; ``every`` objective, or those that decide."""
+    """Print a run: decision, objectives before and after, largest changes; ``every`` objective, or those that decide."""
     console = new_console()
     rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
     info = run.info
@@ -101,7 +101,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
 
 
 def print_outcome(run: Run, *, every: bool = False) -> None:
-    """The decision about a run, and the certificate that it follows from."""
+    """Print the decision about a run, and its certificate."""
     console = new_console()
     rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
     _print_headline(console, run)
@@ -110,13 +110,13 @@ def print_outcome(run: Run, *, every: bool = False) -> None:
 
 def _print_headline(console: Console, run: Run) -> None:
     console.print()
-    console.print(f"[bold {COLOURS[run.decision]}]{escape(tell(run).headline)}[/]", highlight=False)
+    console.print(f"[bold {COLOURS[run.decision]}]{escape(summarise(run).headline)}[/]", highlight=False)
 
 
 def _and_more(console: Console, shown: Sequence[int], d: int) -> None:
     if len(shown) < d:
         console.print(
-            f"Shown are the {len(shown)} of {d} objectives that are pursued or least sure; --all shows every one.",
+            f"Shown are the {len(shown)} of {d} objectives that are pursued or least certain; --all shows every one.",
             style="dim",
             highlight=False,
         )
@@ -150,24 +150,24 @@ def _returns(run: Run, rows: Sequence[int]) -> Table:
 
 
 def _how_found(info: RunInfo) -> str:
-    """By how much work a proposal was found: rounds and their gap, or of B-OPT, which has none of its own, what was judged and how."""
+    """Rounds and optimality gap; for B-OPT, which has no rounds of its own, the number of candidates and the form of the posterior."""
     if facts_of(info.method).posterior:
-        how = f"in {counted(int(info.settings.get('draws', 0)), 'draw')} of every prior"
+        how = f"with {counted(int(info.settings.get('draws', 0)), 'draw')} per prior"
         if info.settings.get("form") == "linearised":
             how = "by linearisation, without draws"
-        return f"{counted(len(info.candidates), 'candidate')} judged {how}"
+        return f"{counted(len(info.candidates), 'candidate')} evaluated {how}"
     return f"{counted(info.rounds, 'round')}, optimality gap {info.gap:.1e}, engine {info.engine}"
 
 
 def _candidates(run: Run) -> Table:
-    """The candidates of H-OPT or B-OPT: what each gains, how safe it is held to be, and what came of it."""
+    """Candidates of H-OPT or B-OPT: gain, probabilities and outcome."""
     asked = any(isinstance(row, PosteriorCandidate) for row in run.info.candidates)
     table = new_table("Candidates")
     table.add_column("candidate")
     table.add_column("weighted gain", justify="right")
     if asked:
         table.add_column("no worse on any", justify="right")
-        table.add_column("chance of a loss, if pessimistic", justify="right")
+        table.add_column("probability of a loss, if pessimistic", justify="right")
     table.add_column("")
     for row in run.info.candidates:
         gain = sum(weight * value for weight, value in zip(run.info.preference, row.gain, strict=True))
@@ -177,7 +177,7 @@ def _candidates(run: Run) -> Table:
 
 
 def _believed(row: CandidateInfo) -> tuple[str, str]:
-    """What the posterior says of a candidate; of one that was left early, at least that."""
+    """Posterior probabilities of a candidate; "at least" if its evaluation stopped early."""
     if not isinstance(row, PosteriorCandidate):
         return "", ""
     losses = [1.0 - p for p in row.p_pessimistic if not math.isnan(p)]
@@ -200,14 +200,14 @@ def _changes(run: Run, n: int) -> Table:
 
 
 def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2, smallest: float = 5e-4) -> str:
-    """The largest moves of one direction; those too small to be seen in print are only counted."""
+    """Largest moves in one direction; moves too small to print are only counted."""
     seen = [move for move in moves if abs(move[2] - move[1]) >= smallest][:most] or list(moves[:1])
     shown = [f"{escape(action)} {percent(before)} → {percent(after)}" for action, before, after in seen]
     return ", ".join(shown) + (f" and {len(moves) - len(seen)} more" if len(moves) > len(seen) else "")
 
 
 def _print_certificate(console: Console, run: Run, shown: Sequence[int]) -> None:
-    """The verdict, what it is about, and what it rests on, of the objectives ``shown``; without a test, what there is instead."""
+    """Print the verdict, evidence and bounds of the objectives ``shown``; for an untested run, the decision's sentence."""
     certificate = run.certificate
     if certificate is not None and run.decision is not Decision.NOT_TESTED:
         console.print()
@@ -220,7 +220,7 @@ def _print_certificate(console: Console, run: Run, shown: Sequence[int]) -> None
 
 
 def _print_evidence(console: Console, run: Run, certificate: Certificate, shown: Sequence[int]) -> None:
-    """The findings, beliefs and thresholds of a certificate, and its assumptions."""
+    """Print the findings, posterior probabilities, thresholds and assumptions of a certificate."""
     names = {run.objectives[k].name for k in shown}
     places = [k for k, f in enumerate(certificate.findings) if f.objective in names]
     if certificate.evidence != "theory":
@@ -247,7 +247,7 @@ def _print_evidence(console: Console, run: Run, certificate: Certificate, shown:
 
 
 def _findings(run: Run, certificate: Certificate, places: Sequence[int]) -> Table:
-    """The gains; the posterior's with their intervals and chances in the place of what is the same for all of them."""
+    """Gains per objective; for the posterior with intervals and probabilities instead of the common risk and loss."""
     belief = certificate.beliefs[0] if certificate.beliefs else None
     columns = ["objective", "estimate", "at least", "risk", "accepted loss"]
     if belief is not None:
@@ -280,10 +280,10 @@ def _findings(run: Run, certificate: Certificate, places: Sequence[int]) -> Tabl
 
 
 def _beliefs(run: Run, certificate: Certificate) -> Table:
-    """What other priors would say: of all objectives together, and of the one that is least sure."""
+    """Posterior probabilities under other priors: all objectives together, and the least certain one."""
     how = ", by linearisation" if certificate.linearised else ""
     table = new_table(f"Probability that it is no worse, given the data{how}")
-    for column in ("priors", "all objectives", "least sure", "if pessimistic, least sure"):
+    for column in ("priors", "all objectives", "least certain", "if pessimistic, least certain"):
         table.add_column(column, justify="right" if column == "all objectives" else "left")
     table.add_column("")
     names = _names(run)
@@ -309,9 +309,9 @@ def _beliefs(run: Run, certificate: Certificate) -> Table:
 
 
 def _floors(run: Run, certificate: Certificate) -> Table:
-    """Thresholds, in the user's own sign."""
+    """Table of thresholds, in the user's own sign."""
     table = new_table("Thresholds")
-    for column in ("objective", "wanted", "guaranteed", "shortfall"):
+    for column in ("objective", "threshold", "guaranteed", "shortfall"):
         table.add_column(column, justify="left" if column == "objective" else "right")
     table.add_column("")
     objectives = {objective.name: objective for objective in run.objectives}
@@ -329,12 +329,12 @@ def _floors(run: Run, certificate: Certificate) -> Table:
 
 
 def _print_theory(console: Console, run: Run, certificate: Certificate, shown: Sequence[int]) -> None:
-    """What the counts alone prove, beside the range of returns."""
+    """Print the bounds from the counts alone, beside the range of returns."""
     theory = certificate.theory
     if theory is None:
         return
     condition = "" if theory.baseline_known else ", if the baseline were known and not estimated"
-    table = new_table(f"What the counts alone prove, at risk {risk(theory.delta)}{condition}")
+    table = new_table(f"Bounds from the counts alone, at risk {risk(theory.delta)}{condition}")
     for column in (
         "objective", "range of returns", "loss at most: Proposition 3.1", "after the fact", "states proven safe",
     ):  # fmt: skip

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def print_studies(catalogue: Mapping[str, Entry]) -> None:
-    """The list of studies."""
+    """Print the list of studies."""
     console = new_console()
     table = new_table()
     for column in ("id", "about", "full size"):
@@ -31,14 +31,14 @@ def print_studies(catalogue: Mapping[str, Entry]) -> None:
 
 
 def print_demo(result: Demo, output: Path | None) -> None:
-    """The three policies side by side: what the log suggests, and the simulator's truth."""
+    """Print the three policies side by side: estimates from the log, and true returns of the simulator."""
     console = new_console()
     rows = result.rows
     console.print()
     console.print(
-        f"[bold]{result.dataset.n_episodes:,} patients with sepsis, {result.dataset.n_rows:,} treatment decisions[/], drawn from the"
-        " ICU-Sepsis benchmark as its clinicians act.\nTwo wishes: patients survive, and nobody gets a treatment that is hardly ever"
-        " given in their state.",
+        f"[bold]{result.dataset.n_episodes:,} patients with sepsis, {result.dataset.n_rows:,} treatment decisions[/], simulated with the"
+        " clinicians' policy of the ICU-Sepsis benchmark.\nTwo objectives: survival, and few treatments that are rarely given in the"
+        " patient's state.",
         highlight=False,
     )
     table = new_table()
@@ -64,21 +64,21 @@ def print_demo(result: Demo, output: Path | None) -> None:
     losses = [name for name, change in zip(("survival", "rare treatments"), got, strict=True) if change < 0.0]
     verdict = f"is worse on {' and '.join(losses)}" if losses else "is worse on neither"
     console.print(
-        f"Plain RL promises itself {result.greedy.policy_return[0] - result.safe.baseline_return[0]:+.1f} on survival; the simulator's"
-        f" truth is {result.true_greedy[0] - true_before[0]:+.1f}, with {result.true_greedy[1] / true_before[1]:.1f} times the rare"
-        f" treatments.\nbettersafe asks for {asked[0]:+.1f}, gets {got[0]:+.2f}, and {verdict}. It changes {result.safe.changed.size}"
+        f"Plain RL estimates {result.greedy.policy_return[0] - result.safe.baseline_return[0]:+.1f} on survival; the true change is"
+        f" {result.true_greedy[0] - true_before[0]:+.1f}, with {result.true_greedy[1] / true_before[1]:.1f} times the rare"
+        f" treatments.\nbettersafe estimates {asked[0]:+.1f}, gets {got[0]:+.2f}, and {verdict}. It changes {result.safe.changed.size}"
         f" of {result.model.mdp.n_states} states.",
         highlight=False,
     )
     console.print(
-        "Survival is 100 for a patient who lives and −100 for one who dies, discounted; rare treatments cost 10 each. A simulator's"
-        " truth, not medical advice.",
+        "Survival is 100 for a patient who lives and −100 for one who dies, discounted; rare treatments cost 10 each. The truth is"
+        " that of a simulator; this is not medical advice.",
         style="dim",
         highlight=False,
     )
     if output is not None:
         console.print(
-            f"Written: {output}/cohort.parquet, {output}/run, and as many new patients in {output}/later.parquet. Try:\n"
+            f"Written: {output}/cohort.parquet, {output}/run, and the same number of new patients in {output}/later.parquet. Try:\n"
             f"  bettersafe show {output}/run\n"
             f"  bettersafe report {output}/run --open\n"
             f"  bettersafe evaluate {output}/run {output}/later.parquet\n"
@@ -88,7 +88,7 @@ def print_demo(result: Demo, output: Path | None) -> None:
 
 
 def print_prepared(document: dict[str, Any], output: Path) -> None:
-    """A prepared cohort: sizes, cuts, and what is odd."""
+    """Print a prepared cohort: sizes, cuts and notes."""
     console = new_console()
     _print_cohort(console, document)
     rows = [
@@ -100,7 +100,7 @@ def print_prepared(document: dict[str, Any], output: Path) -> None:
 
 
 def print_splits(documents: Sequence[dict[str, Any]], output: Path) -> None:
-    """Prepared splits of one cohort: what they share, and a line for each."""
+    """Print prepared splits of one cohort: the cohort, and one line per split."""
     from bettersafe.studies.sepsis.mimic import split_name
 
     console = new_console()
@@ -116,7 +116,7 @@ def print_splits(documents: Sequence[dict[str, Any]], output: Path) -> None:
         table.add_row(split_name(i), str(document["settings"]["seed"]), *sizes, *kept)
     console.print(table)
     console.print(
-        f"Saved to {escape(str(output))}. The study: bettersafe study run sepsis/mimic --data {escape(str(output))}",
+        f"Saved to {escape(str(output))}. To run the study: bettersafe study run sepsis/mimic --data {escape(str(output))}",
         style="dim",
         highlight=False,
     )

@@ -1,6 +1,6 @@
-"""What all screens of the command line are made of: a console, tables, errors, JSON.
+"""Console, tables, errors and JSON of the command line.
 
-Tables go to stdout and degrade to plain text in a pipe; progress and errors go to stderr.
+Tables go to stdout, as plain text in a pipe; progress and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Objective
 
 MOST_ROWS = 12
-"""Objectives that a table has one by one; of more, those that decide, and --all shows the rest."""
+"""Largest number of objectives that a table shows in full; with more it shows those that decide, and --all shows the rest."""
 
 
 def new_console() -> Console:
-    """The console of stdout; a pipe has no width, and no column is cut to fit one."""
+    """Console of stdout; 200 characters wide in a pipe, so that columns are not cut."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
@@ -31,26 +31,26 @@ def new_console() -> Console:
 
 
 def print_error(message: str) -> None:
-    """One sentence on stderr."""
+    """Print an error on stderr."""
     Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(message)}", highlight=False)
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on stdout."""
+    """Print a JSON document on stdout."""
     print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def new_table(title: str | None = None) -> Table:
-    """A table without a frame."""
+    """Table without a frame."""
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 
 
 def objective_name(objective: Objective) -> str:
-    """What people call an objective, with its unit."""
+    """Title of an objective, with its unit."""
     return escape(objective.title) + (f" ({escape(objective.unit)})" if objective.unit else "")
 
 
 def print_notes(console: Console, notes: Sequence[str]) -> None:
-    """What is worth knowing, one line each."""
+    """Print notes, one line each."""
     for note in notes:
         console.print(f"Note: {escape(note)}", style="dim", highlight=False)
