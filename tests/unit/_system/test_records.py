@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ class Whole:
     bound: float | None
     pair: tuple[int, str]
     parts: tuple[Part, ...] = ()
-    by_name: Mapping[str, float] = field(default_factory=dict)
+    by_name: dict[str, float] = field(default_factory=dict)
     anything: Any = None
 
 

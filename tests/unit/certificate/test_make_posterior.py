@@ -55,7 +55,7 @@ def test_what_was_assumed_is_said(asked):
     said = " ".join(made.assumptions)
     assert LINEARISED in said
     assert NOT_PESSIMISTIC in said
-    assert "counts for one visit of every action" in said
+    assert "weighs as much as one visit of every action" in said
     assert "The baseline was estimated from the data" in said
     assert made.beliefs[0].p_pessimistic == ()
 

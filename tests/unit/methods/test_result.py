@@ -29,11 +29,11 @@ def test_arrays_are_read_only():
     ("more", "said"),
     [
         ({}, "The policy changes 1 of 2 states and raises the preferred return by 0.5 in the estimated model."),
-        ({"converged": False, "kept": [1]}, "It was stopped before it had settled. 1 states could not be solved"),
+        ({"converged": False, "kept": [1]}, "The search stopped before it converged. 1 states could not be solved"),
         ({"distance": [0.0, 0.0], "epsilon": 0.0}, "The baseline is returned: epsilon is 0."),
-        ({"distance": [0.0, 0.0]}, "no change within the constraints gains anything"),
+        ({"distance": [0.0, 0.0]}, "no policy within the constraints improves the preferred return"),
         ({"distance": [0.0, 0.0], "reason": "no candidate passed"}, "The baseline is returned: no candidate passed."),
-        ({"distance": [0.0, 0.0], "preference": [0.0, 0.0]}, "The preference is zero on every objective"),
+        ({"distance": [0.0, 0.0], "preference": [0.0, 0.0]}, "the preference is zero on every objective"),
     ],
 )
 def test_the_status_is_a_sentence(more, said):

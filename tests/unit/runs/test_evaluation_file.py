@@ -24,7 +24,7 @@ def test_there_and_back(tmp_path):
 
 
 def test_what_is_no_such_file_is_refused(tmp_path):
-    with pytest.raises(RunError, match=r"written as .parquet or .csv; got e.txt"):
+    with pytest.raises(RunError, match=r"must end in .parquet or .csv; got e.txt"):
         write_evaluation(tmp_path / "e.txt", ROWS)
     (tmp_path / "e.parquet").write_text("no")
     with pytest.raises(RunError, match="can't be read"):

@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bettersafe.logs._reader.exact_sql import FLOOR, bits_of_rewards, bits_of_squares, discounted_sum, sum_in_parts
+from bettersafe.logs._reader.exact_sql import (
+    FLOOR,
+    SQUARE_FLOOR,
+    bits_of_rewards,
+    bits_of_squares,
+    discounted_sum,
+    sum_in_parts,
+)
 
 
 def asked(aggregates, **columns):
@@ -33,9 +40,9 @@ def test_sums_of_rewards_and_squares_are_exact(spread):
     least, largest = float(np.abs(values).min()), float(np.abs(values).max())
     parts = sum_in_parts("r", bits_of_rewards(largest, least, coarse=False), 500)
     assert total(parts, values) == sum(map(Fraction, values.tolist()))
-    squares = (values * values).tolist()
-    parts = sum_in_parts("r * r", bits_of_squares(largest, least, coarse=False), 500, floor=FLOOR)
-    assert total(parts, values) == sum(map(Fraction, squares))
+    parts = sum_in_parts("r * r", bits_of_squares(largest, least, coarse=False), 500, floor=SQUARE_FLOOR)
+    unit = Fraction(2) ** SQUARE_FLOOR
+    assert total(parts, values) == sum(unit * int(Fraction(square) / unit) for square in (values * values).tolist())
 
 
 def test_simple_fractions_take_one_plain_sum():
