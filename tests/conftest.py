@@ -1,4 +1,4 @@
-"""What holds for all tests: how Hypothesis draws its examples, and patience with Ray."""
+"""What holds for all tests: how Hypothesis draws its examples, threads, and patience with Ray."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 # "same": the same examples every time, on every machine. "new": new examples, and on a failure the line that repeats it;
 # what they find is kept as an @example. No example fails for being slow: the machine may be busy.
@@ -14,6 +15,13 @@ settings.register_profile(
 )
 settings.register_profile("new", settings.get_profile("same"), derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("BETTERSAFE_EXAMPLES", "same"))
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """One thread for numerical libraries: tiny k-means on busy cores spends its time waiting for its own threads."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture

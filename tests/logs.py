@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import gzip
 import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,3 +211,38 @@ def rows_of(n=12, **more):
         | {name: value(i) for name, value in more.items()}
         for i in range(n)
     ]
+
+
+def long_log() -> Rows:
+    """Forty episodes of different lengths, integers for labels, steps from 5, one real in each objective."""
+    rng = random.Random(3)
+    rows: Rows = []
+    for episode in range(40):
+        states = [rng.randrange(6) for _ in range(rng.randrange(1, 9))]
+        for t, state in enumerate(states):
+            last = t == len(states) - 1
+            ended = last and episode % 3 != 0
+            rows.append(
+                {"episode": f"e{episode}", "step": t + 5, "state": state, "action": rng.randrange(3)}
+                | {"next_state": None if ended else (rng.randrange(6) if last else states[t + 1])}
+                | {"terminated": ended, "gain": rng.random(), "pain": rng.random()}
+            )
+    return rows
+
+
+def saved_log(path: Path, n_episodes: int, length: int, n_states: int, d: int) -> Path:
+    """Every state follows on every other: about as many different transitions as rows."""
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, n_states, (n_episodes, length + 1))
+    last = np.tile(np.arange(length) == length - 1, n_episodes)
+    columns = {
+        "episode": np.repeat(np.arange(n_episodes), length),
+        "step": np.tile(np.arange(length), n_episodes),
+        "state": states[:, :-1].ravel(),
+        "action": rng.integers(0, 5, n_episodes * length),
+        "next_state": pa.array(states[:, 1:].ravel(), mask=last),
+        "terminated": last,
+        **{f"r{k}": rng.integers(0, 9, n_episodes * length) for k in range(d)},
+    }
+    parquet.write_table(pa.table(columns), path)
+    return path

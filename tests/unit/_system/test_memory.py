@@ -10,9 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from bettersafe._system import memory
 from bettersafe._system.memory import VARIABLE, available_bytes, check_memory
@@ -21,10 +19,9 @@ from bettersafe.logs.counts import Counts
 from bettersafe.logs.counts_file import counted_sizes, save_counts
 from bettersafe.logs.dataset import Objective
 from bettersafe.logs.source import count_files, read_dataset
-from bettersafe.tasks import inputs
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.task import Task
-from logs import GAIN, PAIN, small_log, write
+from logs import GAIN, PAIN, saved_log, small_log, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,24 +148,6 @@ def saved_counts(path: Path, n_states: int, n_actions: int, tried: int, successo
     return path
 
 
-def saved_log(path: Path, n_episodes: int, length: int, n_states: int, d: int) -> Path:
-    """Every state follows on every other: about as many different transitions as rows."""
-    rng = np.random.default_rng(0)
-    states = rng.integers(0, n_states, (n_episodes, length + 1))
-    last = np.tile(np.arange(length) == length - 1, n_episodes)
-    columns = {
-        "episode": np.repeat(np.arange(n_episodes), length),
-        "step": np.tile(np.arange(length), n_episodes),
-        "state": states[:, :-1].ravel(),
-        "action": rng.integers(0, 5, n_episodes * length),
-        "next_state": pa.array(states[:, 1:].ravel(), mask=last),
-        "terminated": last,
-        **{f"r{k}": rng.integers(0, 9, n_episodes * length) for k in range(d)},
-    }
-    parquet.write_table(pa.table(columns), path)
-    return path
-
-
 @pytest.mark.parametrize("d", [1, 3])
 def test_evaluation_takes_what_was_said(tmp_path: Path, d: int) -> None:
     path = saved_log(tmp_path / "log.parquet", 15_000, 2, 10, d)
@@ -228,17 +207,6 @@ def test_what_needs_too_much_is_refused_with_the_number(tmp_path: Path, monkeypa
     monkeypatch.setenv(VARIABLE, "none")
     assert available_bytes() == math.inf
     assert run_task(task).info.n_pairs == 2
-
-
-def test_b_opt_counts_a_log_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = saved_log(tmp_path / "log.parquet", 300, 5, 10, 2)
-    task = Task(data=str(path), objectives=(Objective(name="r0"), Objective(name="r1", weight=0.0)))
-    whole = run_task(task)
-    assert inputs.PAIR_REWARDS not in whole.info.notes
-    monkeypatch.setattr(inputs, "available_bytes", lambda: 50e6)  # a log read whole takes 100 MB and more
-    counted = run_task(task)
-    assert inputs.PAIR_REWARDS in counted.info.notes
-    assert counted.info.method == whole.info.method == "b-opt"
 
 
 def test_text_is_refused_when_its_rows_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 import json
 import math
 import sys
@@ -12,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from threadpoolctl import threadpool_limits
 
 from bettersafe._system.files import whole_folder
 from bettersafe.errors import DataError, ParameterError, RunError
@@ -29,13 +26,9 @@ from bettersafe.logs.discretize import (
     save_discretizer,
 )
 from bettersafe.logs.source import read_dataset
+from feature_logs import FEATURES, WARD, feature_rows, write_rows
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Tiny k-means on busy cores spends its time waiting for its own threads."""
-    with threadpool_limits(1):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def map_of(centers, *transforms):
@@ -51,8 +44,6 @@ def blobs(n=60, seed=0):
 
 
 # ---- rules
-
-
 def test_statistics_by_hand():
     table = {"age": [1.0, 2.0, 6.0], "dose": [0.9, 9.9, 0.0], "sex": [0, 1, 0], "raw": [5.0, 7.0, 9.0]}
     wanted = ["age", ("dose", "log-zscore"), ("sex", "binary"), ("raw", "none")]
@@ -98,8 +89,6 @@ def test_the_seed_decides():
 
 
 # ---- the nearest centre
-
-
 @pytest.mark.parametrize("block", [1, 1000, 1 << 26])
 def test_nearest_centre_against_a_slow_twin(monkeypatch, block):
     monkeypatch.setattr(discretize, "BLOCK_BYTES", block)
@@ -136,8 +125,6 @@ def test_variance_kept_by_hand():
 
 
 # ---- saved maps
-
-
 def test_saved_map_is_the_same_map(tmp_path):
     _, table = blobs()
     fitted = fit_discretizer(table, features=["a", ("b", "log-zscore")], k=5)
@@ -181,8 +168,6 @@ def test_a_map_that_can_not_be_written_says_so(tmp_path):
 
 
 # ---- what is refused
-
-
 @pytest.mark.parametrize(
     ("transform", "bad", "expected"),
     [
@@ -241,8 +226,6 @@ def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch):
 
 
 # ---- folders
-
-
 def test_a_folder_has_its_name_only_when_whole(tmp_path):
     target = tmp_path / "deep" / "out"
 
@@ -267,39 +250,9 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
         pass
 
 
-# ---- a table becomes logs
-
-
-def ward(n=30, seed=0):
-    """Episodes of 3 rows, shuffled: two features, a reward, an action, a remark; CSV cells as a user writes them."""
-    rng = np.random.default_rng(seed)
-    rows = [
-        {
-            "stay": f"0{stay:02d}", "block": t + 1, "pulse": round(60 + 40 * ((stay + t) % 2) + rng.normal(), 3),
-            "lactate": round(float(rng.exponential(1.0)), 3), "dose": int(rng.integers(0, 3)), "reward": 0.5 * t,
-            "died": int(t == 2), "remark": "-" if t else "admitted",
-        }
-        for stay, t in itertools.product(range(n), range(3))
-    ]  # fmt: skip
-    rng.shuffle(rows)
-    return rows
-
-
-def write_csv(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-WARD = Columns(episode="stay", step="block", action="dose", terminated="died")
-FEATURES = ["pulse", ("lactate", "log-zscore")]
-
-
 def test_every_row_gets_its_state_and_the_rest_is_passed_on(tmp_path):
-    rows = ward()
-    data = write_csv(tmp_path / "ward.csv", rows)
+    rows = feature_rows()
+    data = write_rows(tmp_path / "ward.csv", rows)
     found = discretize_log(data, tmp_path / "out", k=4, columns=WARD, objectives=["reward"])
     assert found.discretizer.names == ("pulse", "lactate")
     assert found.passed_on == ("terminated", "reward", "remark")
@@ -322,13 +275,13 @@ def test_every_row_gets_its_state_and_the_rest_is_passed_on(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 def test_formats_and_the_order_of_rows_do_not_matter(tmp_path, suffix):
-    rows = ward()
+    rows = feature_rows()
     expected = discretize_log(
-        write_csv(tmp_path / "ward.csv", rows), tmp_path / "one", k=4, columns=WARD, features=FEATURES, train_share=0.7
+        write_rows(tmp_path / "ward.csv", rows), tmp_path / "one", k=4, columns=WARD, features=FEATURES, train_share=0.7
     )
     path = tmp_path / f"again.{suffix}"
     if suffix == "csv":
-        write_csv(path, rows[::-1])
+        write_rows(path, rows[::-1])
     elif suffix == "parquet":
         parquet.write_table(pa.Table.from_pylist(rows[::-1]), path)
     else:
@@ -340,39 +293,16 @@ def test_formats_and_the_order_of_rows_do_not_matter(tmp_path, suffix):
         assert one == two
 
 
-def test_several_files_are_one_table(tmp_path):
-    rows = ward()
-    whole = write_csv(tmp_path / "ward.csv", rows)
-    write_csv(tmp_path / "part-1.csv", rows[:40])
-    write_csv(tmp_path / "part-2.csv", rows[40:])
-    for data, out in ((whole, "one"), (str(tmp_path / "part-*.csv"), "two")):
-        discretize_log(data, tmp_path / out, k=4, columns=WARD, features=FEATURES)
-    one, two = (parquet.read_table(tmp_path / out / "log.parquet") for out in ("one", "two"))
-    assert one.equals(two)
-    rows[50]["pulse"] = "?"
-    write_csv(tmp_path / "part-2.csv", rows[40:])
-    with pytest.raises(DataError, match=r"got '\?' in column 'pulse' of part-2.csv, line 12"):
-        discretize_log(str(tmp_path / "part-*.csv"), tmp_path / "three", columns=WARD, features=FEATURES)
-    rows[50]["pulse"] = 1.0
-    rows[50]["lactate"] = -3
-    write_csv(tmp_path / "part-2.csv", rows[40:])
-    with pytest.raises(DataError, match=r"'lactate' must be above .* got -3 in part-2.csv, line 12"):
-        discretize_log(str(tmp_path / "part-*.csv"), tmp_path / "three", columns=WARD, features=FEATURES)
-    write_csv(tmp_path / "part-3.csv", [{k: v for k, v in row.items() if k != "remark"} for row in rows[:3]])
-    with pytest.raises(DataError, match=r"part-1.csv has 'remark' and part-3.csv does not"):
-        discretize_log(str(tmp_path / "part-*.csv"), tmp_path / "three", columns=WARD, features=FEATURES)
-
-
 def test_the_map_comes_from_training_episodes_alone(tmp_path):
-    rows = ward(60)
-    data = write_csv(tmp_path / "ward.csv", rows)
+    rows = feature_rows(60)
+    data = write_rows(tmp_path / "ward.csv", rows)
     settings = {"k": 4, "columns": WARD, "features": FEATURES, "train_share": 0.7, "rng": 3}
     first = discretize_log(data, tmp_path / "one", **settings)
     test = set(parquet.read_table(tmp_path / "one" / "test.parquet")["episode"].to_pylist())
     train = set(parquet.read_table(tmp_path / "one" / "train.parquet")["episode"].to_pylist())
     assert (len(train), len(test), train & test) == (42, 18, set())
     changed = [row | {"pulse": 1e6, "lactate": 0.0} if row["stay"] in test else row for row in rows]
-    second = discretize_log(write_csv(tmp_path / "changed.csv", changed), tmp_path / "two", **settings)
+    second = discretize_log(write_rows(tmp_path / "changed.csv", changed), tmp_path / "two", **settings)
     assert second.discretizer.features == first.discretizer.features
     np.testing.assert_array_equal(second.discretizer.centers, first.discretizer.centers)
     files = [(tmp_path / out / "train.parquet").read_bytes() for out in ("one", "two")]
@@ -380,12 +310,12 @@ def test_the_map_comes_from_training_episodes_alone(tmp_path):
     # ... and a change of a training row does show.
     stay = min(train)
     changed = [row | {"pulse": 1e6} if row["stay"] == stay else row for row in rows]
-    third = discretize_log(write_csv(tmp_path / "changed.csv", changed), tmp_path / "three", **settings)
+    third = discretize_log(write_rows(tmp_path / "changed.csv", changed), tmp_path / "three", **settings)
     assert third.discretizer.features != first.discretizer.features
 
 
 def test_a_fitted_map_gives_new_data_the_same_states(tmp_path):
-    data = write_csv(tmp_path / "ward.csv", ward())
+    data = write_rows(tmp_path / "ward.csv", feature_rows())
     discretize_log(data, tmp_path / "one", k=4, columns=WARD, features=FEATURES)
     saved = tmp_path / "one" / "discretizer.parquet"
     again = discretize_log(data, tmp_path / "two", columns=WARD, fitted=saved)
@@ -394,16 +324,18 @@ def test_a_fitted_map_gives_new_data_the_same_states(tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     with pytest.raises(ParameterError, match="leave out features and train_share"):
         discretize_log(data, tmp_path / "three", columns=WARD, fitted=saved, train_share=0.5)
-    poor = write_csv(tmp_path / "poor.csv", [{k: v for k, v in row.items() if k != "pulse"} for row in ward()])
+    poor = write_rows(tmp_path / "poor.csv", [{k: v for k, v in row.items() if k != "pulse"} for row in feature_rows()])
     with pytest.raises(DataError, match=r"poor.csv has no column 'pulse'"):
         discretize_log(poor, tmp_path / "three", columns=WARD, fitted=saved)
 
 
 def test_a_fitted_map_needs_no_actions(tmp_path):
-    data = write_csv(tmp_path / "ward.csv", ward())
+    data = write_rows(tmp_path / "ward.csv", feature_rows())
     discretize_log(data, tmp_path / "one", k=4, columns=WARD, features=FEATURES)
     saved = tmp_path / "one" / "discretizer.parquet"
-    waiting = write_csv(tmp_path / "waiting.csv", [{k: v for k, v in row.items() if k != "dose"} for row in ward()])
+    waiting = write_rows(
+        tmp_path / "waiting.csv", [{k: v for k, v in row.items() if k != "dose"} for row in feature_rows()]
+    )
     unnamed = Columns(episode="stay", step="block")
     found = discretize_log(waiting, tmp_path / "two", columns=unnamed, fitted=saved)
     with_actions = parquet.read_table(tmp_path / "one" / "log.parquet")
@@ -416,52 +348,3 @@ def test_a_fitted_map_needs_no_actions(tmp_path):
         discretize_log(waiting, tmp_path / "three", columns=WARD, fitted=saved)
     with pytest.raises(DataError, match=r"has no column 'action'.*--action"):  # and a new map is fitted for a log
         discretize_log(waiting, tmp_path / "three", k=4, columns=unnamed, features=FEATURES)
-
-
-def test_rows_as_they_come(tmp_path):
-    rows = sorted(ward(), key=lambda row: row["block"])
-    data = write_csv(tmp_path / "ward.csv", [{k: v for k, v in row.items() if k != "block"} for row in rows])
-    columns = Columns(episode="stay", step="row-order", action="dose", terminated="died")
-    discretize_log(data, tmp_path / "out", k=4, columns=columns, features=FEATURES)
-    log = parquet.read_table(tmp_path / "out" / "log.parquet")
-    expected = sorted((row["stay"], row["block"] - 1, row["reward"]) for row in rows)
-    assert [(r["episode"], r["step"], r["reward"]) for r in log.to_pylist()] == expected
-
-
-def test_tables_that_can_not_be_a_log_are_refused(tmp_path):
-    def attempt(match, rows=None, error=DataError, **settings):
-        data = write_csv(tmp_path / "bad.csv", rows or ward())
-        with pytest.raises(error, match=match):
-            discretize_log(data, tmp_path / "out", **({"k": 4, "columns": WARD, "features": FEATURES} | settings))
-        assert not (tmp_path / "out").exists()
-
-    def with_cell(row, **cells):
-        rows = ward()
-        rows[row] |= cells
-        return rows
-
-    attempt("must be a finite number; got an empty cell in column 'pulse' of bad.csv, line 9", with_cell(7, pulse=""))
-    attempt("steps must be integers; got 'x' in column 'block' of bad.csv, line 9", with_cell(7, block="x"))
-    attempt("every row needs an action; .* column 'dose' of bad.csv, line 9", with_cell(7, dose=""))
-    attempt("terminated must be true or false; got 'so'", with_cell(7, died="so"))
-    attempt("rewards must be finite numbers; got 'inf'", with_cell(7, reward="inf"), objectives=["reward"])
-    attempt("steps must be consecutive within an episode; episode .* in column 'block'", with_cell(7, block=9))
-    attempt("has no column 'nothing'", features=["nothing"])
-    attempt(
-        "has no column 'dosis'.*Did you mean 'dose'.*--action",
-        columns=Columns(episode="stay", step="block", action="dosis"),
-    )
-    attempt("has no column 'profit'.*--objective", objectives=["profit"])
-    attempt("remark must be a finite number; got .* in column 'remark' of bad.csv, line 2", features=["remark"])
-    attempt("clashes with the log's own", [row | {"next_state": 1} for row in ward()])
-    attempt("has no column of numbers left", features=[])
-    attempt("name the reward columns", error=ParameterError, features=None)
-    attempt("'dose' can't be a feature", error=ParameterError, features=["dose"])
-    attempt("'pulse' is given twice", error=ParameterError, features=["pulse", "pulse"])
-    attempt("'dose' is named for two roles", error=ParameterError, objectives=["dose"])
-    attempt("must be between 0 and 1", error=ParameterError, train_share=1.0)
-    attempt("leaves a part empty", train_share=0.01)
-    path = tmp_path / "empty.csv"
-    path.write_text("stay,block,dose,died,pulse,lactate\n", encoding="utf-8")
-    with pytest.raises(DataError, match="has no rows"):
-        discretize_log(path, tmp_path / "out", columns=WARD, features=FEATURES)

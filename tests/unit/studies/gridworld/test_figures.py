@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -67,24 +65,3 @@ def test_a_study_at_another_delta_says_so():
     assert [label.get_text() for label in gain.get_xticklabels()] == ["10", "50", "200", "500", "2,000"]
     (allowed,) = (one for one in rate.get_lines() if one.get_linestyle() == ":")
     assert set(allowed.get_ydata()) == {0.01}
-
-
-def test_losses_that_would_flatten_the_others_are_cut_and_said():
-    rows = small_rows("gridworld/delta-0.9")
-    deep = pc.and_(pc.equal(rows["method"], "linearized"), pc.equal(rows["preference"], "0,1"))
-    rows = rows.set_column(
-        rows.column_names.index("improvement"), "improvement", pc.if_else(deep, -500.0, rows["improvement"])
-    )
-    said = texts(draw_gridworld(rows, "gridworld/delta-0.9")["grid"])
-    assert said.count("↓ Linearized, down to −500.0") == 2  # of four cells
-
-
-def test_one_cmdp_has_no_bars_and_matplotlib_is_left_as_it_was():
-    import matplotlib
-
-    before = matplotlib.rcParams.copy()
-    said = texts(draw_gridworld(small_rows("gridworld/scaling", 1), "gridworld/scaling")["scaling"])
-    assert any("No bars" in text for text in said)
-    after = matplotlib.rcParams.copy()
-    assert all(after[name] == before[name] for name in before if name != "backend")  # to ask for it sets it
-    assert "matplotlib.pyplot" not in sys.modules

@@ -22,6 +22,8 @@ from bettersafe.studies.sepsis.summary import CLINICIAN, by_key, key, summarise_
 from bettersafe.studies.sweep import read_rows, run_sweep
 from study_rows import cells_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 # ---- small runs
 def test_route_a_in_small(tmp_path):

@@ -26,6 +26,8 @@ from bettersafe.studies.sepsis.mimic import (
 from bettersafe.studies.sepsis.mimic_tables import FEATURES
 from mimic_cases import SMALL, prepare, refused, tables
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def logs(folder):
     """All rows of the three parts as (episode, step) -> row, with the part's name."""

@@ -12,6 +12,8 @@ from bettersafe.studies.sepsis.mimic import Preparation, prepare_mimic
 from bettersafe.studies.sepsis.mimic_tables import FEATURES, TABLE_COLUMNS
 from mimic_cases import SMALL, refused, tables
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # The published list of 52, and which of them are left out.
 LOGS = {
     "max_dose_vaso", "SpO2", "BUN", "Creatinine", "SGOT", "SGPT", "Total_bili", "INR", "input_total", "input_4hourly",
