@@ -164,6 +164,7 @@ def ring(page):
     return tuple(float(page.locator("#now").get_attribute(name)) for name in ("cx", "cy"))
 
 
+@pytest.mark.slow
 def test_moving_a_slider_moves_numbers_and_picture(page, library):
     first = settled(page)
     before = assert_shows(page, library, first)
@@ -245,6 +246,7 @@ def test_one_is_kept_as_improve_would(page, server, visitor, library):
     visitor.troubles[:] = [text for text in visitor.troubles if "400 (Bad Request)" not in text]
 
 
+@pytest.mark.slow
 def test_a_bad_or_used_link_is_refused_and_a_reload_goes_on(server, visitor):
     page = visitor().new_page()
     page.goto(f"http://127.0.0.1:{server.port}/?token=guess")
@@ -277,6 +279,7 @@ def test_two_tabs_explore_on_their_own(page, server, library):
     assert settled(other)["settings"] == two["settings"]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_missed_and_found_again(page, server, library, clinic, tmp_path):
     server.stop(signal.SIGKILL)
     press(page, "#epsilon-slider", "ArrowRight", 7)

@@ -13,6 +13,7 @@ from patience import TIMEOUT
 from places import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra 'docs'")
 def test_the_search_works_from_disk(browser, tmp_path):
     subprocess.run(

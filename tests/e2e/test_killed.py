@@ -62,6 +62,7 @@ def stopped_in(place, pattern, command, delay):
     return None
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment(place):
     counts = place / "counts.parquet"
     before = counts.read_bytes()

@@ -32,6 +32,7 @@ def days(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_days_add_up_to_the_week(days):
     out, _ = run("count", "tuesday.csv", "--add", "monday.parquet", "-o", "both.parquet", "--json", cwd=days)
     counted = json.loads(out)
@@ -57,6 +58,7 @@ def test_days_add_up_to_the_week(days):
     assert "monday.csv is a log that the policy was made from" in error
 
 
+@pytest.mark.slow
 def test_the_posterior_from_counts_without_draws(days):
     """From counts to a saved run that can be shown, reported on and repeated."""
     run("count", "week.csv", "-o", "week.parquet", *COLUMNS, *GOALS, cwd=days)
@@ -166,6 +168,7 @@ WARD = ("--episode", "stay", "--step", "block", "--action", "dose", "--objective
 VITAL_GOALS = ("--objective", "recovery", "--objective", "pain", "--lower-is-better", "pain")
 
 
+@pytest.mark.slow
 def test_discretize_then_describe_and_apply_to_new_data(vitals, tmp_path):
     text, _ = run_on_one_core(
         "discretize", vitals, *WARD, "--k", 8, "--train-share", 0.75, "--quick", "-o", tmp_path / "out"
@@ -191,6 +194,7 @@ def test_discretize_then_describe_and_apply_to_new_data(vitals, tmp_path):
     assert (tmp_path / "new" / "discretizer.parquet").read_bytes() == saved.read_bytes()
 
 
+@pytest.mark.slow
 def test_discretize_options(vitals, tmp_path):
     named = ("--feature", "heart rate", "--feature", "lactate:log", "--k", 5, "-o", tmp_path / "out")
     run_on_one_core("discretize", vitals, *WARD, *named)
@@ -201,6 +205,7 @@ def test_discretize_options(vitals, tmp_path):
     run_on_one_core("discretize", vitals, *WARD, code=2)
 
 
+@pytest.mark.slow
 def test_new_patients_get_their_states_as_the_documentation_says(tmp_path):
     files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(60))
     run_on_one_core("sepsis", "prepare", *files, "--k", 6, "--quick", "--splits", 1, "-o", tmp_path / "splits")

@@ -110,6 +110,7 @@ def run_with(environment, *arguments):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_and_progress_is_for_stderr(place):
     plain = run_with({}, "show", place / "RUN")
     assert plain[0] in (0, 3)  # as the run's decision is

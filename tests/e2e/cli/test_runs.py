@@ -47,6 +47,7 @@ def test_improve_show_and_read_again(log, tmp_path):
     assert document["objectives"][1]["policy_return"] <= document["objectives"][1]["baseline_return"] + 1e-9  # pain
 
 
+@pytest.mark.slow
 def test_report(log, tmp_path):
     folder = tmp_path / "RUN"
     run("improve", log, "-o", folder, *COLUMNS, *GOALS, "--epsilon", "0.2", "--no-report")
@@ -76,6 +77,7 @@ def test_the_same_input_gives_the_same_bytes(log, tmp_path):
     assert (tmp_path / "one/policy.parquet").read_bytes() == (tmp_path / "two/policy.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_engines_and_methods(log, tmp_path):
     returns = {}
     for name, options in {
@@ -178,6 +180,7 @@ def test_keep_the_baseline_has_its_own_exit_code(log, tmp_path):
     run("improve", log, "-o", tmp_path / "none", *COLUMNS, "--objective", "recovery=0", code=3)
 
 
+@pytest.mark.slow
 def test_given_baselines(log, tmp_path):
     states, actions = ("at ease", "in größter Not"), ("treat “now”", "wait & see")
 
@@ -243,6 +246,7 @@ def test_usage():
     assert run("--version")[0].startswith("bettersafe 0.")
 
 
+@pytest.mark.slow
 def test_a_run_is_not_overwritten_or_trusted_blindly(log, tmp_path):
     folder = tmp_path / "run"
     run("improve", log, "-o", folder, *COLUMNS, *GOALS)
@@ -267,6 +271,7 @@ def test_a_run_is_not_overwritten_or_trusted_blindly(log, tmp_path):
     assert "schema 'run/99'" in run("show", folder, code=1)[1].replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_places_that_cannot_be_written(log, tmp_path):
     (tmp_path / "file").write_text("")
     _, error = run("improve", log, "-o", tmp_path / "file" / "run", *COLUMNS, *GOALS, code=1)
@@ -340,6 +345,7 @@ def folder(made, tmp_path):
     return shutil.copytree(made, tmp_path / "RUN")
 
 
+@pytest.mark.slow
 def test_evaluate_a_run_and_a_policy_file(made, logs, tmp_path):
     text, _ = run("evaluate", made, logs[1])
     for part in (
@@ -400,6 +406,7 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     assert "tested already" in run("certify", folder, logs[1], code=1)[1]
 
 
+@pytest.mark.slow
 def test_certify_options(folder, logs):
     known = run("certify", folder, logs[1], "--threshold", "recovery=100", "--json", code=3)[0]
     document = json.loads(known)
@@ -418,6 +425,7 @@ def test_certify_options(folder, logs):
     assert "made from" in run("certify", folder, logs[0], "--force", code=1)[1]
 
 
+@pytest.mark.slow
 def test_one_byte_changed_anywhere_is_found(folder, logs):
     run("certify", folder, logs[1])
     text, _ = run("verify", folder, "--data", logs[1])
@@ -515,6 +523,7 @@ def test_h_opt_and_hold_out(logs, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_logged_probabilities_make_a_finite_sample_promise(tmp_path):
     """A known baseline, short episodes with bounded rewards, and betting: the grade is finite-sample."""
 
@@ -546,6 +555,7 @@ def test_logged_probabilities_make_a_finite_sample_promise(tmp_path):
     run("verify", tmp_path / "r", "--data", later)
 
 
+@pytest.mark.slow
 def test_states_that_the_run_does_not_know(folder, tmp_path):
     rows = visits(300, seed=7)
     for row in rows[::5]:
@@ -561,6 +571,7 @@ def test_states_that_the_run_does_not_know(folder, tmp_path):
     assert "text in the run and whole numbers" in " ".join(run("evaluate", folder, numbers, code=1)[1].split())
 
 
+@pytest.mark.slow
 def test_the_demo_can_be_certified(tmp_path):
     run("demo", "-o", tmp_path / "d", "--patients", 3000)
     run("evaluate", tmp_path / "d" / "run", tmp_path / "d" / "later.parquet")

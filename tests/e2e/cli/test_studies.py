@@ -42,6 +42,7 @@ def test_an_option_of_another_study_is_refused(tmp_path):
     assert not (tmp_path / "study").exists()
 
 
+@pytest.mark.slow
 def test_prepared_splits_make_one_table(tmp_path):
     files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(100))
     splits, folder = tmp_path / "splits", tmp_path / "study"
@@ -104,6 +105,7 @@ def test_demo(tmp_path):
     assert set(document["policies"]) == {"the clinicians", "plain RL", "bettersafe"}
 
 
+@pytest.mark.slow
 def test_sepsis_prepare_then_improve(tmp_path):
     files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(300))
     out = tmp_path / "out"

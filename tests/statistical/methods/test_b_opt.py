@@ -65,6 +65,7 @@ def rates(quality, cases, ends_differ=False, ask=by_draws):
     return np.sum(np.any(gains < -1e-9, axis=2), axis=0), gains[:, :, 0].mean(axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [by_draws, by_linearisation])
 @pytest.mark.parametrize(("quality", "improves"), [(0.0, 0.15), (0.9, 0.005)])
 def test_failures_stay_under_delta(quality, improves, ask):

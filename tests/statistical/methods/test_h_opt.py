@@ -79,6 +79,7 @@ def outcomes():
     return failed, accepted
 
 
+@pytest.mark.slow
 def test_the_sequential_rule_keeps_its_promise(outcomes):
     failed, accepted = outcomes
     # betting accepts nothing in these worlds (their returns may be anything up to 20): see the test below for where it does
@@ -95,6 +96,7 @@ def test_the_published_rule_and_no_test_at_all_do_not(outcomes):
     assert failed["no test"] > allowed(WORLDS)
 
 
+@pytest.mark.slow
 def test_betting_keeps_its_promise_where_it_accepts():
     """500 worlds with short episodes and returns in [0, 1/0.9]: it accepts often, and is seldom wrong. Testing nothing, in
     the same worlds, is wrong more often than δ allows (proposals come from 15 episodes, so many are bad)."""

@@ -148,6 +148,7 @@ def saved_counts(path: Path, n_states: int, n_actions: int, tried: int, successo
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3])
 def test_evaluation_takes_what_was_said(tmp_path: Path, d: int) -> None:
     path = saved_log(tmp_path / "log.parquet", 15_000, 2, 10, d)
@@ -162,12 +163,14 @@ def test_model_takes_what_was_said(tmp_path: Path, sizes: tuple[int, int, int, i
     assert taken / 2 <= said <= 2 * taken, (said, taken)
 
 
+@pytest.mark.slow
 def test_the_linearised_form_takes_what_was_said(tmp_path: Path) -> None:
     path = saved_counts(tmp_path / "counts.parquet", 30_000, 25, 3, 8, 2)
     said, taken = said_and_taken("linearised", path, 2)
     assert taken / 2 <= said <= 2 * taken, (said, taken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "rows", "n_states", "d"),
     [

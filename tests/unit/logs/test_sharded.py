@@ -119,6 +119,7 @@ def test_what_was_counted_is_kept(days, tmp_path, monkeypatch):
     assert len(done) == 7
 
 
+@pytest.mark.slow
 def test_on_ray_a_worker_that_is_killed_costs_its_shard_alone(ray, days, tmp_path, monkeypatch):
     monkeypatch.setattr(sharded, "count_shard", toys.count_dying)
     monkeypatch.setenv("PYTHONPATH", str(Path(toys.__file__).parent))  # where workers find the toys

@@ -141,6 +141,7 @@ def large_rows(n, successors, *, reach=None, total=0.98, seed=0):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "successors"), [(100_001, 21), (260_000, 8)])  # directions of doubles, of floats
 def test_values_of_many_states_all_rewards_at_once(n, successors, monkeypatch):
     """To rounding at every size of reward, the same bits on any number of threads, and never by the direct solver."""

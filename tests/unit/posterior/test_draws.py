@@ -133,6 +133,7 @@ def iter_closing(results):
     yield from results
 
 
+@pytest.mark.slow
 def test_on_ray_the_same_bits_and_a_worker_killed_costs_its_share(ray, tmp_path, monkeypatch):
     data, baseline = noisy_log(episodes=60)
     outcomes, model = gather_outcomes(data), estimate_model(data)

@@ -122,6 +122,7 @@ def many_states(*, n_states=61_000, tried=2, successors=10, d=2):
     )
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_many_states_have_the_numbers_of_lists_on_any_number_of_cores(monkeypatch):
     for module in (linearised_counts, linearised):  # gains are small beside values here: both ways must solve closely

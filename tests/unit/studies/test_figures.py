@@ -16,6 +16,7 @@ from bettersafe.studies.sweep import Study, run_sweep
 from study_rows import small_rows, small_study
 
 
+@pytest.mark.slow
 def test_files_are_written_and_the_same_each_time(tmp_path):
     run_sweep(small_study("gridworld/lagrangian", 2), tmp_path / "study", workers=1)
     written = write_figures(tmp_path / "study")

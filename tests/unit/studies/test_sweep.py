@@ -498,6 +498,7 @@ def test_a_cluster_that_is_not_there_is_said_at_once(ray, tmp_path):
             run_sweep(study(), tmp_path, engine="ray", address=address)
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_rows_and_survives_the_same_things(ray, tmp_path):
     settings = {"marker": str(tmp_path / "marker")}
     wanted = fragile("fine", "die once", "error", "odd error", "die", *["fine"] * 5, **settings)

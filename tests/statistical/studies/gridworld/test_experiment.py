@@ -20,6 +20,7 @@ METHODS = [
 DELTA = 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cmdps", [5, pytest.param(40, marks=pytest.mark.long)])
 def test_orderings_and_trends(cmdps, monkeypatch):
     monkeypatch.setattr(module, "SIZES", (10, 500))

@@ -158,6 +158,7 @@ NUMBERS = [
 TRUTHS = ["true", "false", "True", "1", "0", "1.0", "no", " true", "TRUE", "", "t"]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_cells_of_any_kind_are_read_as_sql_reads_them_or_left_to_it(data: st.DataObject) -> None:

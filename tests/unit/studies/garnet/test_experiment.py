@@ -30,6 +30,7 @@ def test_experiments_and_tables(folder):
     assert page.count("| B-OPT |") == 8  # failures and improvements, for four families
 
 
+@pytest.mark.slow
 def test_a_world_is_the_same_whichever_others_are_asked_for():
     one, two = garnet_study(worlds=1, delta=0.2), garnet_study(worlds=2, delta=0.2)
     assert set(one.keys) < set(two.keys)

@@ -77,6 +77,7 @@ def test_an_unfinished_study_of_published_estimates_says_so(tmp_path, monkeypatc
     assert not any(record["usable"] for record in rows)  # biased on purpose
 
 
+@pytest.mark.slow
 def test_route_b_in_small(tmp_path):
     stays, blocks = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(300, seed=3))
     prepare_splits(stays, blocks, tmp_path / "prepared", Preparation(seed=5, k=12, quick=True), splits=2)
