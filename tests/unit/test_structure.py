@@ -26,6 +26,26 @@ MODULES = {
 }
 
 
+RUNGS = ("unit", "property", "statistical", "e2e")
+# Modules without tests of their name, and the module whose tests are theirs too: tables of words, and parts of one thing.
+TESTED_WITH = {
+    "cli.show.evaluation": "cli.runs",
+    "cli.show.logs": "cli.logs",
+    "cli.show.studies": "cli.studies",
+    "cli.show.tables": "cli.show.runs",
+    "evaluation.choices": "tasks.settings",
+    "evaluation.support": "evaluation.held_out",
+    "logs._reader.blocks": "logs.episodes",
+    "mdp.choices": "tasks.settings",
+    "methods.choices": "tasks.settings",
+    "posterior.choices": "tasks.settings",
+    "studies.garnet.figures": "studies.garnet.experiment",
+    "tasks.draft.words": "tasks.draft.guess",
+}
+# Test files that are not about one module.
+WHOLE = {"test_structure.py", "test_public.py", "_kernel/test_kernel.py", "test_benchmarks.py", "test_killed.py"}
+
+
 def imports(path):
     """Modules of the package that a module imports when it runs, lazily or not (not those for type checkers)."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -64,6 +84,21 @@ def test_imports_point_one_way(module):
 def test_there_is_no_cycle_of_imports():
     order = TopologicalSorter({name: set(imports(path)) - {name} for name, path in MODULES.items()})
     order.prepare()  # raises CycleError, which names the modules of a cycle
+
+
+def test_every_module_has_tests_of_its_name():
+    """Those of ``folder.module`` are in tests/RUNG/folder/test_module.py, and there are no others."""
+    modules = {name.removeprefix("bettersafe.") for name, path in MODULES.items() if path.name != "__init__.py"}
+    tested = set()
+    for rung in RUNGS:
+        for path in sorted((ROOT / "tests" / rung).rglob("test_*.py")):
+            place = path.relative_to(ROOT / "tests" / rung)
+            if place.as_posix() not in WHOLE:
+                module = ".".join((*place.parent.parts, place.stem.removeprefix("test_")))
+                assert module in modules, f"{path} is named after no module"
+                tested.add(module)
+    assert sorted(modules - tested) == sorted(TESTED_WITH)
+    assert set(TESTED_WITH.values()) <= tested
 
 
 def test_array_types_have_one_home():
@@ -136,7 +171,6 @@ def test_links_of_the_docs_lead_somewhere():
 
 
 def test_every_command_is_in_the_docs():
-
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
         assert f"`bettersafe {command.callback.__name__}" in text
