@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +66,6 @@ def visits(n=400, seed=0):
 
 COLUMNS = ("--episode", "stay", "--step", "block", "--state", "zustand", "--action", "what was done")
 GOALS = ("--objective", "recovery", "--objective", "pain=0", "--lower-is-better", "pain")
+
+
+run_on_one_core = partial(run, OMP_NUM_THREADS="1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 import os
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,13 @@ class BettersafeError(Exception):
 
     Attributes:
         setting: Name of the setting that caused the error, as in `Task`; None if no setting did.
+
+    Examples:
+        >>> try:
+        ...     bettersafe.Task(data="log.parquet", objectives=log.objectives, delta=2.0)
+        ... except bettersafe.BettersafeError as error:
+        ...     print(error)
+        delta must be a probability in (0, 1]; got 2.0.
     """
 
     def __init__(self, message: str, *, setting: str | None = None) -> None:
@@ -73,24 +81,33 @@ class MemoryLimitError(BettersafeError, MemoryError):
 
 def check_probability(name: str, value: float) -> None:
     """Raise ParameterError unless 0 < value ≤ 1 (published studies use δ = 1 to disable the union bound's log)."""
+    _check_number(name, value)
     if not 0.0 < value <= 1.0:
         raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.", setting=name)
 
 
 def check_discount(name: str, value: float) -> None:
     """Raise ParameterError unless 0 ≤ value < 1."""
+    _check_number(f"the discount of {name}", value)
     if not 0.0 <= value < 1.0:
         raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.", setting="discount")
 
 
 def check_epsilon(value: float) -> None:
     """Raise ParameterError unless ε ≥ 0; infinity means no budget."""
+    _check_number("epsilon", value)
     if math.isnan(value) or value < 0.0:
         raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.", setting="epsilon")
 
 
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, numbers.Real):
+        raise WrongTypeError(f"{name} must be a number; got {_shown(value)}.")
+
+
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Raise ParameterError, with the nearest choice, unless ``value`` is one of ``choices``."""
+    check_type(name, value, str)
     if value not in choices:
         raise ParameterError(
             f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}",
@@ -142,12 +159,12 @@ def check_type(name: str, value: object, *kinds: type) -> None:
         raise WrongTypeError(f"{name} must be {wanted}; got {_shown(value)}.{hint}")
 
 
-def check_types(name: str, values: object, kind: type) -> None:
-    """Raise WrongTypeError unless ``values`` is a list or tuple of ``kind``."""
+def check_types(name: str, values: object, *kinds: type) -> None:
+    """Raise WrongTypeError unless ``values`` is a list or tuple of ``kinds``."""
     if not isinstance(values, list | tuple):
         raise WrongTypeError(f"{name} must be a list; got {_shown(values)}.")
     for i, value in enumerate(values):
-        check_type(f"{name}[{i}]", value, kind)
+        check_type(f"{name}[{i}]", value, *kinds)
 
 
 def check_log(name: str, value: object) -> None:

@@ -19,7 +19,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import ParameterError, PolicyError, check_choice, check_probability
+from bettersafe.errors import (
+    ParameterError,
+    PolicyError,
+    as_numbers,
+    check_choice,
+    check_log,
+    check_probability,
+    check_type,
+)
 from bettersafe.logs.counts import Counts, count
 from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
 from bettersafe.mdp.mdp import MDP
@@ -50,6 +58,12 @@ class Model:
         state_labels: User's names of the states, shape [X].
         action_labels: User's names of the actions, shape [A].
         objectives: Names of the objectives, length d.
+
+    Examples:
+        >>> model.mdp.n_pairs, model.objectives
+        (18, ('r0', 'r1'))
+        >>> bool(model.error.max() < 0.7)  # no pair is known worse than this
+        True
     """
 
     mdp: MDP
@@ -139,7 +153,14 @@ def estimate_model(
         baseline: π_b [X, A]; needed only for unseen="baseline".
         rewards: Known rewards [d, X, A], as in the published gridworld study; estimated from the data if None.
         error_objectives: d in the error function; the number of objectives if None (1 reproduces the published code).
+
+    Examples:
+        >>> pessimistic = bettersafe.estimate_model(log, delta=0.05, unseen="worst")
+        >>> pessimistic.mdp.n_states, pessimistic.delta
+        (6, 0.05)
     """
+    if not isinstance(data, Counts):
+        check_log("data", data)
     check_choice("error_kind", error_kind, ERROR_KINDS)
     check_choice("unseen", unseen, UNSEEN_RULES)
     counts = data if isinstance(data, Counts) else count(data)
@@ -159,7 +180,7 @@ def estimate_model(
         lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
     else:  # rewards of all pairs are known, so all are stored; untried pairs terminate and are frozen (n = 0)
-        table = np.asarray(rewards, dtype=np.float64)
+        table = as_numbers("rewards", rewards)
         if table.shape != (n_objectives, n_states, n_actions):
             raise ParameterError(
                 f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}."
@@ -237,7 +258,17 @@ def _with_baseline_value(mdp: MDP, baseline: Floats) -> MDP:
 
 
 def estimate_baseline(counts: Counts) -> Floats:
-    """π̂_b(a|x) = n(x,a)/n(x), shape [X, A] (Simão et al. 2020); uniform in states without a logged action."""
+    """π̂_b(a|x) = n(x,a)/n(x), shape [X, A] (Simão et al. 2020); uniform in states without a logged action.
+
+    Args:
+        counts: Statistics of the log.
+
+    Examples:
+        >>> estimated = bettersafe.estimate_baseline(counts)
+        >>> bool(abs(estimated - baseline).max() < 0.05)
+        True
+    """
+    check_type("counts", counts, Counts)
     table = np.zeros((counts.n_states, counts.n_actions))
     table[counts.pair_state, counts.pair_action] = counts.pair_count
     total = table.sum(axis=1, keepdims=True)
@@ -251,7 +282,15 @@ def logged_baseline(counts: Counts) -> Floats:
 
     The remaining probability of a state is shared equally by the actions never logged there (they are frozen anyway);
     states without a logged action are uniform.
+
+    Args:
+        counts: Statistics of a log that has the baseline's probabilities.
+
+    Examples:
+        >>> bool(abs(bettersafe.logged_baseline(counts) - baseline).max() < 1e-9)
+        True
     """
+    check_type("counts", counts, Counts)
     if counts.baseline_prob is None:
         raise PolicyError("the data has no column with the baseline's probability; name it with --baseline-prob.")
     n_states, n_actions = counts.n_states, counts.n_actions

@@ -16,7 +16,7 @@ constexpr int kRoom = 40;                    // 2^40 rows add up within the 127 
 constexpr int kMostShift = 127 - kRoom - 53;
 constexpr std::int64_t kMostRows = std::int64_t{1} << kRoom;
 constexpr std::int64_t kLongest = std::int64_t{1} << 29;    // digits of 24 bits add up within the 53 of a double
-constexpr std::int64_t kBatch = std::int64_t{1} << 17;      // rows that come at a time, at most: 1 MB of CSV
+constexpr std::int64_t kBatch = std::int64_t{1} << 17;      // maximum rows of a batch: 1 MB of CSV
 constexpr std::int64_t kMostLabels = std::int64_t{1} << 31;  // two indices make one key
 constexpr std::int64_t kFarthestStep = std::int64_t{1} << 60;
 constexpr double kLeastWeight = 1.0 / 18446744073709551616.0;  // 2^-64, LEAST_WEIGHT of logs/_reader/exact_sql.py
@@ -38,7 +38,7 @@ Split split(double value) {
     return {(bits >> 63) != 0, exponent ? fraction | (std::uint64_t{1} << 52) : fraction, exponent ? exponent - 1075 : -1074};
 }
 
-// Without the bits below 2^floor.
+// Drops the bits below 2^floor.
 void cut(Split& term, int floor) {
     if (term.e >= floor) return;
     const int below = floor - term.e;
@@ -46,7 +46,7 @@ void cut(Split& term, int floor) {
     term.e = floor;
 }
 
-// Adds ± m · 2^shift, 0 ≤ shift < 64; without branches, since signs can't be foreseen.
+// Adds ± m · 2^shift, 0 ≤ shift < 64; without branches, because signs are unpredictable.
 void add_to_narrow(Narrow& sum, const Split& term, int shift) {
     const std::uint64_t minus = term.negative ? ~std::uint64_t{0} : 0;
     std::uint64_t low = ((term.m << shift) ^ minus) - minus;
@@ -130,7 +130,7 @@ EpisodeCounter::EpisodeCounter(std::vector<double> discount, std::vector<bool> c
     for (int place = 0; place < kPlaces; ++place) unit_of_place_[place] = std::ldexp(1.0, kFloor + kDigit * place);
 }
 
-// The middle of what 87 bits can hold goes to where the terms of the first rows lie; or, where they spread wider, their top.
+// Centres the range of 87 bits on the terms of the first rows; if these spread wider, the range ends at their top.
 void EpisodeCounter::choose_units(const Rows& rows) {
     for (int stream = 0; stream < 2 * d_; ++stream) {
         int low = 1 << 12, high = -(1 << 12);
@@ -151,7 +151,7 @@ void EpisodeCounter::choose_units(const Rows& rows) {
 
 bool EpisodeCounter::add(const Rows& rows) {
     if (refused_) return false;
-    refused_ = true;  // also if memory runs out on the way
+    refused_ = true;  // stays true if memory runs out below
     refused_ = !add_rows(rows);
     return !refused_;
 }
@@ -177,7 +177,7 @@ bool EpisodeCounter::close() {
     return true;
 }
 
-// One thing after the other for many rows, rather than all for one row: short loops, in which the processor can look ahead.
+// Processes a block of rows step by step, not row by row: short loops are faster on a pipelined processor.
 bool EpisodeCounter::add_block(const Rows& rows, std::int64_t from, std::int64_t n) {
     if (!take_columns(rows, from, n) || !follow_episodes(rows, from, n)) return false;
     add_returns(n);
@@ -188,7 +188,7 @@ bool EpisodeCounter::add_block(const Rows& rows, std::int64_t from, std::int64_t
     return true;
 }
 
-// What a row is by itself: its pair, its probability and its rewards.
+// Reads the pair, the probability and the rewards of every row.
 bool EpisodeCounter::take_columns(const Rows& rows, std::int64_t from, std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         const std::uint64_t x = states_.at(rows.state[from + i - 1]), a = actions_.at(rows.action[from + i - 1]);
@@ -221,7 +221,7 @@ bool EpisodeCounter::take_columns(const Rows& rows, std::int64_t from, std::int6
     return good;
 }
 
-// Each row must follow from the one before: the outcomes, and the ends of episodes.
+// Checks that every row continues the row before; sets the outcomes, and the ends of episodes.
 bool EpisodeCounter::follow_episodes(const Rows& rows, std::int64_t from, std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         const std::int64_t row = from + i - 1, episode = rows.episode[row], step = columns_.step ? rows.step[row] : 0;
@@ -267,7 +267,7 @@ bool EpisodeCounter::end_episode(std::int64_t last) {
     saw_below_one_ |= first_step_ < 1;
     if (!(columns_.terminated && terminated_)) open_ends.push_back({episode_, first_step_ + length});
     if (first_step_ != 0 && first_step_ != 1) late_starts.push_back({episode_, first_step_});
-    return !(saw_one_ && saw_below_one_);  // which of them is the usual start is known at the end only
+    return !(saw_one_ && saw_below_one_);  // whether episodes start at step 0 or 1 is known only at the end
 }
 
 double EpisodeCounter::weight(std::size_t k, std::int64_t t) const {
@@ -275,7 +275,7 @@ double EpisodeCounter::weight(std::size_t k, std::int64_t t) const {
     return power < kLeastWeight ? 0.0 : power;
 }
 
-// Digits of γ^t r; if a row is the first of its episode, the one before ends its own.
+// Adds the digits of γ^t r; the first row of an episode ends the episode before.
 void EpisodeCounter::add_returns(std::int64_t n) {
     for (std::int64_t i = 1; i <= n; ++i) {
         for (; powers_ <= time_[i] && powers_ < kPowers; ++powers_)
@@ -307,7 +307,7 @@ void EpisodeCounter::add_returns(std::int64_t n) {
 
 void EpisodeCounter::end_return(int k) {
     Return& sum = return_[k];
-    double total = 0.0;  // from the lowest digit, as SQL adds them
+    double total = 0.0;  // from the lowest digit, as in SQL
     for (int place = sum.low; place <= sum.high; ++place) {
         total = static_cast<double>(sum.digit[place]) * unit_of_place_[place] + total;
         sum.digit[place] = 0;
@@ -327,7 +327,7 @@ std::uint64_t EpisodeCounter::group(std::int64_t i) const {
     return static_cast<std::uint64_t>(pair_[i]) << 32 | static_cast<std::uint64_t>(outcome_[i] - kUnknown);
 }
 
-// Count the rows at 0 .. last, of which the outcomes are known by now.
+// Counts the rows at 0 .. last, whose outcomes are now known.
 void EpisodeCounter::settle(std::int64_t last) {
     const std::int64_t first = outcome_[0] == kNoRow ? 1 : 0;
     for (std::int64_t i = first; i <= last; ++i) {
@@ -366,7 +366,7 @@ void EpisodeCounter::settle(std::int64_t last) {
     }
 }
 
-// A term with bits outside of those of a Narrow, unless they are zeros.
+// Adds a term with nonzero bits outside the range of a Narrow.
 void EpisodeCounter::add_far(std::size_t at, int stream, double value) {
     Split term = split(value);
     cut(term, stream % 2 ? kSquareFloor : kFloor);

@@ -19,7 +19,7 @@ constexpr double kMaxRounds = 1e7;    // a discount of 0.999998 at a tolerance o
 constexpr double kUnderflow = 745.0;  // exp(−745) is the least double
 constexpr double kNegligible = 80.0;  // exp(−80) = 2e-35, beside a total of order 1
 
-// A bijection of 64 bits that leaves no trace of its argument (splitmix64's finaliser)
+// Bijection of 64 bits that mixes its argument well (splitmix64's finaliser)
 inline std::uint64_t scramble(std::uint64_t z) {
     z += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -108,7 +108,7 @@ private:
     }
 };
 
-// The same in all draws: outcomes with a successor, in rows by origin and in rows by successor
+// Outcomes with a successor, in rows by origin and by successor; shared by all draws
 struct Layout {
     std::vector<std::int64_t> state, one_each;         // [K], [X+1]
     std::vector<std::int64_t> on, ptr, next;           // rows by origin
@@ -245,7 +245,7 @@ private:
             (next[i] < 0 ? total_end : total_on) += shape_[i];
         }
         double on = mass_end > 0.0 ? random.gamma(going, cut_end) : 1.0;
-        // gammas of tiny shapes may all underflow: then the means stand in
+        // gammas of tiny shapes may all underflow: then use the means
         if (total_on <= 0.0) total_on = stand_in(next, width, mass_on, false);
         if (total_end + on <= 0.0) {
             total_end = stand_in(next, width, mass_end, true);

@@ -24,8 +24,8 @@ std::int64_t Estimates::n_estimators() { return kEstimators; }
 Estimates::Estimates(std::vector<double> discount, bool has_model)
     : discount_(std::move(discount)), d_(static_cast<std::int64_t>(discount_.size())), has_model_(has_model) {}
 
-// The total weight at every time: running trajectories, and those that ended with their last weight. Sums are taken
-// relative to the largest weight of their time so far, so that nothing overflows.
+// Total weight at every time: of running trajectories, and the last weight of ended ones. Sums are relative to the largest
+// weight of their time so far, so that nothing overflows.
 void Estimates::weigh(const Trajectories& in, double* log_weight) {
     for (std::int64_t i = 0; i < in.n; ++i) {
         const std::int64_t length = in.ptr[i + 1] - in.ptr[i];
@@ -121,7 +121,7 @@ void Estimates::average(const Trajectories& in, double* terms) {
     }
 }
 
-// What a trajectory that has ended still does to later means: Σ_{s≥t} γ^s mean_s / total_s, from the end, in units of
+// Contribution of an ended trajectory to later means: Σ_{s≥t} γ^s mean_s / total_s, from the end, in units of
 // exp(−floor_t), floor_t the least total from t on. Its weight is part of every later total, so nothing overflows.
 void Estimates::close_means() {
     const std::int64_t d = d_;
@@ -150,7 +150,7 @@ void Estimates::close_means() {
     stage_ = Stage::kFinish;
 }
 
-// The influence of every trajectory on the weighted means.
+// Influence of every trajectory on the weighted means.
 void Estimates::finish(const Trajectories& in, double* terms) {
     if (stage_ == Stage::kAverage) close_means();
     const std::int64_t d = d_, all_terms = n_ * d;

@@ -15,15 +15,15 @@
 namespace bettersafe {
 namespace {
 
-constexpr std::int64_t kChunks = 8;            // sums that a transposed product is made of
+constexpr std::int64_t kChunks = 8;            // partial sums of a transposed product
 constexpr std::int64_t kTerms = 65536;         // numbers per block of log_rising
-constexpr double kTiny = 1e-9;                 // stands for an α that is 0 but for rounding
-constexpr std::int64_t kFloatStates = 60'000;  // from here on directions are floats
-constexpr std::int64_t kAhead = 16;            // entries whose values are asked for before they are needed
+constexpr double kTiny = 1e-9;                 // replaces an α that is 0 up to rounding
+constexpr std::int64_t kFloatStates = 60'000;  // states from which directions are floats
+constexpr std::int64_t kAhead = 16;            // entries to prefetch ahead
 
 using Doubles = std::vector<double, LargePages<double>>;
 
-// log Γ(x) for x > 0: up to 10 by its recurrence, then Stirling's series, to about 1e-14.
+// log Γ(x) for x > 0 to about 1e-14: the recurrence up to 10, then Stirling's series.
 double log_gamma(double x) {
     double product = 1.0;
     while (x < 10.0) {
@@ -36,7 +36,7 @@ double log_gamma(double x) {
     return (x - 0.5) * std::log(x) - x + 0.91893853320467274178 + series - std::log(product);
 }
 
-// A sum of logarithms: factors are multiplied as long as they fit, which spares most of the logarithms.
+// Sum of logarithms: factors are multiplied while the product fits in a double, which saves most of the logarithms.
 struct LogProduct {
     double sum = 0.0, product = 1.0;
     void times(double factor) {
@@ -57,7 +57,7 @@ struct LogProduct {
     }
 };
 
-constexpr std::uint64_t kAllMarked = 0x0303030303030303;  // eight entries that count, each the first of its outcome
+constexpr std::uint64_t kAllMarked = 0x0303030303030303;  // eight counted entries, each the first of its outcome
 
 // Calls both(e) for pairs of entries if the next eight are all marked, else single(e) for each: most rows have only new outcomes.
 template <typename Both, typename Single, typename Ahead>
@@ -76,7 +76,7 @@ void entries(const std::uint8_t* flag, std::int64_t e, std::int64_t end, std::in
     for (; e < end; ++e) single(e);
 }
 
-// P as it is. A product is made beforehand: its sums need the registers.
+// P itself. A product is computed in `prepare`, so that its sums stay in registers.
 template <int K, typename Index>
 class MeanRows {
 public:
@@ -90,7 +90,7 @@ public:
         team_.run(blocks_of(s.n_states), [&](std::int64_t block, int) {
             const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
             for (std::int64_t x = block * kBlock; x < end; ++x) {
-                double total[K] = {}, other[K] = {};  // two sums at a time: one would wait for itself
+                double total[K] = {}, other[K] = {};  // two sums, to hide the latency of the additions
                 const double even = a_.even[x];
                 for (std::int64_t p = s.ptr[x]; p < s.ptr[x + 1]; ++p) {
                     const double weight = a_.weight[p];
@@ -130,7 +130,7 @@ private:
     std::vector<double> product_;  // [X, K]
 };
 
-// Pᵀ, of one vector at a time. A product is made beforehand, from a fixed number of sums over ranges of states.
+// Pᵀ, for one vector at a time. A product is computed in `prepare`, as a fixed number of partial sums over ranges of states.
 template <typename Index>
 class MeanColumns {
 public:
@@ -208,8 +208,8 @@ std::vector<double> inverse_diagonal(const MeanMatrix<Index>& a, Team& team) {
     return found;
 }
 
-// All right-hand sides go on until the largest ‖r‖∞ / (‖b‖∞ + 2‖v‖∞) is at most tol. A search that breaks down begins again from
-// the true residual; one that can't begin is followed by a plain step, which always can.
+// All right-hand sides are iterated until the largest ‖r‖∞ / (‖b‖∞ + 2‖v‖∞) is at most tol. A search that breaks down restarts from
+// the true residual; if it can't start, a plain step follows, which is always possible.
 template <int K>
 class AllTogether {
 public:
@@ -245,7 +245,7 @@ public:
         if (largest(full) <= 0.5 * tol_) return false;
         bool broken = false;
         for (int k = 0; k < K; ++k) {
-            if (c.omega[k] == 0.0) c.omega[k] = 1.0;  // a right-hand side that is solved to the last bit
+            if (c.omega[k] == 0.0) c.omega[k] = 1.0;  // this right-hand side is solved to the last bit
             c.beta[k] = full.a[k] == 0.0 ? 0.0 : (full.a[k] / c.rho[k]) * (c.alpha[k] / c.omega[k]);
             broken = broken || !std::isfinite(c.beta[k]);
             c.rho[k] = full.a[k];
@@ -270,7 +270,7 @@ private:
     }
 };
 
-// The largest backward error of K right-hand sides.
+// Largest backward error of K right-hand sides.
 template <int K, typename Direction, typename Matrix>
 double solve_in_step(Matrix& matrix, double discount, const std::vector<double>& scale, Team& team, const double* rhs, double* value,
                      double tol, std::int64_t max_products) {
@@ -291,10 +291,10 @@ double solve_group(const MeanMatrix<Index>& a, const std::vector<double>& scale,
     return solve_in_step<K, double>(rows, a.discount, scale, team, rhs, value, tol, max_products);
 }
 
-// What the covariance of one pair's rows needs, of n numbers D: sums over outcomes by shares, and over its own counts.
+// Moments for the covariance of one pair's row, for n numbers D: sums over outcomes by shares, and by the pair's own counts.
 struct Moments {
     const double *share1, *share2;  // Σ share D [n], Σ share D Dᵀ [n, n] lower
-    const double *own1, *own2;      // the same by its own counts; null if it was never tried
+    const double *own1, *own2;      // Σ count D, Σ count D Dᵀ by its own counts; null if it was never tried
     const double *worst, *end;      // D of the worst outcome and of the end [n]
     double share_on, on, extra_on, share_end, ended, extra_end, going, others, end_others;
 };
@@ -359,7 +359,7 @@ template <int N>
 void add_moments(int size, std::int64_t rows, const double* weight, const double* z, double* first, double* second) {
     const int n = N ? N : size;
     for (int k = 0; k < n; ++k, second += k) {
-        if constexpr (N > 0) {  // one row of the result at a time, all of its width: it stays in registers
+        if constexpr (N > 0) {  // one whole row of the result at a time, which stays in registers
             double sums[N] = {}, sum = first[k];
             for (int l = 0; l <= k; ++l) sums[l] = second[l];
             for (std::int64_t i = 0; i < rows; ++i) {
@@ -423,7 +423,7 @@ void add_states(const Gains<Index>& g, std::int64_t first, std::int64_t last, do
             }
             std::int64_t rows = 0;
             for (std::int64_t e = s.indptr[p]; e < s.indptr[p + 1]; ++e) {
-                if (e + kAhead < all) {  // values are read at random, and too much is done with each to have the next ones on the way
+                if (e + kAhead < all) {  // random reads with much work in between: the processor does not prefetch them itself
                     const double* next = g.value + static_cast<std::int64_t>(s.indices[e + kAhead]) * both;
                     prefetch(next);
                     prefetch(next + both - 1);
@@ -478,7 +478,7 @@ void add_states(const Gains<Index>& g, std::int64_t first, std::int64_t last, do
         }
         const double* q = g.untried + 3 * x;
         if (q[0] == 0.0 && q[2] == 0.0) continue;
-        std::fill(wide.begin(), wide.end(), 0.0);  // all pairs never tried have the same rows, and other π
+        std::fill(wide.begin(), wide.end(), 0.0);  // pairs never tried have equal rows, but different π
         m.share1 = share1.data();
         m.share2 = share2.data();
         m.own1 = m.own2 = nullptr;
@@ -501,7 +501,7 @@ void mark_outcomes(const CountedOutcomes<Index>& s, const std::uint8_t* acted, s
     Team team(threads, blocks_of(s.n_states));
     std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(team.size()));
     team.run(blocks_of(s.n_states), [&](std::int64_t block, int worker) {
-        auto& last = seen[static_cast<std::size_t>(worker)];  // the last state from which it was seen
+        auto& last = seen[static_cast<std::size_t>(worker)];  // the last state with this successor
         if (last.empty()) last.assign(static_cast<std::size_t>(s.n_states), -1);
         const std::int64_t end = std::min(s.n_states, (block + 1) * kBlock);
         for (std::int64_t x = block * kBlock; x < end; ++x) {

@@ -12,20 +12,20 @@ namespace bettersafe {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kDualTol = 1e-11;      // reduced cost that makes a variable worth entering (objective has half-range 1)
+constexpr double kDualTol = 1e-11;      // reduced cost from which a variable may enter (objective has half-range 1)
 constexpr double kTieTol = 1e-10;       // reduced cost below which two optima count as one
 constexpr double kPivotTol = 1e-9;      // smallest pivot (rows have half-range 1)
-constexpr double kDualPivotTol = 1e-7;  // the dual simplex gives up below it: the primal one, which may choose, takes over
-constexpr double kFeasTol = 1e-11;      // Harris: how far a basic variable may pass its bound
-constexpr double kAcceptFeas = 1e-9;    // row violation above which an answer is not taken (pivots below kPivotTol are
+constexpr double kDualPivotTol = 1e-7;  // below this pivot the dual simplex stops, and the primal simplex, which can choose its pivot, takes over
+constexpr double kFeasTol = 1e-11;      // Harris: maximum violation of a basic variable's bound
+constexpr double kAcceptFeas = 1e-9;    // row violation above which an answer is rejected (pivots below kPivotTol are
                                         // ignored, so a row may be missed by about as much)
-constexpr double kRelax = 1e-6;         // how far rows are moved apart to get out of a massively degenerate corner
+constexpr double kRelax = 1e-6;         // perturbation of rows to escape a massively degenerate vertex
 constexpr double kAcceptGap = 5e-9;     // relative gap that counts as solved
-constexpr double kSnap = 1e-14;         // deviations below this are rounding: the baseline's bits are kept
+constexpr double kSnap = 1e-14;         // smaller deviations are rounding errors: the baseline's bits are kept
 constexpr int kRefactorEvery = 60;
 
-// Where the compiler can, the whole solve is also built for AVX2 and chosen at load time. Only element-wise loops gain
-// from it and nothing is fused (-ffp-contract=off), so the bits are the same.
+// If the compiler supports it, the solver is also built for AVX2 and selected at load time. Only element-wise loops use
+// it and nothing is fused (-ffp-contract=off), so the bits are equal.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define BETTERSAFE_WIDE __attribute__((flatten, target_clones("avx2", "default")))
 #else
@@ -48,8 +48,8 @@ inline double dot(int size, const double* a, const double* b) {
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-// The first of the largest of `size` (padded) entries; −1 when they are not numbers. Two passes: without a branch on every
-// entry, which nothing could predict, that is quicker than one.
+// Index of the first maximum of `size` (padded) entries; −1 if they are NaN. Two passes without unpredictable branches are
+// faster than one.
 inline int largest(int size, const double* v) {
     double lane[4] = {v[0], v[1], v[2], v[3]};
     for (int i = 4; i < size; i += 4) {
@@ -85,7 +85,7 @@ public:
             if (value() > 0.0 && has_ties()) {
                 best_delta_ = delta_;
                 optimise(true);
-                if (!check(true)) {  // keep the optimum that was found; the next round starts afresh
+                if (!check(true)) {  // keep the optimum; the next solve starts cold
                     delta_ = best_delta_;
                     cold_start();
                 }
@@ -96,7 +96,7 @@ public:
         }
         if (relative_gap <= kAcceptGap) {
             for (int f = 0; f < n_; ++f) in.policy[begin + entry_[f]] = work_[f];
-        } else {  // nothing can be vouched for: the baseline stays
+        } else {  // no guarantee: keep the baseline
             in.status[x] = kInexact;
             relative_gap = kInf;
             cold_start();
@@ -118,9 +118,9 @@ private:
     std::vector<double> matrix_;         // [m, n], row-major: the p columns
     std::vector<double> inverse_;        // [m, m], column-major; only columns of tight rows are meaningful
     std::vector<double> x_, y_, y_opt_, w_, bound_, room_, size_, price_, direction_;
-    std::vector<double> alpha_, rate_, score_;  // the dual simplex: a row of B^{-1} A, and what its ratio test compares
-    std::vector<int> flips_;             // the n that it sends to their other bound
-    std::vector<int> head_, wanted_;     // basic variable of every position; those a factorisation must place
+    std::vector<double> alpha_, rate_, score_;  // dual simplex: a row of B^{-1} A, and the ratios of its ratio test
+    std::vector<int> flips_;             // dual simplex: the n that move to their other bound
+    std::vector<int> head_, wanted_;     // basic variable of every position; variables that a factorisation must place
     std::vector<int> tight_rows_;        // the rows with tight_ set
     std::vector<char> tight_, open_, basic_, locked_;
     std::vector<std::uint8_t> at_upper_;
@@ -132,8 +132,8 @@ private:
     int slack_row(int var) const { return var - 2 * wide_ + 1; }
     double upper_bound(int var) const { return (var >= wide_ && var < 2 * wide_) ? base_[var - wide_] : kInf; }
 
-    // Where an attempt starts: from the last basis (or from above); from the basis that was reached, factorised anew; from a
-    // corner found with every row relaxed by a different small amount, which no degeneracy can hold up.
+    // Starting point of an attempt. 0: the last basis, else the dual simplex, else the origin. 1: the current basis, refactorised.
+    // 2: a vertex found with every row relaxed by a different small amount, which breaks degeneracy.
     bool begin_attempt(int attempt, const std::int32_t* basis, const std::uint8_t* upper) {
         if (attempt == 0) {
             if (!warm_start(basis, upper) && !descend()) cold_start();
@@ -157,7 +157,7 @@ private:
         if (budget_) rhs_[m_ - 1] = limit_;
     }
 
-    // Copies, centres and scales program `begin`; false when nothing can move.
+    // Copies, centres and scales program `begin`; false if nothing can move.
     BETTERSAFE_WIDE bool load(const Programs& in, std::int64_t begin, std::int64_t count) {
         const bool finite = std::isfinite(in.epsilon);
         const double* error = in.error + begin;
@@ -178,14 +178,14 @@ private:
         for (int f = 0; f < n_; ++f) mass_ += base_[f];
         if (!(mass_ > 0.0)) return false;
         half_ = centred(in.objective + begin, 1.0, cost_.data());
-        if (half_ == 0.0) return false;  // no direction: no deviation without a reason
+        if (half_ == 0.0) return false;  // constant objective: keep the baseline
         at_least(matrix_, (static_cast<std::size_t>(in.n_rows) + 2) * wide_);
         std::fill(matrix_.begin(), matrix_.begin() + n_, 1.0);
         std::fill(matrix_.begin() + n_, matrix_.begin() + wide_, 0.0);
         m_ = 1;
         for (std::int64_t k = 0; k < in.n_rows; ++k) {
             double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
-            if (centred(in.rows + k * in.n_entries + begin, -1.0, target) != 0.0) ++m_;  // otherwise Σδ = 0 settles it
+            if (centred(in.rows + k * in.n_entries + begin, -1.0, target) != 0.0) ++m_;  // a constant row is implied by Σδ = 0
         }
         budget_ = false;
         if (finite && in.epsilon > 0.0) {
@@ -219,7 +219,7 @@ private:
         return true;
     }
 
-    // Memory that is written before it is read: it only ever grows.
+    // Grows a buffer that is written before it is read.
     static void at_least(std::vector<double>& v, std::size_t size) {
         if (v.size() < size) v.resize(size);
     }
@@ -253,7 +253,7 @@ private:
         const double bottom = std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
         const double top = std::max(std::max(high[0], high[1]), std::max(high[2], high[3]));
         const double middle = 0.5 * bottom + 0.5 * top, half = 0.5 * top - 0.5 * bottom;
-        if (!(half > 1e-300)) return 0.0;  // below it 1/half overflows
+        if (!(half > 1e-300)) return 0.0;  // 1/half would overflow
         const double scale = sign / half;
         for (f = 0; f < n_; ++f) target[f] = (target[f] - middle) * scale;
         return half;
@@ -332,7 +332,7 @@ private:
             axpy(tall_, -factor, w, col);
             col[r] = factor;
         }
-        if (!tight_[r]) {  // its slack leaves: column r is no unit vector now
+        if (!tight_[r]) {  // its slack leaves: column r is no longer a unit vector
             double* col = column(r);
             for (int i = 0; i < tall_; ++i) col[i] = -scale * w[i];
             col[r] = scale;
@@ -356,7 +356,7 @@ private:
         }
     }
 
-    // Rebuilds the inverse, x and y from `head_` and `at_upper_`; false when the basis is singular.
+    // Rebuilds the inverse, x and y from `head_` and `at_upper_`; false if the basis is singular.
     BETTERSAFE_WIDE bool refactor() {
         wanted_.assign(head_.begin(), head_.end());
         set_slack_basis();
@@ -432,7 +432,7 @@ private:
         }
     }
 
-    // Which way each p and n may enter: up (+1), down from its upper bound (−1), not at all (0).
+    // Direction in which each p and n may enter: up (+1), down from its upper bound (−1), none (0).
     void compute_direction() {
         std::fill(direction_.begin(), direction_.end(), 0.0);
         for (int j = 0; j < n_; ++j) {
@@ -449,7 +449,7 @@ private:
         }
     }
 
-    // The variable to enter (−1: none): the most attractive, or under Bland's rule the first attractive one.
+    // Entering variable (−1: none): the one with the best reduced cost or, under Bland's rule, the first with a good one.
     int entering(bool bland) {
         int enter = -1;
         double best = kDualTol;
@@ -488,7 +488,7 @@ private:
         int degenerate = 0;
         for (int step = 0; step < cap; ++step) {
             if (since_refactor_ >= kRefactorEvery) {
-                if (!refactor()) {  // never leave a half-built basis behind
+                if (!refactor()) {  // don't leave an incomplete basis
                     cold_start();
                     return false;
                 }
@@ -507,7 +507,7 @@ private:
             if (leave < 0 && !std::isfinite(own)) return false;
             ++pivots;
             const double sign = down ? -1.0 : 1.0;
-            if (leave < 0 || own <= t) {  // it reaches its own other bound first
+            if (leave < 0 || own <= t) {  // the variable reaches its other bound first
                 for (int i = 0; i < m_; ++i) x_[i] -= sign * own * w_[i];
                 at_upper_[enter - wide_] = !at_upper_[enter - wide_];
                 direction_[enter] = -direction_[enter];
@@ -535,12 +535,12 @@ private:
         return false;
     }
 
-    // Dual simplex from above: every entry gives all it has to the best one, so that nothing could be worth more; what that breaks
-    // is mended row by row, most broken first. It needs far fewer steps than the primal one from the origin, where all rows meet.
-    // False when it gets stuck, or does not pay.
+    // Dual simplex: starts with all mass on the best entry, which is dual feasible, and repairs violated rows, largest violation
+    // first. It needs far fewer steps than the primal simplex from the origin, where all rows are tight. False if it gets stuck, or
+    // would not be faster.
     BETTERSAFE_WIDE bool descend() {
         const int best = largest(wide_, cost_.data());  // the padding is 0, the largest cost 1
-        if (budget_) {  // few rows and little to spend: the way back would be the longer one (where they are even was measured)
+        if (budget_) {  // with few rows and a small budget the primal simplex is faster (measured break-even)
             const double spent = dot(wide_, row(m_ - 1), base_.data()) + row(m_ - 1)[best] * mass_;
             if (8.0 * spent > limit_ * m_ * m_ * m_) return false;
         }
@@ -561,7 +561,7 @@ private:
             const int leave = largest(tall_, missed);
             if (leave < 0) return false;
             if (!(missed[leave] > kFeasTol)) {
-                compute_x();  // not by so many steps, but at once: what does not move should be 0 to rounding
+                compute_x();  // recompute at once instead of by steps: entries that do not move should be 0 up to rounding
                 return true;
             }
             const bool above = x_[leave] > 0.0;
@@ -592,9 +592,9 @@ private:
         return false;
     }
 
-    // The variable that enters when basis position r, which misses its bound by `miss`, is brought back to it (−1: none): the first
-    // whose reduced cost would change its sign. An n may change to its other bound instead, and the search go on, while that
-    // alone does not mend the row; these are the flips. Leaves row r of B^{-1} A in alpha.
+    // Entering variable (−1: none) if basis position r, which violates its bound by `miss`, is moved to the bound: the first whose
+    // reduced cost would change its sign. An n may move to its other bound instead, as long as the row stays violated, and the
+    // search continues; these are the flips. Leaves row r of B^{-1} A in alpha.
     int dual_ratio_test(int r, double sign, double miss) {
         double* __restrict p = alpha_.data();
         double* __restrict q = alpha_.data() + wide_;
@@ -618,7 +618,7 @@ private:
         const int n_moves = 2 * wide_;
         double* __restrict rate = rate_.data();
         double* __restrict score = score_.data();
-        // Every n stands before every p: where both would do, as with a budget to spare, p alone would leave n where it is, in vain.
+        // n before p, for ties: with a slack budget, entering p would leave n at its bound to no effect.
         for (int k = 0; k < wide_; ++k) {
             rate[k] = sign * direction_[wide_ + k] * q[k];
             rate[wide_ + k] = sign * direction_[k] * p[k];
@@ -631,7 +631,7 @@ private:
             score[end++] = std::max(y_[c], 0.0);
         }
         for (; end % 4 != 0; ++end) rate[end] = score[end] = 0.0;
-        for (int k = 0; k < end; ++k) {  // no branch: −∞ for what does not count, by a division by 0
+        for (int k = 0; k < end; ++k) {  // no branch: a division by 0 gives −∞ for entries to skip
             const double counts = rate[k] > kPivotTol ? rate[k] : 0.0;
             score[k] = -(score[k] + 1e-300) / counts;
         }
@@ -647,7 +647,7 @@ private:
         }
     }
 
-    // Sends the flips to their other bounds.
+    // Moves the flips to their other bounds.
     void flip() {
         if (flips_.empty()) return;
         double* by = room_.data();
@@ -666,8 +666,8 @@ private:
         for (int c : tight_rows_) axpy(tall_, by[c], column(c), x_.data());
     }
 
-    // Basis position that blocks first when the entering variable moves (−1: none), and the step. Two passes (Harris):
-    // how far it may go if every bound gives way a little, then the largest pivot among those met by then.
+    // Basis position that blocks the entering variable first (−1: none), and the step. Two passes (Harris): the maximum step
+    // with slightly relaxed bounds, then the largest pivot among the bounds reached by this step.
     int ratio_test(double sign, bool bland, double* step) {
         const double slack = bland ? 0.0 : kFeasTol;
         double* __restrict room = room_.data();
@@ -677,7 +677,7 @@ private:
             room[i] = std::max(rate > 0.0 ? x_[i] : bound_[i] - x_[i], 0.0);
             size[i] = std::abs(rate);
         }
-        double reach = kInf, per = 1.0;  // the limit is reach / per; kept as a fraction to save the divisions
+        double reach = kInf, per = 1.0;  // the limit is reach / per; a fraction saves divisions
         for (int i = 0; i < m_; ++i) {
             if (size[i] > kPivotTol && (room[i] + slack) * per < reach * size[i]) {
                 reach = room[i] + slack;
@@ -714,7 +714,7 @@ private:
         return sum > 1e-13 ? sum : 0.0;
     }
 
-    // Computes δ; true when it keeps every row (and, for the objective, remembers the multipliers).
+    // Computes δ; true if it satisfies every row (for the objective, also stores the multipliers).
     BETTERSAFE_WIDE bool check(bool nearest) {
         compute_delta();
         if (!nearest) y_opt_ = y_;
@@ -728,7 +728,7 @@ private:
         return dot(wide_, row(m_ - 1), distance) <= limit_ + kAcceptFeas;
     }
 
-    // Locks what must stay for the objective to stay optimal; true when something is left that could move.
+    // Locks the variables that must not move for the objective to stay optimal; true if any other can move.
     BETTERSAFE_WIDE bool has_ties() {
         price(y_opt_, false);
         bool any = false;
@@ -737,7 +737,7 @@ private:
             locked_[var] = std::abs(reduced) > kTieTol;
             any = any || !(locked_[var] || fixed);
         };
-        for (int j = 0; j < n_; ++j) {  // p and n of one entry may rise together, but that leads nowhere
+        for (int j = 0; j < n_; ++j) {  // p and n of one entry may rise together, but to no effect
             visit(j, price_[j], basic_[wide_ + j]);
             visit(wide_ + j, price_[wide_ + j], base_[j] == 0.0 || (basic_[j] && !at_upper_[j]));
         }
@@ -745,8 +745,8 @@ private:
         return any;
     }
 
-    // work = baseline + δ: no negative entry, the free mass as before, the baseline's bits where nothing moves. False when
-    // the remainder of the rounding does not fit.
+    // work = baseline + δ, without negative entries, with the free mass unchanged, and with the baseline's bits for entries that do
+    // not move. False if the rounding error can't be absorbed.
     bool write() {
         double total = 0.0;
         int largest = -1;
@@ -760,7 +760,7 @@ private:
         return work_[largest] >= 0.0;
     }
 
-    // Weak duality: how far the written policy can be from the optimum, in units of the objective's half-range.
+    // Duality gap of the written policy, in units of the objective's half-range.
     BETTERSAFE_WIDE double duality_gap() {
         double rounding = 1.0;
         for (int i = 1; i < m_; ++i) {

@@ -15,11 +15,11 @@
 namespace bettersafe {
 namespace {
 
-constexpr std::int64_t kSmallNonzeros = 300'000;     // up to here a product is over before a thread has woken: each takes a right-hand side
+constexpr std::int64_t kSmallNonzeros = 300'000;     // up to here a product is shorter than waking a thread: one right-hand side per thread
 constexpr std::int64_t kFormedNonzeros = 2'000'000;  // up to here the rows of P_π are formed once: fewer, longer rows
 constexpr std::int64_t kWideStates = 250'000;        // up to here four directions of doubles stay in a cache; above it, two of floats
 
-// Two doubles in one register: compilers do not find this in a gather by themselves, and it saves a seventh of a product.
+// Two doubles in one register: compilers do not vectorise a gather in this way, and it saves a seventh of a product.
 #if defined(__GNUC__)
 typedef double Two __attribute__((vector_size(16)));
 #else
@@ -36,7 +36,7 @@ inline Two two(V first, V second) {
     return Two{static_cast<double>(first), static_cast<double>(second)};
 }
 
-// Asks for entries of the matrix ahead of time: the processor does not see that they are read in order beside reads at random.
+// Prefetches entries of the matrix: beside random reads, the processor does not detect that they are read in order.
 template <typename Index>
 inline void prefetch_ahead(const double* data, const Index* index, std::int64_t size) {
     constexpr std::int64_t ahead = 160, line = 64;
@@ -60,7 +60,7 @@ inline double gather(const double* data, const Index* index, std::int64_t size, 
     return (first + low[1]) + (high[0] + high[1]);
 }
 
-// The same of K vectors that stand side by side, entry k of state x at x K + k: e_k += weight Σ data_i in[index_i K + k]
+// As above for K interleaved vectors, entry k of state x at x K + k: e_k += weight Σ data_i in[index_i K + k]
 template <int K, typename Index, typename V>
 inline void gather_in_step(const double* data, const Index* index, std::int64_t size, const V* in, double weight, double* e) {
     if constexpr (K == 1) {
@@ -87,7 +87,7 @@ inline void gather_in_step(const double* data, const Index* index, std::int64_t 
     }
 }
 
-// Nonzeros in the rows of pairs that are played: few, if the policy plays one of many actions.
+// Nonzeros in the rows of pairs with positive weight: few, if the policy plays one of many actions.
 template <typename Index>
 std::int64_t played_nonzeros(const PolicyMatrix<Index>& matrix) {
     std::int64_t found = 0;
@@ -96,7 +96,7 @@ std::int64_t played_nonzeros(const PolicyMatrix<Index>& matrix) {
     return found;
 }
 
-// The rows of P_π as they are stored: those of the pairs, with their weights.
+// P_π as stored: the rows of the pairs, with their weights.
 template <typename Index>
 class Stored {
 public:
@@ -141,10 +141,10 @@ private:
     const PolicyMatrix<Index>& m_;
     std::int64_t n_;
     std::vector<std::int64_t> row_;
-    std::unique_ptr<Index[]> column_;  // not vectors: they would first be filled with zeros
+    std::unique_ptr<Index[]> column_;  // not vectors, which would be filled with zeros first
     std::unique_ptr<double[]> probability_;
 
-    // Whether the pairs of a state lead to the same states so often that it pays to find out which; asked of a few states.
+    // Whether the pairs of a state share so many successors that merging them pays; checked on a sample of states.
     bool rows_overlap() const {
         constexpr std::int64_t asked = 32;
         std::vector<Index> columns;
@@ -161,7 +161,7 @@ private:
         return 4 * different < 3 * all;
     }
 
-    // The rows of a state's pairs, one after the other; a column may stand in a row more than once. Returns the nonzeros.
+    // Concatenates the rows of a state's pairs; a column may occur in a row more than once. Returns the nonzeros.
     std::int64_t append() {
         std::int64_t size = 0;
         for (std::int64_t x = 0; x < n_; ++x) {
@@ -184,16 +184,16 @@ private:
         return size;
     }
 
-    // The same with every column once in a row.
+    // Merges the rows of a state's pairs, with every column once. Returns the nonzeros.
     std::int64_t merge() {
-        std::vector<std::int64_t> slot(n_, -1);  // where a column was last put: in this row, if not before its beginning
+        std::vector<std::int64_t> slot(n_, -1);  // last position of a column; in this row if not before its start
         std::int64_t size = 0;
         for (std::int64_t x = 0; x < n_; ++x) {
             const std::int64_t first = row_[x] = size;
             for (std::int64_t s = m_.ptr[x]; s < m_.ptr[x + 1]; ++s) {
                 const double w = m_.weight[s];
                 if (w == 0.0) continue;
-                for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {  // no branch: nothing could predict it
+                for (Index i = m_.indptr[s]; i < m_.indptr[s + 1]; ++i) {  // no branch, which would be unpredictable
                     const Index y = m_.indices[i];
                     const bool fresh = slot[y] < first;
                     const std::int64_t place = fresh ? size : slot[y];
@@ -209,7 +209,7 @@ private:
     }
 };
 
-// States per block: it follows from their number alone, so that sums are the same on any number of threads.
+// States per block: depends on their number alone, so that sums are equal on any number of threads.
 std::int64_t block_of(std::int64_t n_states) { return std::clamp<std::int64_t>(n_states / 1024 * 64, 256, kBlock); }
 
 // 1 / (1 − γ P_π(x, x)) of every state
@@ -224,7 +224,7 @@ std::vector<double> inverse_diagonal(const PolicyMatrix<Index>& m, Team& team) {
                 const Index* first = m.indices + m.indptr[s];
                 const Index* last = m.indices + m.indptr[s + 1];
                 const auto self = static_cast<Index>(x);
-                // of a short row all are looked at: nothing could predict the branches of a search
+                // scan short rows: the branches of a search would be unpredictable
                 const Index* found = last - first <= 64 ? first + std::count_if(first, last, [&](Index y) { return y < self; })
                                                         : std::lower_bound(first, last, self);
                 if (found != last && *found == self) stays += m.weight[s] * m.data[found - m.indices];
@@ -235,8 +235,8 @@ std::vector<double> inverse_diagonal(const PolicyMatrix<Index>& m, Team& team) {
     return scale;
 }
 
-// Every right-hand side has its own search, and its own end: when ‖r‖∞ / (‖b‖∞ + 2‖v‖∞) is at most tol, or does not even halve from one
-// true residual to the next.
+// Every right-hand side has its own search. It ends if ‖r‖∞ / (‖b‖∞ + 2‖v‖∞) is at most tol, or does not halve from one true residual
+// to the next.
 template <int K>
 class EachToItsGoal {
 public:
@@ -300,7 +300,7 @@ private:
     double previous_[K], goal_[K] = {};
 };
 
-// Right-hand sides, their values, and how well they are to be solved.
+// Right-hand sides, their values, and the accuracy of the solution.
 struct Sides {
     std::int64_t n;
     const double* rhs;  // [n, X], like value
@@ -310,7 +310,7 @@ struct Sides {
     SolveReport* reports;  // [n]
 };
 
-// K of them in step, from `first` on
+// Solves K of them together, from `first` on
 template <int K, typename Direction, typename Rows>
 void solve_in_step(const Rows& rows, double discount, const std::vector<double>& scale, Team& team, const Sides& sides,
                    std::int64_t first) {
@@ -411,7 +411,7 @@ void pair_values(const PairRows<Index>& rows, std::int64_t n_values, const doubl
         });
     };
     std::int64_t first = 0;
-    if (rows.n_states <= kWideStates) {  // above it two of them would leave the cache: a pass for each is quicker
+    if (rows.n_states <= kWideStates) {  // above, two vectors exceed the cache, and one pass each is faster
         for (; first + 2 <= n_values; first += 2) pass(first, std::integral_constant<int, 2>());
     }
     for (; first < n_values; ++first) pass(first, std::integral_constant<int, 1>());

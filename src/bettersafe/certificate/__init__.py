@@ -1,7 +1,7 @@
-"""Certificates: what was tested, on what evidence, and whether the policy passed.
+"""Certificates: the test of a policy, its evidence and its verdict.
 
-certificate     the types and the verdict; imports no method
-make            certificates from a test, from H-OPT, or from the counts alone
+certificate     types and verdict; imports no method
+make            certificates from a held-out test, from H-OPT, or from the counts alone
 make_posterior  certificates from the posterior
 files           certificates as JSON documents
 """

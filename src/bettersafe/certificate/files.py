@@ -13,11 +13,11 @@ SCHEMA = "certificate/1"
 AS_THEY_ARE = (
     "evidence", "grade", "delta", "assumptions", "unsupported", "refusal", "diagnostics", "settings", "data", "versions", "seed",
 )  # fmt: skip
-"""Fields of a certificate that JSON has under the same name."""
+"""Fields of a certificate with the same name in JSON."""
 
 
 def certificate_json(certificate: Certificate) -> dict[str, Any]:
-    """The certificate as a JSON document (schema certificate/1)."""
+    """JSON document of a certificate (schema certificate/1)."""
     document = {
         "schema": SCHEMA,
         "accepted": certificate.accepted,
@@ -58,10 +58,11 @@ def _theory_json(theory: Theory) -> dict[str, Any]:
 
 
 def certificate_from_json(document: Any, place: str) -> Certificate:
-    """Read what `certificate_json` wrote; ``place`` names the file in messages.
+    """Certificate from the document of `certificate_json`; ``place`` names the file in messages.
 
     Raises:
-        RunError: Another schema, a field that is missing or has another type, or a verdict that does not follow from the numbers.
+        RunError: If the schema is unknown, a field is missing or has the wrong type, or the verdict does not follow from the
+            numbers.
     """
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
@@ -69,7 +70,7 @@ def certificate_from_json(document: Any, place: str) -> Certificate:
 
     def read(kind: Any, name: str, source: Any = document, within: str = "") -> Any:
         if name not in source:
-            raise RunError(f"{place} is not complete: it lacks {within}{name}.")
+            raise RunError(f"{place} is not complete: the field {within}{name} is missing.")
         return from_json(kind, source[name], f"{within}{name}", place)
 
     kinds = get_type_hints(Certificate)

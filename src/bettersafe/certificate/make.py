@@ -1,4 +1,4 @@
-"""Certificates made from a test, from H-OPT, or from the counts alone."""
+"""Certificates from a held-out test, from H-OPT, or from the counts alone."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.certificate.certificate import Certificate, Evidence, Finding, Floor, Proof, Theory
-from bettersafe.errors import ParameterError, check_vector
+from bettersafe.errors import ParameterError, as_numbers, check_log, check_type, check_vector
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
+from bettersafe.logs.counts import Counts
+from bettersafe.mdp.policy import policy_table
+from bettersafe.model import Model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
     from bettersafe.methods.h_opt import HOpt
-    from bettersafe.model import Model
     from bettersafe.typing import Floats, Log
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossFit:
-    """Models for dr and wdr that are fitted on the other folds of the log that is tested on.
+    """Cross-fitting of the models for dr and wdr: each fold is tested with a model fitted on the other folds.
 
     Attributes:
-        folds: How many; None for no model at all.
-        seed: Draws the folds.
+        folds: Number of folds; None for no model.
+        seed: Seed of the split into folds; the certificate records it.
     """
 
     folds: int | None
     seed: int = 0
 
     def rng(self) -> np.random.Generator:
-        """The same draws each time."""
+        """New generator with this seed, so that every call splits the same way."""
         return np.random.default_rng(self.seed)
 
 
 def certify(
-    policy: Floats,
-    baseline: Floats,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     held_out: Log,
     rule: SafetyRule,
     *,
@@ -56,20 +57,31 @@ def certify(
     model: Model | CrossFit | None = None,
     training_baseline: Floats | None = None,
 ) -> Certificate:
-    """Test ``policy`` [X, A] on episodes that it was not made from.
+    """Test ``policy`` [X, A] on held-out episodes.
 
     Args:
         policy: π.
-        baseline: π_b, which made the data.
-        held_out: Episodes, in memory or on disk, that neither the policy nor the model or ``tuning`` used.
-        rule: How to test.
-        baseline_known: False where the baseline was estimated: then no bound is more than approximate.
-        thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
-        tuning: Other episodes, which finite-sample bounds need.
-        model: For dr and wdr: a model of other data, or cross-fitting on ``held_out``.
-        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew
-            since.
+        baseline: π_b, the policy that collected the data.
+        held_out: Episodes, in memory or on disk, that were not used for the policy, the model or ``tuning``.
+        rule: Settings of the test.
+        baseline_known: False if the baseline was estimated; every bound is then approximate at best.
+        thresholds: c_k, signed so that more is better, shape [d]; NaN for none.
+        tuning: Separate episodes, required by finite-sample bounds.
+        model: Model for dr and wdr: fitted on other data, or by cross-fitting on ``held_out``.
+        training_baseline: Baseline with which the policy was made, shape [X, A], if ``baseline`` is a new estimate.
+
+    Examples:
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> rule = bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.0])
+        >>> certificate = bettersafe.certify(policy, baseline, later, rule, baseline_known=True, model=model)
+        >>> print(certificate.verdict)
+        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
+    check_log("held_out", held_out)
+    check_type("rule", rule, SafetyRule)
+    if model is not None:
+        check_type("model", model, Model, CrossFit)
+    baseline = policy_table(baseline, held_out.n_states, held_out.n_actions, name="baseline")
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
     if floors_wanted.any():
@@ -99,17 +111,38 @@ def certify(
 
 
 def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int | None = None) -> Certificate:
-    """The certificate of what H-OPT returned: the test that decided. Without any test there is nothing to certify."""
+    """Certificate of H-OPT's result, from the test that decided.
+
+    Args:
+        result: Result of H-OPT.
+        safety: Test episodes.
+        baseline_known: False if the baseline was estimated.
+        seed: Seed of the split, for the certificate.
+
+    Raises:
+        ParameterError: If H-OPT tested no candidate.
+
+    Examples:
+        >>> from bettersafe.certificate import certify_h_opt
+        >>> train, safety = bettersafe.split(log, [0.7, 0.3], rng=0)
+        >>> found = bettersafe.h_opt(train, safety, baseline, preference=[1.0, 1.0])
+        >>> certify_h_opt(found, safety, baseline_known=True).accepted
+        True
+    """
+    from bettersafe.methods.h_opt import HOpt
+
+    check_type("result", result, HOpt)
+    check_log("safety", safety)
     test = result.deciding
     if test is None:
-        raise ParameterError("H-OPT proposed nothing, so nothing was tested; there is nothing to certify.")
+        raise ParameterError("H-OPT proposed no policy and ran no test; there is nothing to certify.")
     certificate = _from_test(test, safety, result.rule, result.rule.delta, "safety-test", baseline_known, seed=seed)
     if result.selection == "sequential":
-        more = "Candidates were tested in an order fixed beforehand, up to the first failure: δ holds for all of them together."
+        more = "Candidates were tested in a fixed order up to the first failure, so δ holds for all tests together."
     else:
         more = (
-            f"The best of {len(result.tests)} candidates that passed was chosen (rule {result.selection!r}) with no correction for"
-            " having looked so often: the true risk may exceed δ."
+            f"The best passing one of {len(result.tests)} tested candidates was chosen (rule {result.selection!r}) without a"
+            " correction for multiple tests: the true risk may exceed δ."
         )
     return replace(
         certificate,
@@ -120,25 +153,36 @@ def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int 
 
 
 def certify_theory(
-    theory: Theory, gain: Floats, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
+    theory: Theory, gain: npt.ArrayLike, *, zeta: npt.ArrayLike, thresholds: npt.ArrayLike | None = None, counts: Counts
 ) -> Certificate:
-    """The certificate of a policy about which there is nothing but what the counts prove.
+    """Certificate of a policy from the counts alone.
 
     Args:
-        theory: See `prove`; with thresholds it is to have half of δ, the other half goes to the baseline's returns.
+        theory: Bounds from `prove`; with thresholds, computed with δ/2. The baseline's returns get the other half.
         gain: J_k(π) − J_k(π_b) in the estimated model, shape [d].
-        zeta: Accepted loss, shape [d].
-        thresholds: c_k in the sign that more is better, shape [d]; NaN for none.
-        counts: What the policy was made from.
+        zeta: Accepted loss ζ, shape [d].
+        thresholds: c_k, signed so that more is better, shape [d]; NaN for none.
+        counts: Counts from which the policy was made.
+
+    Examples:
+        >>> from bettersafe.certificate import certify_theory, prove
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0)
+        >>> theory = prove(model, found.policy, baseline, counts, epsilon=1.0, delta=0.1, baseline_known=True)
+        >>> gain = found.policy_return - found.baseline_return
+        >>> certify_theory(theory, gain, zeta=[0.0, 0.0], counts=counts).evidence
+        'theory'
     """
+    check_type("theory", theory, Theory)
+    check_type("counts", counts, Counts)
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
+    gain = check_vector("gain", gain, d, "objective")
     bound = np.array([-proof.proven_loss for proof in theory.proofs])
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
     if wanted.any():
-        # Hoeffding on the mean logged return; the proof and this bound share δ. Of episodes that were cut off the logged
-        # return says too little, and of derived objectives nothing
+        # Hoeffding on the mean logged return; the proof and this bound share δ. There is no bound if episodes are truncated,
+        # because their logged return is incomplete, nor for derived objectives, which are not logged
         level = theory.delta / int(wanted.sum())
         width = np.array([proof.return_range for proof in theory.proofs])
         error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
@@ -161,8 +205,8 @@ def certify_theory(
 
 def prove(
     model: Model,
-    policy: Floats,
-    baseline: Floats,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     counts: Counts,
     *,
     epsilon: float,
@@ -172,20 +216,31 @@ def prove(
     rewards_fixed: bool = True,
     baseline_v: Floats | None = None,
 ) -> Theory:
-    """What the counts alone prove of ``policy`` [X, A]: Proposition 3.1 and the bound after the fact.
+    """Bounds on the loss of ``policy`` [X, A] from the counts alone: Proposition 3.1 and the a-posteriori bound.
 
     Args:
-        model: The model of ``counts``.
+        model: Model estimated from ``counts``.
         policy: π.
         baseline: π_b.
-        counts: For the rows and the observed range of rewards.
-        epsilon: ε that the policy was made with; inf where there was no budget.
+        counts: Counts, for the number of rows and the observed range of rewards.
+        epsilon: ε with which the policy was made; inf without a budget.
         delta: δ.
         baseline_known: Whether the baseline is known, not estimated from the same data.
-        reward_range: Rewards lie in [low, high], each [d]; the observed range if left out.
-        rewards_fixed: False where an objective was derived from the same counts.
-        baseline_v: v^{π_b} in the model, shape [d, X], where that is known already.
+        reward_range: Rewards lie in [low, high], each of shape [d]; default: the observed range.
+        rewards_fixed: False if an objective was derived from the same counts.
+        baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
+
+    Examples:
+        >>> from bettersafe.certificate import prove
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> theory = prove(model, policy, baseline, counts, epsilon=1.0, delta=0.1, baseline_known=True)
+        >>> [proof.objective for proof in theory.proofs]
+        ['r0', 'r1']
     """
+    check_type("model", model, Model)
+    check_type("counts", counts, Counts)
+    policy = policy_table(policy, model.mdp.n_states, model.mdp.n_actions)
+    baseline = policy_table(baseline, model.mdp.n_states, model.mdp.n_actions, name="baseline")
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
     loss = proven_loss(
         model,
@@ -254,24 +309,24 @@ def _from_test(
 
 def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
     texts = [
-        "The episodes tested on were not used to make the policy, are independent of each other, and come from the process in"
-        " which the policy will act.",
-        "The baseline's probabilities are those with which the logged actions were taken."
+        "The test episodes were not used to make the policy, are independent of each other, and come from the process in which"
+        " the policy will act.",
+        "The logged actions were taken with the baseline's probabilities."
         if baseline_known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
-        " hold all that the decisions depended on.",
+        " contain everything that the logged decisions depended on.",
         BOUNDS[rule.bound].assumption,
     ]
     if not ESTIMATORS[rule.estimator].independent:
-        texts.append(f"The terms of {rule.estimator!r} are linearised: good for much data.")
+        texts.append(f"The terms of {rule.estimator!r} are linearised, which is valid for large samples.")
     if BOUNDS[rule.bound].finite_sample:
-        texts.append("Rewards never leave the declared ranges.")
+        texts.append("Rewards always lie in the declared ranges.")
     if rule.comparison == "published":
-        texts.append("The baseline's return is taken from the trained model as if it were known; it is not.")
+        texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
     cut = data.n_truncated
     if cut:
-        after = "is filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "is left out"
-        texts.append(f"{cut} of {data.n_episodes} episodes were cut off; what would have come after {after}.")
+        after = "filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "left out"
+        texts.append(f"{cut} of {data.n_episodes} episodes are truncated; their later rewards are {after}.")
     return tuple(texts)
 
 
@@ -287,13 +342,13 @@ def _finding(objective: Objective, estimate: float, bound: float, level: float, 
 
 
 def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool_]:
-    """Which objectives have a threshold, shape [d]."""
+    """Mask of the objectives with a threshold, shape [d]."""
     if thresholds is None:
         return np.zeros(d, dtype=bool)
-    values = np.asarray(thresholds, dtype=np.float64)
+    values = as_numbers("thresholds", thresholds)
     if values.shape != (d,) or np.any(np.isinf(values)):
         raise ParameterError(
-            f"thresholds need {d} finite numbers, one per objective (NaN for none); got {values.tolist()}."
+            f"thresholds must be {d} finite numbers, one per objective (NaN for none); got {values.tolist()}."
         )
     return ~np.isnan(values)
 
@@ -323,7 +378,7 @@ def _baseline_bound(
     model: Model | None,
     fit: CrossFit,
 ) -> Floats:
-    """A lower bound on J_k(π_b) from the log, shape [d]; NaN where episodes were cut off and no model fills in the rest."""
+    """Lower bound on J_k(π_b) from the log, shape [d]; NaN if episodes are truncated and there is no model."""
     discount = np.array([objective.discount for objective in data.objectives])
     needs = ESTIMATORS[rule.estimator].needs_model
     if not needs and data.n_truncated:

@@ -1,31 +1,32 @@
-"""Certificates of policies that the posterior was asked about."""
+"""Certificates from the posterior."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
+from bettersafe.errors import check_type, check_types
+from bettersafe.logs.dataset import Objective
+from bettersafe.posterior.candidates import Candidate
+from bettersafe.posterior.judge import Answer
 from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESSIMISTIC_CONCENTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.logs.dataset import Objective
-    from bettersafe.posterior.candidates import Candidate
-    from bettersafe.posterior.judge import Answer
-
 
 LINEARISED = (
-    "By linearisation, without draws: gains are taken for linear in what is not known, around its mean, and for jointly normal. That is"
-    " close where the data says much and a policy's gain is a sum over many states, and not where it hangs on a few decisions that were"
-    " seldom tried."
+    "The posterior of the gains was linearised around its mean and taken as jointly normal, without draws. The approximation is good"
+    " if there is much data and the gain is a sum over many states, and poor if the gain depends on a few decisions that were rarely"
+    " tried."
 )
-"""What a certificate without draws rests on besides."""
+"""Additional assumption of a certificate without draws."""
 
 NOT_PESSIMISTIC = (
-    "No pessimistic prior was asked. How seldom B-OPT went wrong in the studies was measured with them; without them it is wrong more"
-    " often where the baseline is good."
+    "No pessimistic prior was used. The error rates of B-OPT in the studies were measured with pessimistic priors; without them errors"
+    " are more frequent if the baseline is good."
 )
+"""Additional assumption of a certificate without pessimistic priors."""
 
 
 def certify_posterior(
@@ -36,15 +37,25 @@ def certify_posterior(
     others: Sequence[Answer] = (),
     objectives: Sequence[Objective] = (),
 ) -> Certificate:
-    """The certificate of a candidate that the posterior was asked about.
+    """Certificate of a candidate from its posterior probabilities.
 
     Args:
-        answer: From `judge`, or the answer of `b_opt`.
-        candidate: One of its candidates.
+        answer: Result of `judge`, or ``answer`` of `b_opt`'s result.
+        candidate: One of the candidates in ``answer``.
         baseline_known: Whether the baseline is known, not estimated from the same data.
-        others: Answers about this policy under other priors (`sensitivity`).
-        objectives: For what people call them.
+        others: Results for this policy under other priors (`sensitivity`).
+        objectives: Objectives, for their labels.
+
+    Examples:
+        >>> from bettersafe.certificate import certify_posterior
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> found = bettersafe.b_opt(outcomes, model, baseline, preference=[1.0, 1.0], question=bettersafe.Question(draws=100))
+        >>> certify_posterior(found.answer, found.deciding, baseline_known=True).accepted
+        True
     """
+    check_type("answer", answer, Answer)
+    check_type("candidate", candidate, Candidate)
+    check_types("objectives", objectives, Objective)
     labels = {objective.name: objective.label or "" for objective in objectives}
 
     def belief(found: Answer, of: Candidate) -> Belief:
@@ -72,17 +83,17 @@ def certify_posterior(
         grade="posterior",
         assumptions=(
             "The logged state is all that matters for what happens next (Markov), and the process does not change.",
-            "What can happen after a decision is among what was seen to happen in that state under some decision, or an end as"
-            " they are elsewhere in the log.",
-            "Episodes start as those of the log do.",
+            "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
+            " elsewhere in the log.",
+            "Future episodes start like the logged ones.",
             f"The priors: {_priors(answer)}. {_fit(answer)}",
             *([LINEARISED] if answer.linearised else []),
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
             *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
-            "What is believed of a policy does not depend on the preference, so another may be tried on the same log. What is"
-            " promised is about belief given this data, not about how often such choices go wrong over many data sets.",
+            "The posterior does not depend on the preference, so other preferences may be tried on the same log. The probability is"
+            " conditional on this data; it is not an error rate over many data sets.",
         ),
         delta=answer.question.delta,
         beliefs=(belief(answer, candidate), *(belief(other, other.candidates[0]) for other in others)),
@@ -104,7 +115,7 @@ def certify_posterior(
 
 
 def _priors(answer: Answer) -> str:
-    """The priors in words; one that is pessimistic for each of many objectives is not spelled out."""
+    """Description of the priors; with many objectives the pessimistic ones are summarised."""
     first, *pessimistic = answer.priors
     if len(pessimistic) > MOST_NAMED:
         return f"{first}; {first}, pessimistic for each of {len(pessimistic)} objectives in turn"
@@ -112,17 +123,17 @@ def _priors(answer: Answer) -> str:
 
 
 def _fit(answer: Answer) -> str:
-    """How strong the neutral prior is, in words."""
+    """Strength of the neutral prior, in words."""
     if answer.question.priors.neutral != "hierarchical":
-        return "The neutral one counts for one visit of every action."
+        return "The neutral prior weighs as much as one visit of every action."
 
     def visits(strength: float, most: float) -> str:
-        return f"{strength:.3g} (the most that is allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
+        return f"{strength:.3g} (the largest allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
 
     ends = answer.end_concentration
-    more = "" if ends is None else f", and for {visits(ends, END_CONCENTRATIONS[-1])} in whether it ends"
+    more = "" if ends is None else f" and {visits(ends, END_CONCENTRATIONS[-1])} visits for the end of an episode"
     return (
-        "Learned from the log: what a state's other actions did counts for"
-        f" {visits(answer.concentration, CONCENTRATIONS[-1])} visits in where a step leads{more}; in pessimistic priors for at most"
+        "Its strength was estimated from the log: the outcomes of a state's other actions weigh as much as"
+        f" {visits(answer.concentration, CONCENTRATIONS[-1])} visits for the next state{more}; in pessimistic priors at most"
         f" {PESSIMISTIC_CONCENTRATION:g}."
     )

@@ -248,7 +248,8 @@ def evaluate(
         else:
             opened = evidence_for_policy(policy, task_from(given, data=data, task=task), progress=progress)
         with opened as evidence:
-            rows = evaluate_saved(evidence, **settings_from(given, "delta", "interval", "folds", "seed"))
+            asked = settings_from(given, "delta", "interval", "folds")
+            rows = evaluate_saved(evidence, **asked, rng=given.get("seed", 0))
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe.envs.tabular import World, true_mdp
-from bettersafe.errors import NoSolutionError, ParameterError
+from bettersafe.errors import NoSolutionError, ParameterError, PolicyError, as_numbers, check_type
 from bettersafe.logs.dataset import Objective
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.policy import check_policy
@@ -82,6 +82,11 @@ def pit_gridworld(
         n_pit_kinds: K.
         pit_prob: Probability that a cell (the start too) is a pit, for each kind on its own.
         discount: γ of every objective.
+
+    Examples:
+        >>> from bettersafe.envs import pit_gridworld
+        >>> pit_gridworld(0, size=4).world.n_states  # one per cell but the goal
+        15
     """
     if size < 2:
         raise ParameterError(f"size must be at least 2 cells on a side; got {size}.")
@@ -98,9 +103,22 @@ def pit_gridworld(
 
 
 def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount: float = 0.99) -> Gridworld:
-    """The gridworld with these pits [K, X] and probabilities α [X, A] that a move succeeds; size is √(X + 1)."""
-    pit = np.atleast_2d(np.asarray(pits, dtype=np.bool_))
-    moved = np.asarray(success_prob, dtype=np.float64)
+    """The gridworld with these pits [K, X] and probabilities α [X, A] that a move succeeds; size is √(X + 1).
+
+    Args:
+        pits: Whether a state is a pit of kind k, shape [K, X].
+        success_prob: α, shape [X, A].
+        discount: γ of every objective.
+
+    Examples:
+        >>> from bettersafe.envs import make_gridworld, render_text
+        >>> small = make_gridworld(pits=[[False, True, False]], success_prob=np.ones((3, 4)))
+        >>> print(render_text(small), end="")
+        G ·
+        o S
+    """
+    pit = np.atleast_2d(as_numbers("pits", pits) != 0.0)
+    moved = as_numbers("success_prob", success_prob)
     n_kinds, n_states = pit.shape
     n_actions, size = len(ACTIONS), math.isqrt(n_states + 1)
     if size < 2 or size * size != n_states + 1:
@@ -157,7 +175,17 @@ def cell_of(size: int, index: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt
 
 
 def known_rewards(gridworld: Gridworld) -> Floats:
-    """Expected rewards r_k(x,a), shape [d, X, A]: what a study gives the model where it takes rewards as known."""
+    """Expected rewards r_k(x,a), shape [d, X, A]: what a study gives the model where it takes rewards as known.
+
+    Args:
+        gridworld: The gridworld.
+
+    Examples:
+        >>> from bettersafe.envs import known_rewards, pit_gridworld
+        >>> known_rewards(pit_gridworld(0, size=4)).shape
+        (2, 15, 4)
+    """
+    check_type("gridworld", gridworld, Gridworld)
     world = gridworld.world
     return true_mdp(world).reward.reshape(world.n_objectives, world.n_states, world.n_actions)
 
@@ -183,6 +211,12 @@ def feasible_gridworld(
 
     Returns:
         The gridworld, its constrained optimum π*, and how many were drawn and thrown away before it.
+
+    Examples:
+        >>> from bettersafe.envs import feasible_gridworld
+        >>> gridworld, optimum, redraws = feasible_gridworld(0, size=4)
+        >>> bool(optimum.returns[1] >= -2.0 - 1e-9)
+        True
     """
     if threshold is None:
         threshold = THRESHOLD if n_pit_kinds == 1 else THRESHOLD_MANY_KINDS
@@ -201,10 +235,22 @@ def feasible_gridworld(
 
 
 def quality_baseline(best: npt.ArrayLike, quality: float) -> Floats:
-    """π_b = ρ π* + (1−ρ)/|A|: a baseline of quality ρ, from the policy π* [X, A]."""
+    """π_b = ρ π* + (1−ρ)/|A|: a baseline of quality ρ, from the policy π* [X, A].
+
+    Args:
+        best: π*, shape [X, A].
+        quality: ρ, from 0 (uniform) to 1 (π*).
+
+    Examples:
+        >>> from bettersafe.envs import quality_baseline
+        >>> quality_baseline([[1.0, 0.0]], 0.5)
+        array([[0.75, 0.25]])
+    """
     if not 0.0 <= quality <= 1.0:
         raise ParameterError(f"quality must be between 0 (uniform) and 1 (the best policy); got {quality!r}.")
-    table = np.asarray(best, dtype=np.float64)
+    table = as_numbers("the best policy", best)
+    if table.ndim != 2:
+        raise PolicyError(f"the best policy must have shape [X, A] (states, actions); got {table.shape}.")
     return np.asarray(quality * table + (1.0 - quality) / table.shape[1])
 
 
@@ -220,7 +266,15 @@ def render_text(gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, ag
         gridworld: What to show.
         policy: Shows the likeliest action of every state as an arrow, shape [X, A].
         agent: A state, or the goal.
+
+    Examples:
+        >>> from bettersafe.envs import make_gridworld, render_text
+        >>> small = make_gridworld(pits=[[False, True, False]], success_prob=np.ones((3, 4)))
+        >>> print(render_text(small, np.full((3, 4), 0.25), agent=1), end="")
+        G   ↓
+        @↓o ↓S
     """
+    check_type("gridworld", gridworld, Gridworld)
     size, n_kinds = gridworld.size, gridworld.pits.shape[0]
     cells = ["G"]
     table = _checked(gridworld, policy, agent)
@@ -268,7 +322,13 @@ def render_image(
         policy: Shape [X, A].
         agent: A state, or the goal.
         cell: Pixels on a side of a cell; at least 8.
+
+    Examples:
+        >>> from bettersafe.envs import pit_gridworld, render_image
+        >>> render_image(pit_gridworld(0, size=4), cell=16).shape
+        (65, 65, 3)
     """
+    check_type("gridworld", gridworld, Gridworld)
     if cell < 8:
         raise ParameterError(f"cell must be at least 8 pixels; got {cell}.")
     table = _checked(gridworld, policy, agent)

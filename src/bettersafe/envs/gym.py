@@ -14,19 +14,16 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.envs.gridworld import render_image, render_text
-from bettersafe.envs.tabular import draw_entries, running_sums
-from bettersafe.errors import DataError, ParameterError, PolicyError, check_vector
-from bettersafe.logs.dataset import Dataset, label_array
+from bettersafe.envs.gridworld import Gridworld, render_image, render_text
+from bettersafe.envs.tabular import World, draw_entries, running_sums
+from bettersafe.errors import DataError, ParameterError, PolicyError, check_type, check_types, check_vector
+from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.envs.gridworld import Gridworld
-    from bettersafe.envs.tabular import World
-    from bettersafe.logs.dataset import Objective
     from bettersafe.typing import Floats, Labels, Rng
 
 Info = dict[str, Any]
@@ -41,11 +38,20 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         observation_space: Discrete(X + T).
         action_space: Discrete(A).
         reward_space: Box of shape [d], from the least to the greatest reward of every objective.
+
+    Examples:
+        >>> from bettersafe.envs import TabularEnv
+        >>> env = TabularEnv(world, horizon=20)
+        >>> state, _ = env.reset(seed=0)
+        >>> state, reward, terminated, truncated, _ = env.step(1)
+        >>> reward.shape
+        (2,)
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium reads it off the class
 
     def __init__(self, world: World, *, horizon: int | None = None) -> None:
+        check_type("world", world, World)
         if horizon is not None and horizon < 1:
             raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
         self.world, self.horizon = world, horizon
@@ -116,6 +122,7 @@ class GridworldEnv(TabularEnv):
         render_mode: str | None = None,
         policy: npt.ArrayLike | None = None,
     ) -> None:
+        check_type("gridworld", gridworld, Gridworld)
         modes = self.metadata["render_modes"]
         if render_mode is not None and render_mode not in modes:
             raise ParameterError(f"render_mode must be one of {', '.join(modes)}, or None; got {render_mode!r}.")
@@ -170,7 +177,14 @@ def rollout(
         objectives: What the d rewards are.
         horizon: Steps after which an episode is truncated, if the environment has not stopped it before. An
             environment that never stops needs one.
+
+    Examples:
+        >>> from bettersafe.envs import TabularEnv, rollout
+        >>> rollout(TabularEnv(world), baseline, 5, rng=0, objectives=world.objectives).n_episodes
+        5
     """
+    check_type("env", env, gymnasium.Env)
+    check_types("objectives", objectives, Objective)
     first_state, n_observations = _discrete("observations", env.observation_space)
     first_action, n_actions = _discrete("actions", env.action_space)
     n_states = np.shape(policy)[0] if np.ndim(policy) == 2 else n_observations

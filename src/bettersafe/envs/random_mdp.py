@@ -8,10 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from bettersafe.envs.tabular import World
+from bettersafe.errors import PolicyError, as_numbers
 from bettersafe.logs.dataset import Objective
 from bettersafe.typing import generator
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from bettersafe.typing import Floats, Rng
 
 
@@ -35,6 +38,11 @@ def garnet(
         n_objectives: d; rewards of a pair are uniform in [0, 1], the same for all its outcomes.
         discount: γ of every objective.
         end: Probability that a step ends the episode: of all pairs, or of each, shape [|X| |A|].
+
+    Examples:
+        >>> from bettersafe.envs import garnet
+        >>> garnet(7, n_states=10, n_objectives=3).n_objectives
+        3
     """
     draw, n_pairs = generator(rng), n_states * n_actions
     columns = np.sort(draw.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
@@ -61,7 +69,23 @@ def garnet(
     )
 
 
-def mixed_policy(rng: Rng, best: Floats, quality: float) -> Floats:
-    """ρ π* + (1−ρ) times a random policy: a baseline of a given quality, shape [X, A]."""
-    noise = generator(rng).dirichlet(np.ones(best.shape[1]), size=best.shape[0])
-    return np.asarray(quality * best + (1.0 - quality) * noise)
+def mixed_policy(rng: Rng, best: npt.ArrayLike, quality: float) -> Floats:
+    """ρ π* + (1−ρ) times a random policy: a baseline of a given quality, shape [X, A].
+
+    Args:
+        rng: Seed or generator.
+        best: π*, shape [X, A].
+        quality: ρ, from 0 (random) to 1 (π*).
+
+    Examples:
+        >>> from bettersafe.envs import mixed_policy, true_mdp
+        >>> from bettersafe.mdp import optimal_policy
+        >>> fair = mixed_policy(0, optimal_policy(true_mdp(world), preference=[1.0, 1.0]), quality=0.5)
+        >>> bool((fair.sum(axis=1).round(9) == 1.0).all())
+        True
+    """
+    table = as_numbers("the best policy", best)
+    if table.ndim != 2:
+        raise PolicyError(f"the best policy must have shape [X, A] (states, actions); got {table.shape}.")
+    noise = generator(rng).dirichlet(np.ones(table.shape[1]), size=table.shape[0])
+    return np.asarray(quality * table + (1.0 - quality) * noise)

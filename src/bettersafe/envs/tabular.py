@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.errors import ParameterError, PolicyError, check_type
 from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.policy import check_policy
@@ -50,6 +50,10 @@ class World:
         state_labels: Labels of the states, shape [X].
         action_labels: Labels of the actions, shape [A].
         terminal_labels: Labels of the ways to end, shape [T].
+
+    Examples:
+        >>> world.n_states, world.n_actions, [objective.name for objective in world.objectives]
+        (6, 3, ['r0', 'r1'])
     """
 
     n_states: int
@@ -136,7 +140,18 @@ class World:
 
 
 def true_mdp(world: World) -> MDP:
-    """The MDP of ``world``: expected rewards [d, P]; transitions CSR [P, X], outcomes to one state summed."""
+    """The MDP of ``world``: expected rewards [d, P]; transitions CSR [P, X], outcomes to one state summed.
+
+    Args:
+        world: The environment.
+
+    Examples:
+        >>> from bettersafe.envs import true_mdp
+        >>> truth, estimate = (bettersafe.expected_return(mdp, baseline) for mdp in (true_mdp(world), model.mdp))
+        >>> bool(abs(truth - estimate).max() < 0.1)
+        True
+    """
+    check_type("world", world, World)
     paid = world.outcome_reward * world.outcome.data
     return MDP(
         n_states=world.n_states,
@@ -172,7 +187,13 @@ def sample_episodes(
 
     Returns:
         The rows of each episode in order; episodes are labelled 0, 1, ….
+
+    Examples:
+        >>> from bettersafe.envs import sample_episodes
+        >>> sample_episodes(world, baseline, 50, rng=3).n_episodes
+        50
     """
+    check_type("world", world, World)
     policy = check_policy(policy, world.n_states, world.n_actions, state_labels=world.state_labels)
     if n_episodes < 1:
         raise ParameterError(f"n_episodes must be at least 1; got {n_episodes}.")

@@ -1,14 +1,14 @@
-"""Off-policy evaluation, and tests of a policy on data that it was not made from.
+"""Off-policy evaluation, and tests on held-out data.
 
-facts         ESTIMATORS and BOUNDS: the tables of estimators and bounds
-evaluate      estimates of J(π) from data that another policy made
+facts         ESTIMATORS and BOUNDS: tables of estimators and bounds
+evaluate      off-policy estimates of J(π)
 bounds        lower bounds on means
-held_out      the safety test, which compares a policy with the baseline
-theory        what the counts alone prove
-estimators    the terms of every trajectory
-value_models  values that models add to estimates
-support       how much of a policy the data must cover
-choices       levels and comparisons, by name
+held_out      safety test of a policy against the baseline
+theory        bounds on the loss from the counts alone
+estimators    terms of the estimators per trajectory
+value_models  model values for estimators that need them
+support       tolerances on decisions without support
+choices       levels and comparisons of the test, without NumPy
 """
 
 import lazy_loader

@@ -1,10 +1,10 @@
 """One-sided lower bounds on a mean from independent terms, at level δ: P(bound ≤ mean) ≥ 1 − δ.
 
-Two grades. *Approximate*: Student t and the bootstrap; they ask for nothing but many terms that are not too skewed,
-and may fail more often than δ. *Finite-sample*: Hoeffding, empirical Bernstein, Anderson (with the DKW band) and
-betting; they hold for every n, given that the terms are independent and never below a known ``low``. Importance-
-weighted terms have a long upper tail: it may be cut at a ``cap`` that was chosen without looking at these terms,
-because cutting from above can only lower the mean. With Y = (min(X, cap) − low) / (cap − low) in [0, 1]:
+There are two grades. *Approximate*: Student t and the bootstrap. They need many terms without strong skewness, and may fail
+more often than δ. *Finite-sample*: Hoeffding, empirical Bernstein, Anderson (with the DKW band) and betting. They hold for
+every n if the terms are independent and never below a known ``low``. Importance-weighted terms have a long upper tail, which
+may be truncated at a ``cap`` chosen without these terms, because truncation from above can only lower the mean. With
+Y = (min(X, cap) − low) / (cap − low) in [0, 1]:
 
     hoeffding   Ȳ − √( ln(1/δ) / 2n )
     bernstein   Ȳ − √( 2 s² ln(2/δ) / n ) − 7 ln(2/δ) / (3(n−1))       (Maurer & Pontil; Thomas et al. 2015, Theorem 1)
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError, as_numbers, check_choice
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.typing import generator
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Rng
 
 RESAMPLES = 4_000
-"""Resamples of the bootstrap; its own error at δ = 0.05 is then about 0.3 % in level."""
+"""Resamples of the bootstrap; the Monte-Carlo error of the level is about 0.3 % at δ = 0.05."""
 
 LARGEST_BET = 0.75
-"""Share of the capital that betting risks at most (λ ≤ LARGEST_BET / m)."""
+"""Largest share of the capital in one bet (λ ≤ LARGEST_BET / m)."""
 
 
 def lower_bound(
@@ -50,20 +50,25 @@ def lower_bound(
 
     Args:
         terms: Independent terms, shape [n, d].
-        delta: δ of each bound; divide it beforehand to have them hold together.
-        method: A key of `bettersafe.evaluation.BOUNDS`.
-        low: For finite-sample bounds: what the terms are never below, shape [d].
-        cap: For finite-sample bounds: where to cut them from above, shape [d]; chosen without these terms
-            (`choose_cap`), or their largest possible value.
-        rng: For the bootstrap: a seed, with which every column is resampled alike, or a generator.
+        delta: δ of each bound; divide it by d if all bounds must hold together.
+        method: Name of the bound, a key of `bettersafe.evaluation.BOUNDS`.
+        low: Smallest possible value of the terms, shape [d]; for finite-sample bounds.
+        cap: Upper truncation level of the terms, shape [d], chosen without these terms (`choose_cap`), or their largest possible
+            value; for finite-sample bounds.
+        rng: Seed or generator for the bootstrap; with a seed, all columns are resampled alike.
 
     Returns:
-        The bounds; ``-inf`` where n is too small to say anything.
+        The bounds; ``-inf`` if n is too small.
+
+    Examples:
+        >>> terms = np.random.default_rng(0).normal(1.0, 2.0, size=(500, 1))
+        >>> bettersafe.lower_bound(terms, 0.05, method="t").round(2)
+        array([0.8])
     """
     check_choice("bound", method, BOUNDS)
     if not 0.0 < delta < 1.0:
         raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
-    values = np.asarray(terms, dtype=np.float64)
+    values = as_numbers("terms", terms)
     if values.ndim != 2:
         raise ParameterError(f"terms must have shape [n, d]; got {values.shape}.")
     if not np.all(np.isfinite(values)):
@@ -80,14 +85,14 @@ def lower_bound(
         return np.array([_bootstrap(column, delta, method, rng) for column in values.T])
     if low is None or cap is None:
         raise ParameterError(
-            f"the bound {method!r} needs to know what the terms are never below (low) and where to cut them (cap);"
+            f"the bound {method!r} needs the smallest value of the terms (low) and their truncation level (cap);"
             " without them use 't' or 'bca', which are approximate."
         )
-    least, most = np.broadcast_to(np.asarray(low, float), (d,)), np.broadcast_to(np.asarray(cap, float), (d,))
+    least, most = np.broadcast_to(as_numbers("low", low), (d,)), np.broadcast_to(as_numbers("cap", cap), (d,))
     if np.any(values < least - 1e-9 * np.maximum(np.abs(least), 1.0)):
         i, k = np.argwhere(values < least)[0]
         raise ParameterError(
-            f"term {i} of objective {k} is {values[i, k]:.6g}, below the stated least value {least[k]:.6g}."
+            f"term {i} of objective {k} is {values[i, k]:.6g}, below the stated smallest value {least[k]:.6g}."
         )
     result = np.full(d, -np.inf)
     for k in np.flatnonzero(np.isfinite(least)):
@@ -111,19 +116,30 @@ def choose_cap(
     high: npt.ArrayLike,
     n_later: int,
 ) -> Floats:
-    """Where to cut, judged on *other* terms: the cap whose bound, at the later sample's size, would be highest.
+    """Truncation level chosen on *other* terms: the cap with the largest expected bound at the later sample's size.
 
     Args:
         terms: Terms that the bound will not use, shape [m, d].
         delta: δ of the bound.
-        method: The bound.
-        low: What terms are never below, shape [d].
-        high: What they are never above, shape [d]; may be inf.
-        n_later: How many terms the bound will have.
+        method: Name of the bound.
+        low: Smallest possible value of the terms, shape [d].
+        high: Largest possible value of the terms, shape [d]; may be inf.
+        n_later: Number of terms that the bound will have.
+
+    Examples:
+        >>> from bettersafe.evaluation import choose_cap
+        >>> returns = np.random.default_rng(0).exponential(1.0, size=(1000, 1))
+        >>> earlier, terms = returns[:500], returns[500:]
+        >>> cap = choose_cap(earlier, 0.05, method="bernstein", low=0.0, high=np.inf, n_later=500)
+        >>> bool(bettersafe.lower_bound(terms, 0.05, method="bernstein", low=0.0, cap=cap)[0] > 0.6)
+        True
     """
-    values = np.asarray(terms, dtype=np.float64)
+    check_choice("bound", method, BOUNDS)
+    values = as_numbers("terms", terms)
+    if values.ndim != 2:
+        raise ParameterError(f"terms must have shape [n, d]; got {values.shape}.")
     d = values.shape[1]
-    least, most = np.broadcast_to(np.asarray(low, float), (d,)), np.broadcast_to(np.asarray(high, float), (d,))
+    least, most = np.broadcast_to(as_numbers("low", low), (d,)), np.broadcast_to(as_numbers("high", high), (d,))
     caps = np.empty(d)
     for k in range(d):
         column = values[:, k]
@@ -142,7 +158,7 @@ def choose_cap(
 
 
 def _expected_bound(above: Floats, width: float, delta: float, method: str, n: int) -> float:
-    """About what a bound on terms like these (≥ 0, cut at ``width``) would be with n of them."""
+    """Approximate bound on n terms distributed like these (≥ 0, truncated at ``width``)."""
     mean, variance = float(above.mean()), float(above.var(ddof=1)) if above.size > 1 else width**2 / 4.0
     if method == "hoeffding":
         return mean - width * math.sqrt(math.log(1.0 / delta) / (2.0 * n))
@@ -161,7 +177,7 @@ def _bootstrap(column: Floats, delta: float, method: str, rng: Rng) -> float:
 
     mean = float(column.mean())
     if float(column.std()) <= 1e-15 * max(abs(mean), 1e-300):
-        return mean  # resampling equal terms says nothing more (and SciPy's BCa gives NaN)
+        return mean  # equal terms: resampling gives the mean (and SciPy's BCa gives NaN)
     answer = stats.bootstrap(
         (column,),
         np.mean,
@@ -177,7 +193,7 @@ def _bootstrap(column: Floats, delta: float, method: str, rng: Rng) -> float:
 
 
 def _unit_bound(y: Floats, delta: float, method: str) -> float:
-    """A finite-sample lower bound on the mean of independent terms in [0, 1], shape [n]."""
+    """Finite-sample lower bound on the mean of independent terms in [0, 1], shape [n]."""
     n = y.size
     if method == "hoeffding":
         return float(y.mean()) - math.sqrt(math.log(1.0 / delta) / (2.0 * n))
@@ -202,14 +218,14 @@ def _anderson(y: Floats, band: float) -> float:
 
 
 def _betting(y: Floats, delta: float) -> float:
-    """The largest m that betting against "the mean is at most m" refutes: its capital reaches 1/δ at some time.
+    """Largest m for which betting refutes "the mean is at most m": the capital reaches 1/δ at some time.
 
-    Bets λ_i = √( 2 ln(1/δ) / (n σ̂²_{i−1}) ), from the terms before i alone, cut at LARGEST_BET/m. For such bets the
-    capital falls as m rises, so bisection finds the edge.
+    Bets are λ_i = √( 2 ln(1/δ) / (n σ̂²_{i−1}) ), from the terms before i only, and at most LARGEST_BET/m. For such bets the
+    capital decreases in m, so bisection finds the largest m.
     """
     n = y.size
     before = np.arange(n)
-    # running mean and variance with a first guess of 1/2 and 1/4, worth one term
+    # running mean and variance with a prior of 1/2 and 1/4, with the weight of one term
     running_mean = (0.5 + np.cumsum(y)) / (before + 2.0)
     squares = np.concatenate([[0.0], np.cumsum((y - running_mean) ** 2)[:-1]])
     bets = np.sqrt(2.0 * math.log(1.0 / delta) * (before + 1.0) / (n * (0.25 + squares)))

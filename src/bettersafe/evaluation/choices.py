@@ -1,4 +1,4 @@
-"""Levels and comparisons of the held-out test, by name; without NumPy, for the command line."""
+"""Levels and comparisons of the held-out test; without NumPy, for the command line."""
 
 from __future__ import annotations
 

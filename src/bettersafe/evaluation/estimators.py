@@ -1,8 +1,7 @@
-"""What every trajectory contributes to the six off-policy estimates, from rows that may come in blocks.
+"""Terms of the six off-policy estimators per trajectory, from rows that may come in blocks.
 
-The formulas are those of `bettersafe.evaluation.evaluate`. Blocks hold whole trajectories and come several times, always the same, so no
-more than one of them is in memory. In the kernel every sum goes over trajectories one by one: how they are cut into blocks
-does not change a bit.
+The formulas are in `bettersafe.evaluation.evaluate`. Blocks contain whole trajectories and are read several times, so that only
+one is in memory. The kernel adds up trajectories one by one, so the results don't depend on the blocks, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 
 
 PADDED_CELLS = 2_000_000
-"""Cells (episodes × longest) that the NumPy engine pads at a time; bounds its memory."""
+"""Cells (episodes × longest) that the NumPy engine pads at a time; limits its memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectories:
-    """Some trajectories and what is needed of their rows.
+    """Trajectories with the data of their rows.
 
     Attributes:
         ptr: Rows of trajectory i are ptr[i]:ptr[i+1], shape [n+1].
         log_ratio: ln ρ of every row, shape [N].
-        rewards: Shape [N, d].
+        rewards: Rewards, shape [N, d].
         v: v̂(x_t), shape [N, d]; empty without a model.
-        q: q̂(x_t, a_t), shape [N, d]; the same.
-        tail: v̂ where the trajectory was left, shape [n, d]; the same.
+        q: q̂(x_t, a_t), shape [N, d]; empty without a model.
+        tail: v̂ after the last row, shape [n, d]; 0 if terminated; empty without a model.
     """
 
     ptr: Ints
@@ -47,23 +46,23 @@ class Trajectories:
 
     @property
     def n(self) -> int:
-        """How many."""
+        """Number of trajectories."""
         return int(self.ptr.size - 1)
 
 
 def trajectory_terms(
     ptr: Ints, log_ratio: Floats, rewards: Floats, discount: Floats, v: Floats, q: Floats, tail: Floats
 ) -> tuple[Floats, Floats]:
-    """Terms of all six estimators, [6, n, d] by `kernel_row`, and log ρ_{0:H−1}, [n], of trajectories in memory.
+    """Terms of all six estimators, [6, n, d] by `kernel_row`, and log ρ_{0:H−1}, [n], for trajectories in memory.
 
     Args:
-        ptr: As in `Trajectories`, like all but the discount.
-        log_ratio: Shape [N].
-        rewards: Shape [N, d].
-        discount: Shape [d].
-        v: Shape [N, d]; empty without a model (then dr and wdr are 0).
-        q: Shape [N, d].
-        tail: Shape [n, d].
+        ptr: Rows of trajectory i are ptr[i]:ptr[i+1], shape [n+1].
+        log_ratio: ln ρ of every row, shape [N].
+        rewards: Rewards, shape [N, d].
+        discount: Discount factors, shape [d].
+        v: v̂(x_t), shape [N, d]; empty without a model (then dr and wdr are 0).
+        q: q̂(x_t, a_t), shape [N, d].
+        tail: v̂ after the last row, shape [n, d].
     """
     whole = Trajectories(ptr=ptr, log_ratio=log_ratio, rewards=rewards, v=v, q=q, tail=tail)
     return terms_of_blocks(lambda: [whole], discount, has_model=v.size > 0)
@@ -72,13 +71,13 @@ def trajectory_terms(
 def terms_of_blocks(
     blocks: Callable[[], Iterable[Trajectories]], discount: Floats, *, has_model: bool, weighted: bool = True
 ) -> tuple[Floats, Floats]:
-    """The same of trajectories that come in blocks.
+    """Terms and log weights of `trajectory_terms`, for trajectories in blocks.
 
     Args:
-        blocks: Gives all of them, each time it is called.
-        discount: Shape [d].
+        blocks: Function that returns all blocks, each time it is called.
+        discount: Discount factors, shape [d].
         has_model: Whether the blocks have v, q and tail.
-        weighted: False leaves the terms of normalised estimators unmade, and saves the time.
+        weighted: Whether to compute the terms of normalised estimators.
     """
     gamma = np.ascontiguousarray(discount, dtype=np.float64)
     if _kernel.compiled is None:
@@ -111,16 +110,17 @@ def _whole_numbers(array: Ints) -> Ints:
 def _numpy_terms(
     blocks: Callable[[], Iterable[Trajectories]], discount: Floats, *, has_model: bool
 ) -> tuple[Floats, Floats]:
-    """The same in NumPy, on trajectories padded to the longest: the weight stays, everything else is 0.
+    """`terms_of_blocks` in NumPy, on trajectories padded to the longest: the last weight is repeated, the rest is 0.
 
-    The first passes find the largest weight of every step and sum the weights and what they weigh, the last makes the terms.
+    The first pass finds the largest weight of every step, the second adds up weights and weighted terms, the last computes the
+    terms.
     """
     lengths = np.concatenate([np.diff(block.ptr) for block in blocks()])
     n, d, longest = lengths.size, discount.size, int(lengths.max())
     power = discount[:, None] ** np.arange(longest + 1)  # [d, T+1]
 
     def pieces() -> Iterator[tuple[slice, _Padded]]:
-        """Which trajectories, and their padded rows, few at a time."""
+        """Slices of trajectories and their padded rows, a few at a time."""
         first = 0
         for block in blocks():
             for start in range(0, block.n, max(1, PADDED_CELLS // (longest + 1))):
@@ -175,7 +175,7 @@ def _numpy_terms(
 
 @dataclass(frozen=True)
 class _Padded:
-    """The trajectories ``which`` of a block as tables [n, T+1], 0 after the end."""
+    """Trajectories ``which`` of a block as tables [n, T+1], 0 after the end."""
 
     block: Trajectories
     which: slice
@@ -183,11 +183,11 @@ class _Padded:
     has_model: bool
 
     def log_weights(self) -> Floats:
-        """Ln ρ_{0:t}; the last weight is kept."""
+        """Ln ρ_{0:t}; the last weight is repeated after the end."""
         return np.asarray(np.cumsum(self._table(self.block.log_ratio), axis=1))
 
     def parts(self, k: int) -> tuple[Floats, Floats, Floats]:
-        """Rewards, residuals r − q̂ and values v̂ (with the tail where an episode was cut off)."""
+        """Rewards, residuals r − q̂ and values v̂ (with the tail of truncated episodes)."""
         block = self.block
         r = self._table(block.rewards[:, k])
         if not self.has_model:

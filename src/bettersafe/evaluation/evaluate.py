@@ -1,24 +1,24 @@
-"""Off-policy estimators: the return of a policy from data that another one made, for d objectives at once.
+"""Off-policy estimators of J(π) for d objectives.
 
 For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running product and H_i its length:
 
     is       ρ_{0:H−1} Σ_t γ^t r_t
     pdis     Σ_t γ^t ρ_{0:t} r_t
-    dr       V_0,  V_t = v̂(x_t) + ρ_t (r_t + γ V_{t+1} − q̂(x_t,a_t)),  V_H = v̂(x_H) if cut off, 0 if terminated
+    dr       V_0,  V_t = v̂(x_t) + ρ_t (r_t + γ V_{t+1} − q̂(x_t,a_t)),  V_H = v̂(x_H) if truncated, 0 if terminated
     wis      Σ_i ρ^i G_i / Σ_i ρ^i
     cwpdis   Σ_t γ^t Σ_i ρ^i_{0:t} r^i_t / Σ_i ρ^i_{0:t}
     wdr      Σ_t γ^t [ Σ_i w^i_t (r_t − q̂_t) + w^i_{t−1} v̂_t ],  w^i_t = ρ^i_{0:t} / Σ_j ρ^j_{0:t},  w_{−1} = 1/n
-    model    v̂(μ): no trajectories, the estimated model alone
+    model    v̂(μ): the estimated model alone, without trajectories
 
-is, pdis and dr are means of independent terms, one per trajectory. The weighted ones are not: their terms here are
-linearised (the estimate plus the influence of the trajectory), good for approximate bounds alone. Episodes that ended
-keep their last weight in every normaliser. Weights are products: they are handled in logs.
+is, pdis and dr are means of independent terms, one per trajectory. The terms of the weighted estimators are not independent:
+they are linearised (the estimate plus the influence of the trajectory), and only approximate bounds apply. Episodes that
+ended keep their last weight in every normaliser. Weights are products, computed as sums of logarithms.
 
-v̂ and q̂ come from a model of data that the estimate does not use: a model that is given (fitted on another part of a
-split), or, with ``folds``, k models, each fitted without the fold that it is used on (cross-fitting).
+v̂ and q̂ come from a model of other data: a given model (fitted on another part of a split) or, with ``folds``, k models,
+each fitted without the fold on which it is used (cross-fitting).
 
-The log may be one that does not fit in memory (`bettersafe.logs.episodes`): it is read several times in blocks of whole episodes, and
-only what goes by episode is held. The numbers are those of the same log in memory, bit for bit.
+A log that does not fit into memory (`bettersafe.logs.episodes`) is read several times in blocks of whole episodes; only numbers
+per episode are kept. The results are bit for bit those of the same log in memory.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError, check_choice, check_log, check_type
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
 from bettersafe.mdp.policy import check_policy
+from bettersafe.model import Model
 from bettersafe.typing import Floats, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.model import Model
     from bettersafe.typing import Rng
 
 
 MANY_EPISODES = 50_000
-"""From here on it is asked whether there is memory for the terms; to ask takes longer than to evaluate a small log."""
+"""Episodes from which available memory is checked; for a small log the check takes longer than the evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,23 +56,23 @@ class Evaluation:
     """Off-policy estimate of J(π), with its diagnostics.
 
     Attributes:
-        estimator: Its name, a key of `bettersafe.evaluation.ESTIMATORS`.
-        value: The estimate, shape [d].
-        standard_error: Of the estimate, from the spread of the terms, shape [d]; NaN for "model".
-        per_trajectory: Terms whose mean is the estimate, shape [n, d]; linearised where not independent.
+        estimator: Name of the estimator, a key of `bettersafe.evaluation.ESTIMATORS`.
+        value: Estimate, shape [d].
+        standard_error: Standard error of the estimate, from the spread of the terms, shape [d]; NaN for "model".
+        per_trajectory: Terms whose mean is the estimate, shape [n, d]; linearised if not independent.
         weights: Final weight ρ_{0:H−1} of every trajectory, shape [n].
         independent: Whether the terms are independent.
-        ess: Effective sample size of the final weights, (Σρ)²/Σρ²; n when nothing is reweighted.
-        mean_weight: Mean final weight; its expectation is 1 if the baseline's probabilities are right and nothing that the
-            target does is missing from them.
+        ess: Effective sample size of the final weights, (Σρ)²/Σρ²; n if all weights are equal.
+        mean_weight: Mean final weight; its expectation is 1 if the baseline's probabilities are correct and positive for every
+            action of the target.
         max_weight: Largest final weight ρ_{0:H−1}.
-        max_weight_share: Its share of all final weights.
-        unsupported_mass: Share of the target's probability, over the logged states, on actions the baseline never plays
-            or, where there is a model, that the model never saw.
-        unsupported_episodes: Episodes with a logged pair that the model never saw.
-        truncated_episodes: Episodes that were cut off; importance sampling misses what came after.
-        n_episodes: n.
-        biased: Why the estimate is biased on purpose (clipping, dropping), or empty.
+        max_weight_share: Share of the largest weight in the sum of all final weights.
+        unsupported_mass: Share of the target's probability, over the logged states, on actions that the baseline never takes
+            or, if there is a model, that are not in its data.
+        unsupported_episodes: Number of episodes with a logged pair that is not in the model's data.
+        truncated_episodes: Number of truncated episodes; importance sampling misses their later rewards.
+        n_episodes: Number of episodes, n.
+        biased: Reason for an intentional bias (clipping, dropping), or empty.
     """
 
     estimator: str
@@ -95,24 +95,24 @@ class Evaluation:
     def doubts(self) -> tuple[str, ...]:
         """Reasons not to rely on the estimate, in plain words; empty if there are none."""
         if not ESTIMATORS[self.estimator].on_trajectories:
-            return ("it is the model's own opinion, optimistic for a policy that was chosen with it",)
+            return ("it is the model's own estimate, which is optimistic for a policy chosen with that model",)
         doubts = []
         if self.biased:
             doubts.append(f"it is biased on purpose ({self.biased})")
-        if self.few_carry_it:
-            doubts.append(f"only about {self.ess:.3g} of {self.n_episodes} episodes carry it")
+        if self.few_effective_episodes:
+            doubts.append(f"the effective sample size is only about {self.ess:.3g} of {self.n_episodes} episodes")
         if self.max_weight_share > max(0.1, 2.0 / self.n_episodes):
             doubts.append(f"one episode has {100 * self.max_weight_share:.0f} % of all weight")
         weights_alone = not ESTIMATORS[self.estimator].needs_model
         if weights_alone and self._weights_are_off:
             doubts.append(
-                f"weights average {self.mean_weight:.3g} where they should average 1, so the baseline's probabilities don't fit the"
-                " data, or the policy does what was never seen"
+                f"the mean weight is {self.mean_weight:.3g} instead of 1, so the baseline's probabilities don't fit the data, or the"
+                " policy takes decisions that were never seen"
             )
         if self.unsupported_mass > 0.01:
-            doubts.append(f"{100 * self.unsupported_mass:.3g} % of what the policy does was never seen")
+            doubts.append(f"{100 * self.unsupported_mass:.3g} % of the policy's decisions were never seen")
         if self.truncated_episodes and weights_alone:
-            doubts.append(f"{self.truncated_episodes} episodes were cut off and what came after is missing")
+            doubts.append(f"{self.truncated_episodes} episodes are truncated and their later rewards are missing")
         return tuple(doubts)
 
     @property
@@ -120,31 +120,32 @@ class Evaluation:
         """Whether to trust the estimate, in plain words."""
         if self.doubts:
             return "Do not rely on it: " + "; ".join(self.doubts) + "."
-        unseen = f"{100 * self.unsupported_mass:.2g} % of" if self.unsupported_mass > 0.0 else "nothing of"
-        return (
-            f"Can be used: about {self.ess:,.0f} of {self.n_episodes:,} episodes carry it, and {unseen} what the policy does was"
-            " never seen."
+        unseen = f"{100 * self.unsupported_mass:.2g} %" if self.unsupported_mass > 0.0 else ""
+        seen = (
+            f"{unseen} of the policy's decisions were never seen" if unseen else "the policy's decisions were all seen"
         )
+        return f"Can be used: the effective sample size is about {self.ess:,.0f} of {self.n_episodes:,} episodes, and {seen}."
 
     @property
-    def few_carry_it(self) -> bool:
-        """Whether the weights rest on too few episodes for the spread of the terms to be believed."""
+    def few_effective_episodes(self) -> bool:
+        """Whether the effective sample size is too small for the spread of the terms to be reliable."""
         return self.ess < max(0.02 * self.n_episodes, min(20.0, 0.5 * self.n_episodes))
 
     @property
     def _weights_are_off(self) -> bool:
-        """Whether the mean weight is away from 1 by more than chance explains."""
+        """Whether the mean weight differs from 1 by more than chance."""
         if self.n_episodes < 2 or not np.isfinite(self.mean_weight):
             return True
         chance = float(self.weights.std(ddof=1)) / np.sqrt(self.n_episodes)
         return bool(abs(self.mean_weight - 1.0) > max(4.0 * chance, 0.02))
 
     def interval(self, delta: float, *, method: str = "t") -> tuple[Floats, Floats]:
-        """Two-sided interval at level 1 − δ, each [d]: t or the bootstrap, both approximate; NaN for "model"."""
+        """Two-sided interval at level 1 − δ, each edge of shape [d]: t or bootstrap, both approximate; NaN for "model"."""
         check_choice("interval", method, BOUNDS)
         if BOUNDS[method].finite_sample:
             raise ParameterError(
-                f"intervals are approximate ({', '.join(APPROXIMATE)}); got {method!r}. For a finite-sample bound use `lower_bound`."
+                f"the interval must be an approximate one ({', '.join(APPROXIMATE)}); got {method!r}. For a finite-sample bound use"
+                " `lower_bound`."
             )
         if not ESTIMATORS[self.estimator].on_trajectories:
             return np.full(self.value.shape, np.nan), np.full(self.value.shape, np.nan)
@@ -164,18 +165,27 @@ def evaluate_policy(
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> Evaluation:
-    """Estimate J(π) from data that the baseline made.
+    """Estimate J(π) from data collected by the baseline.
 
     Args:
-        data: Episodes that the model, if any, was not fitted on; in memory or on disk.
+        data: Episodes, in memory or on disk, that were not used to fit the model.
         target: π, shape [X, A].
         baseline: π_b, shape [X, A].
-        estimator: A key of `bettersafe.evaluation.ESTIMATORS`.
-        model: v̂ and q̂ for estimators that need a model; fitted on other data, with the same vocabulary.
-        folds: Instead of a model: fit this many on the data itself, each without the fold that it is used on.
-        rng: Seed or generator that draws the folds.
-        clip: Cut every trajectory's term to [low, high], each [d]: biased, only to reproduce published numbers.
-        drop_unsupported: Leave out episodes with a pair that the model never saw: biased, for the same purpose.
+        estimator: Name of the estimator, a key of `bettersafe.evaluation.ESTIMATORS`.
+        model: Model for v̂ and q̂, if the estimator needs one; fitted on other data with the same vocabulary.
+        folds: Number of models to cross-fit on the data, instead of a given model.
+        rng: Seed or generator for the split into folds.
+        clip: Range [low, high] to which every trajectory's term is clipped, each of shape [d]; biased, only to reproduce
+            published numbers.
+        drop_unsupported: Whether to drop episodes with a pair that is not in the model's data; biased, for the same purpose.
+
+    Examples:
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> found = bettersafe.evaluate_policy(later, policy, baseline, estimator="dr", model=model)
+        >>> found.value.shape
+        (2,)
+        >>> print(found.trust)
+        Can be used: the effective sample size is about ... of 1,000 episodes, and the policy's decisions were all seen.
     """
     return evaluate_many(
         data,
@@ -202,7 +212,16 @@ def evaluate_many(
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
 ) -> dict[str, Evaluation]:
-    """Several estimators at once; the arguments are those of `evaluate_policy`."""
+    """Several estimators at once; for the arguments see `evaluate_policy`.
+
+    Examples:
+        >>> found = bettersafe.evaluate_many(later, baseline, baseline, folds=5)
+        >>> sorted(found)
+        ['cwpdis', 'dr', 'is', 'model', 'pdis', 'wdr', 'wis']
+    """
+    check_log("data", data)
+    if model is not None:
+        check_type("model", model, Model)
     _check_asked(data, estimators, model, folds)
     labels, d = data.state_labels, data.n_objectives
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
@@ -217,9 +236,11 @@ def evaluate_many(
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
-        raise ParameterError("every episode has a pair that the model never saw; there is nothing left to evaluate on.")
+        raise ParameterError(
+            "every episode has a pair that is not in the model's data; no episode is left to evaluate on."
+        )
 
-    with np.errstate(divide="ignore", invalid="ignore"):  # ln 0 is −inf on purpose; where π_b is 0 there is no row
+    with np.errstate(divide="ignore", invalid="ignore"):  # ln 0 = −inf is intended; no row has π_b = 0
         log_ratio = np.log(policy) - np.log(behaviour)
 
     def trajectories() -> Iterator[Trajectories]:
@@ -240,7 +261,7 @@ def evaluate_many(
     top = float(np.max(log_weight))
     relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(n)
     total = float(relative.sum())
-    with np.errstate(over="ignore"):  # a weight beyond 1e308 is infinite, and is shown so
+    with np.errstate(over="ignore"):  # a weight beyond 1e308 becomes infinite
         weights = frozen(np.exp(log_weight), np.float64)
     reasons = []
     if drop_unsupported:
@@ -281,13 +302,12 @@ def evaluate_many(
 
 
 def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, folds: int | None) -> None:
-    """Raise where an estimator lacks a model, or there is nothing to evaluate on, or no memory for it."""
+    """Raises an error if an estimator lacks a model, there are no episodes, or the terms don't fit into memory."""
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
         if model is None and folds is None and ESTIMATORS[estimator].needs_model:
             raise ParameterError(
-                f"the estimator {estimator!r} needs a model, fitted on data that the estimate does not use: give model=, or"
-                " folds= to fit one for each fold on the others."
+                f"the estimator {estimator!r} needs a model fitted on other data: give model=, or folds= for cross-fitting."
             )
     if model is not None and folds is not None:
         raise ParameterError("give a model or a number of folds, not both.")
@@ -301,12 +321,12 @@ def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, fold
 def evaluation_rows(
     results: dict[str, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: str = "t"
 ) -> list[dict[str, Any]]:
-    """Several evaluations as flat rows, one per estimator and objective, in the user's own sign.
+    """Evaluations as flat rows, one per estimator and objective, in the sign of the log.
 
     Args:
-        results: From `evaluate_many`.
-        objectives: Length d.
-        delta: Intervals are at level 1 − δ.
+        results: Evaluations from `evaluate_many`.
+        objectives: Objectives, length d.
+        delta: δ; the level of the intervals is 1 − δ.
         interval: "t", "bootstrap" or "bca".
     """
     rows = []
@@ -340,9 +360,9 @@ def evaluation_rows(
 
 
 def logged_rows(data: Log, baseline: Floats, *, delta: float, interval: str = "t") -> list[dict[str, Any]]:
-    """What the baseline [X, A] earned in its own log, as rows like those of `evaluation_rows`, estimator "logged"."""
+    """Return of the baseline [X, A] in the log, as rows like those of `evaluation_rows`, with estimator "logged"."""
     own = evaluate_many(data, baseline, baseline, estimators=("is",))
-    plain = {"estimator": "logged", "usable": True, "trust": "What the baseline earned in the log."}
+    plain = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
     return [{**row, **plain} for row in evaluation_rows(own, data.objectives, delta=delta, interval=interval)]
 
 
@@ -353,7 +373,7 @@ def _trajectories(
     fold: npt.NDArray[np.int64],
     keep: npt.NDArray[np.bool_],
 ) -> Iterator[Trajectories]:
-    """What the estimators need of a block, with ln π/π_b [X, A]; nothing where none of its episodes is kept."""
+    """Rows of a block for the estimators, with ln π/π_b [X, A]; yields nothing if no episode is kept."""
     rewards, ptr = block.rewards, block.episode_ptr
     ratios = log_ratio[block.states, block.actions]
     v, q, tail = row_values(block, value_models, fold)

@@ -1,7 +1,7 @@
-"""Two tables of facts about off-policy evaluation and tests on held-out data: `ESTIMATORS` and `BOUNDS`.
+"""Tables of off-policy estimators and of lower bounds: `ESTIMATORS` and `BOUNDS`.
 
-The command line, the report and the modules of this folder read these tables; there is no other list of estimators or bounds.
-They need no NumPy: ``bettersafe --help`` reads them too. The formulas are in `evaluate` and `bounds`.
+Command line, report and the modules of this folder read these tables; there is no other list of estimators or bounds. They
+don't import NumPy, because ``bettersafe --help`` reads them too. The formulas are in `evaluate` and `bounds`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorFacts:
-    """Facts about an off-policy estimator.
+    """Properties of an off-policy estimator.
 
     Attributes:
-        name: "dr".
+        name: Name in settings, such as "dr".
         title: Name for people.
-        sentence: What it does, in one line for help; without a capital or a full stop, to stand behind the name.
-        kernel_row: Its place among the terms that the kernel and its NumPy twin make; None if it is not made from trajectories.
-        independent: The estimate is a mean of independent terms, one per trajectory.
-        needs_model: Needs v̂ and q̂ of a model that was fitted on other data.
-        known_range: The range from which a least value of its terms follows, which finite-sample bounds need; None if there is none.
+        sentence: Description for help, to follow the name; no capital, no full stop.
+        kernel_row: Row of the estimator in the terms of the kernel and of its NumPy twin; None if it does not use trajectories.
+        independent: Whether the estimate is a mean of independent terms, one per trajectory.
+        needs_model: Whether it needs v̂ and q̂ of a model fitted on other data.
+        known_range: Range that gives the smallest value of its terms, for finite-sample bounds; None if there is none.
     """
 
     name: str
@@ -34,23 +34,23 @@ class EstimatorFacts:
 
     @property
     def on_trajectories(self) -> bool:
-        """Whether it is an estimate from trajectories, and so can be tested."""
+        """Whether the estimate uses trajectories, so that a test can use it."""
         return self.kernel_row is not None
 
     @property
     def normalised(self) -> bool:
-        """Whether its weights are divided by their sum over trajectories."""
+        """Whether the weights are divided by their sum over trajectories."""
         return self.on_trajectories and not self.independent
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundFacts:
-    """Facts about a lower bound on a mean.
+    """Properties of a lower bound on a mean.
 
     Attributes:
-        name: "t".
-        finite_sample: Holds for every number of terms, given its assumption; if not, it is approximate.
-        assumption: What it rests on, in one sentence; finite-sample bounds also on a cap chosen without these terms.
+        name: Name in settings, such as "t".
+        finite_sample: Whether the bound holds for any number of terms, given its assumption; if not, it is approximate.
+        assumption: Assumption in one sentence; finite-sample bounds also assume a cap chosen without these terms.
     """
 
     name: str
@@ -121,47 +121,47 @@ BOUNDS: dict[str, BoundFacts] = {
         BoundFacts(
             name="t",
             finite_sample=False,
-            assumption="The mean of the terms is normally distributed, which many and not too skewed terms make nearly true.",
+            assumption="The mean of the terms is normally distributed; approximately true for many terms without strong skewness.",
         ),
         BoundFacts(
             name="bootstrap",
             finite_sample=False,
-            assumption="Resampling the terms imitates drawing new ones, which many and not too skewed terms make nearly true.",
+            assumption="Resampled terms behave like new ones; approximately true for many terms without strong skewness.",
         ),
         BoundFacts(
             name="bca",
             finite_sample=False,
-            assumption="Resampling the terms imitates drawing new ones; bias and skewness are corrected to second order.",
+            assumption="Resampled terms behave like new ones; bias and skewness are corrected to second order.",
         ),
         BoundFacts(
             name="hoeffding",
             finite_sample=True,
-            assumption="Terms are independent and never below the stated least value.",
+            assumption="Terms are independent and never below the stated smallest value.",
         ),
         BoundFacts(
             name="bernstein",
             finite_sample=True,
-            assumption="Terms are independent and never below the stated least value.",
+            assumption="Terms are independent and never below the stated smallest value.",
         ),
         BoundFacts(
             name="anderson",
             finite_sample=True,
-            assumption="Terms are independent, equally distributed and never below the stated least value.",
+            assumption="Terms are independent, identically distributed and never below the stated smallest value.",
         ),
         BoundFacts(
             name="betting",
             finite_sample=True,
-            assumption="Terms are independent and never below the stated least value.",
+            assumption="Terms are independent and never below the stated smallest value.",
         ),
     )
 }
 """All bounds by name."""
 
 TESTABLE = tuple(name for name, facts in ESTIMATORS.items() if facts.on_trajectories)
-"""Estimators that a test can use: all but the model's own."""
+"""Estimators that a test can use: all that use trajectories."""
 
 BOUNDED = tuple(name for name, facts in ESTIMATORS.items() if facts.known_range is not None)
-"""Estimators that finite-sample bounds go with."""
+"""Estimators that work with finite-sample bounds."""
 
 FINITE_SAMPLE = tuple(name for name, facts in BOUNDS.items() if facts.finite_sample)
 APPROXIMATE = tuple(name for name, facts in BOUNDS.items() if not facts.finite_sample)

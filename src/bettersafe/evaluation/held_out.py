@@ -1,20 +1,20 @@
-"""The safety test: is a policy, on data that it was not made from, no worse than the baseline on any objective?
+"""Safety test: is a policy no worse than the baseline on any objective, on held-out data?
 
-    passes when, for every objective k, a lower bound at level δ_k on J_k(π) − J_k(π_b) is at least −ζ_k
+    passes if, for every objective k, a lower bound at level δ_k on J_k(π) − J_k(π_b) is at least −ζ_k
 
-``comparison`` says what the bound is on:
+``comparison`` is the quantity that is bounded:
 
-    "paired"      the difference per trajectory, estimate(τ; π) − estimate(τ; π_b): its mean is what is asked about.
-    "published"   the estimate of π against a fixed number, the baseline's return in the trained model, as if that were
+    "paired"      the difference per trajectory, estimate(τ; π) − estimate(τ; π_b), whose mean is J_k(π) − J_k(π_b).
+    "published"   the estimate of π minus a fixed number, the baseline's return in the trained model, as if that were
                   known.
 
 ``levels``: "split" gives each objective δ/d, so that all bounds hold together; "full" gives each δ, which is enough for
-the verdict when the policy was fixed without this data (an unsafe policy must pass the test of the very objective that it
-violates).
+the verdict if the policy was fixed without this data (an unsafe policy would have to pass the test of the objective on which
+it loses).
 
-What the data can't tell does not pass: a policy that plays what the baseline never plays; and with an approximate bound, which
-believes the spread of the terms, also one that raises what was never seen tried, one whose weights rest on a few episodes, and
-one for which all terms are the same (it changes nothing where the data goes).
+A policy that the data does not cover is refused: one that takes actions to which the baseline gives probability 0. Approximate
+bounds rely on the spread of the terms, and with them three more kinds are refused: a policy that raises actions without data,
+one whose weights rest on too few episodes, and one with equal terms in all episodes (it changes nothing in the logged states).
 """
 
 from __future__ import annotations
@@ -25,13 +25,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector, listed
+from bettersafe.errors import (
+    ParameterError,
+    as_numbers,
+    check_choice,
+    check_log,
+    check_probability,
+    check_type,
+    check_vector,
+    listed,
+)
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
+from bettersafe.mdp.policy import policy_table
 from bettersafe.mdp.values import expected_return
 from bettersafe.typing import generator
 
@@ -46,18 +56,24 @@ Range = tuple[npt.ArrayLike, npt.ArrayLike]
 
 @dataclass(frozen=True, kw_only=True)
 class SafetyRule:
-    """How a policy is tested.
+    """Settings of a safety test.
 
     Attributes:
-        delta: δ, the allowed probability of passing a policy that is worse on some objective.
+        delta: δ, the accepted probability that a policy passes which is worse on some objective.
         zeta: ζ, accepted loss per objective, shape [d].
-        estimator: Any of `bettersafe.evaluation.TESTABLE`.
-        bound: Any of `bettersafe.evaluation.BOUNDS`; finite-sample ones need independent terms (is, pdis) and a known range.
+        estimator: Estimator, one of `bettersafe.evaluation.TESTABLE`.
+        bound: Bound, one of `bettersafe.evaluation.BOUNDS`; finite-sample bounds need independent terms (is, pdis) and a known
+            range.
         comparison: "paired" or "published".
         levels: "split" or "full".
-        reward_range: For pdis with a finite-sample bound: rewards lie in [low, high], each [d].
-        return_range: For is with a finite-sample bound: discounted returns lie in [low, high], each [d].
-        strict: Whether what the data can't tell is refused; False tests the bounds alone, as the paper does.
+        reward_range: Range [low, high] of rewards, each of shape [d]; for pdis with a finite-sample bound.
+        return_range: Range [low, high] of discounted returns, each of shape [d]; for is with a finite-sample bound.
+        strict: Whether to refuse policies that the data does not cover; False tests the bounds alone, as the paper does.
+
+    Examples:
+        >>> rule = bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.5])  # a loss of 0.5 on r1 is accepted
+        >>> rule.level  # of each of the two bounds
+        0.05
     """
 
     delta: float
@@ -76,10 +92,10 @@ class SafetyRule:
         check_choice("comparison", self.comparison, COMPARISONS)
         check_choice("levels", self.levels, LEVELS)
         check_probability("delta", self.delta)
-        zeta = np.asarray(self.zeta, dtype=np.float64)
+        zeta = as_numbers("zeta", self.zeta)
         object.__setattr__(self, "zeta", check_vector("zeta", zeta, zeta.size, "objective"))
         if np.any(self.zeta < 0.0):
-            raise ParameterError(f"zeta is a loss that is accepted, 0 or more; got {self.zeta.tolist()}.")
+            raise ParameterError(f"zeta must be an accepted loss, 0 or more; got {self.zeta.tolist()}.")
         if BOUNDS[self.bound].finite_sample:
             self._check_finite_sample()
 
@@ -88,14 +104,15 @@ class SafetyRule:
         instead = f"use 't' or 'bca' (approximate), or the estimators {listed(map(repr, BOUNDED), last='or')}."
         if not facts.independent:
             raise ParameterError(
-                f"the bound {self.bound!r} holds for independent terms, which those of {self.estimator!r} are not; {instead}"
+                f"the bound {self.bound!r} needs independent terms, and those of {self.estimator!r} are dependent; {instead}"
             )
         if facts.known_range is None:
             raise ParameterError(
-                f"the terms of {self.estimator!r} have no useful least value, which the bound {self.bound!r} needs; {instead}"
+                f"the bound {self.bound!r} needs a smallest value of the terms, and those of {self.estimator!r} have no useful one;"
+                f" {instead}"
             )
         if self.comparison == "published":
-            raise ParameterError(f"the bound {self.bound!r} goes with comparison 'paired'.")
+            raise ParameterError(f"the bound {self.bound!r} needs comparison 'paired'; got 'published'.")
         if getattr(self, facts.known_range) is None:
             raise ParameterError(
                 f"the bound {self.bound!r} with {self.estimator!r} needs the range of rewards, known beforehand: --reward-range"
@@ -110,18 +127,18 @@ class SafetyRule:
 
 @dataclass(frozen=True, kw_only=True)
 class SafetyTest:
-    """One policy's test.
+    """Result of a safety test.
 
     Attributes:
         estimate: Estimated J_k(π) − J_k(π_b), shape [d].
-        bound: Its lower bound, shape [d].
+        bound: Lower bound on J_k(π) − J_k(π_b), shape [d].
         level: δ_k of each bound.
         zeta: Accepted loss, shape [d].
-        unsupported: Share of the policy's decisions, over the states of the data, that the baseline never takes.
-        unseen: Share of them that the policy takes more often than the baseline and that no data has; 0 where the bound does
-            not mind.
-        few_effective_episodes: Whether the weights rest on too few episodes; False where the bound does not mind.
-        mix: The baseline's share of the policy, where it is a candidate of H-OPT.
+        unsupported: Share of the policy's decisions, over the logged states, that the baseline never takes.
+        unseen: Share of the policy's decisions, over the logged states, that it takes more often than the baseline and that
+            have no data; 0 with a finite-sample bound.
+        few_effective_episodes: Whether the weights rest on too few episodes; False with a finite-sample bound.
+        mix: Share of the baseline in the policy, for a candidate of H-OPT.
     """
 
     estimate: Floats
@@ -135,22 +152,22 @@ class SafetyTest:
 
     @property
     def passed(self) -> bool:
-        """Whether every bound is at least −ζ_k; NaN does not pass, nor does what the data can't tell."""
+        """Whether every bound is at least −ζ_k and the data covers the policy; NaN does not pass."""
         return bool(np.all(self.bound >= -self.zeta)) and not self.refusal
 
     @property
     def refusal(self) -> str:
-        """Why the data can't tell, in words; empty if it can."""
+        """Reason why the data does not cover the policy; empty if it does."""
         if not self.unsupported <= UNSUPPORTED_TOL:
-            return f"{100 * self.unsupported:.3g} % of its decisions are ones that the baseline never takes"
+            return f"the baseline never takes {100 * self.unsupported:.3g} % of its decisions"
         if not self.unseen <= UNSEEN_TOL:
-            return f"{100 * self.unseen:.3g} % of its decisions are ones that no data has"
+            return f"{100 * self.unseen:.3g} % of its decisions have no data"
         return "its weights rest on too few episodes" if self.few_effective_episodes else ""
 
 
 def safety_test(
-    policy: Floats,
-    baseline: Floats,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     safety: Log,
     rule: SafetyRule,
     *,
@@ -161,22 +178,33 @@ def safety_test(
     baseline_terms: Floats | None = None,
     training_baseline: Floats | None = None,
 ) -> SafetyTest:
-    """Test ``policy`` [X, A] against ``baseline`` [X, A] on ``safety``, which neither was made from.
+    """Test ``policy`` [X, A] against ``baseline`` [X, A] on the held-out episodes ``safety``.
 
     Args:
         policy: π.
-        baseline: π_b, which made the data.
-        safety: Episodes to test on, in memory or on disk.
-        rule: How.
-        tuning: Other episodes, for finite-sample bounds: where to cut the terms is chosen on them.
-        model: For dr and wdr, of other data.
-        folds: Instead of a model: cross-fitting on ``safety``.
-        rng: Seed or generator that draws the folds.
-        baseline_terms: The baseline's own terms on ``safety`` (`evaluate_policy`), shape [n, d], where many policies are
+        baseline: π_b, the policy that collected the data.
+        safety: Test episodes, in memory or on disk.
+        rule: Settings of the test.
+        tuning: Separate episodes on which finite-sample bounds choose their truncation level.
+        model: Model for dr and wdr, fitted on other data.
+        folds: Number of folds for cross-fitting on ``safety``, instead of a model.
+        rng: Seed or generator for the split into folds.
+        baseline_terms: Terms of the baseline on ``safety`` (`evaluate_policy`), shape [n, d]; saves time if many policies are
             tested on the same data.
-        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A], if that was estimated anew since: what
-            the policy does not do more often than either is not raised.
+        training_baseline: Baseline with which the policy was made, shape [X, A], if ``baseline`` is a new estimate. An action
+            counts as raised only if its probability exceeds both.
+
+    Examples:
+        >>> from bettersafe.evaluation import safety_test
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> test = safety_test(policy, baseline, later, bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.0]), model=model)
+        >>> test.bound.shape
+        (2,)
     """
+    check_log("safety", safety)
+    check_type("rule", rule, SafetyRule)
+    policy = policy_table(policy, safety.n_states, safety.n_actions)
+    baseline = policy_table(baseline, safety.n_states, safety.n_actions, name="baseline")
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
@@ -184,7 +212,7 @@ def safety_test(
     if BOUNDS[rule.bound].finite_sample:
         if tuning is None:
             raise ParameterError(
-                f"the bound {rule.bound!r} needs other episodes (tuning=), to choose on them where to cut the terms."
+                f"the bound {rule.bound!r} needs separate episodes (tuning=) to choose the truncation level of its terms."
             )
         low = _least(safety, rule)
         before = paired_terms(policy, baseline, tuning, rule, model=model)
@@ -199,7 +227,7 @@ def safety_test(
                 test,
                 bound=np.where(alike, -np.inf, test.bound),
                 unseen=unseen_share(policy, known, safety, model),
-                few_effective_episodes=evaluate_policy(safety, policy, baseline, estimator="is").few_carry_it,
+                few_effective_episodes=evaluate_policy(safety, policy, baseline, estimator="is").few_effective_episodes,
             )
     return replace(test, unsupported=unsupported_share(policy, baseline, safety)) if rule.strict else test
 
@@ -207,14 +235,14 @@ def safety_test(
 def terms_test(
     terms: Floats, rule: SafetyRule, *, low: Floats | None = None, cap: Floats | None = None, mix: float = 0.0
 ) -> SafetyTest:
-    """The test of paired terms [n, d] alone: what the data can't tell is not asked.
+    """Test of paired terms [n, d], without a check of the data's coverage.
 
     Args:
         terms: Terms whose mean is J(π) − J(π_b).
-        rule: How.
-        low: For finite-sample bounds, as in `lower_bound`.
-        cap: The same.
-        mix: The baseline's share of the policy, where it is a candidate of H-OPT.
+        rule: Settings of the test.
+        low: Smallest value of the terms, for finite-sample bounds (`lower_bound`).
+        cap: Truncation level, for finite-sample bounds (`lower_bound`).
+        mix: Share of the baseline in the policy, for a candidate of H-OPT.
     """
     return SafetyTest(
         estimate=terms.mean(axis=0),
@@ -227,8 +255,8 @@ def terms_test(
 
 
 def unseen_share(policy: Floats, baseline: Floats, data: Log, model: Model | None) -> float:
-    """Share of decisions, over the states of the data, that the policy takes more often than the baseline does, and that
-    neither the data nor the model's has.
+    """Share of the policy's decisions, over the logged states, that it takes more often than the baseline and that occur neither
+    in the data nor in the model's data.
     """
     seen = np.zeros(policy.shape, dtype=bool)
     for block in data.blocks():
@@ -241,7 +269,7 @@ def unseen_share(policy: Floats, baseline: Floats, data: Log, model: Model | Non
 
 
 def unsupported_share(policy: Floats, baseline: Floats, data: Log) -> float:
-    """Share of the policy's decisions, over the states of the data, that the baseline never takes."""
+    """Share of the policy's decisions, over the logged states, that the baseline never takes."""
     beyond = np.where(baseline > 0.0, 0.0, policy).sum(axis=1)
     return float(row_visits(data) @ beyond) / data.n_rows
 
@@ -260,7 +288,7 @@ def paired_terms(
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
     if BOUNDS[rule.bound].finite_sample:
         data = with_blocks(data, lambda block: _shifted(block, rule))
-    seed = int(generator(rng).integers(2**63))  # both policies with the same folds
+    seed = int(generator(rng).integers(2**63))  # the same folds for both policies
 
     def terms(target: Floats) -> Floats:
         needs = ESTIMATORS[rule.estimator].needs_model
@@ -282,11 +310,11 @@ def paired_terms(
 
 
 def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:
-    """The same log with returns or rewards moved up so that no weighted term is negative.
+    """The log with returns or rewards shifted so that no weighted term is negative.
 
-    is: the least return is taken off once, at the first step: ρ(G − low). pdis: the least reward is taken off every step,
-    those after the end included (where the reward is 0; in one sum, at the end). The expected weight of a step is 1, so the
-    difference of policy and baseline keeps its mean.
+    is: the smallest return is subtracted once, at the first step: ρ(G − low). pdis: the smallest reward is subtracted in every
+    step, also after the end, where the reward is 0 (as one sum in the last step). The expected weight of a step is 1, so the
+    mean difference of policy and baseline does not change.
     """
     discount = np.array([objective.discount for objective in data.objectives])
     rewards = data.rewards.copy()
@@ -301,14 +329,14 @@ def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:
 
 
 def _step_range(rule: SafetyRule) -> tuple[Floats, Floats]:
-    """Lowest and highest reward of any step, those after the end (0) included, each [d]."""
+    """Smallest and largest reward of any step, including steps after the end (0), each of shape [d]."""
     assert rule.reward_range is not None
     low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.reward_range)
     return np.minimum(low, 0.0), np.maximum(high, 0.0)
 
 
 def _least(data: Log, rule: SafetyRule) -> Floats:
-    """What the paired terms are never below: the policy's weights 0, the baseline's return at its highest, shape [d]."""
+    """Smallest possible paired term, shape [d]: policy weight 0 and the largest return of the baseline."""
     if ESTIMATORS[rule.estimator].known_range == "return_range":
         assert rule.return_range is not None
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)

@@ -1,7 +1,7 @@
-"""How much of a policy the data must cover before a test says anything about it."""
+"""Tolerances on the share of a policy that the data does not cover."""
 
 UNSUPPORTED_TOL = 1e-9
-"""Share of a policy's decisions that may lie where the baseline never goes, for rounding."""
+"""Largest share of a policy's decisions that the baseline never takes; for rounding errors."""
 
 UNSEEN_TOL = 0.01
-"""Share of a policy's decisions that may be raised where nothing was seen, with an approximate bound."""
+"""Largest share of a policy's decisions that are raised without data, with an approximate bound."""

@@ -1,22 +1,22 @@
-"""What theory proves of a policy from the counts alone: Proposition 3.1, and a bound for any policy after the fact.
+"""Bounds on the loss of a policy from the counts alone: Proposition 3.1, and an a-posteriori bound for any policy.
 
 Proposition 3.1 (for a policy of S-OPT), with probability 1 − δ, for all k and x:
 
     v_k^π(x) − v_k^{π_b}(x) ≥ −ε v_max / (1 − γ_k)
 
-usually wider than the range of returns, and then it says nothing. The bound after the fact starts from π_b alone. Its
-value V in the true process is a fixed function, so Hoeffding's inequality applies to r + γ V(x') over the n(x,a) visits of
-a pair, and the error of q^{π_b} spreads through the known p̂:
+This is usually wider than the range of returns, and then uninformative. The a-posteriori bound starts from π_b. Its value V in
+the true process is a fixed function, so Hoeffding's inequality applies to r + γ V(x') over the n(x,a) visits of a pair, and the
+error of q^{π_b} propagates through the known p̂:
 
     u_k(x,a) = min( s_k, c_k(x,a) + γ_k Σ_x' p̂(x'|x,a) Σ_a' π_b(a'|x') u_k(x',a') )        (iterated down from s_k)
     c_k(x,a) = (w_k + γ_k s_k) √( ln(2|X||A|d N/δ) / 2n(x,a) ),     w_k width of rewards, s_k span of returns
 
-(N rows, for a union over the values that the random n may take). With probability 1 − δ then, for every policy at once,
+(N is the number of rows, for a union bound over the values of the random n). Then, with probability 1 − δ, for all policies,
 
     J_k(π) − J_k(π_b) ≥ Σ_x d^π(x) g_k(x),    g_k(x) = Σ_a π(a|x) Adv_k(x,a) − Σ_a u_k(x,a) |π(a|x) − π_b(a|x)|
 
-so g_k ≥ 0 in every state proves that nothing is lost on k. The baseline must be known: estimated from the same data, V would
-be random too.
+so g_k ≥ 0 in every state proves that there is no loss on k. The baseline must be known: if it were estimated from the same
+data, V would be random too.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 
 SPREAD_TOL = 1e-6
-"""Change of u, in spans, at which its iteration stops. It comes down from the span, so every stop is a valid bound."""
+"""Change of u, in spans, at which its iteration stops. The iteration decreases from the span, so every iterate is a valid bound."""
 
 SPREAD_SWEEPS = 1_000
-"""Sweeps of that iteration at most."""
+"""Largest number of sweeps of that iteration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProvenLoss:
-    """The bound after the fact.
+    """A-posteriori bound on the loss.
 
     Attributes:
         guard: g_k(x), shape [d, X].
         share_safe: Share of states with g_k(x) ≥ 0, shape [d].
-        loss_at_most: What J_k can have lost at most, shape [d]; 0 where nothing can.
-        span: s_k, the range of returns it must be compared with, shape [d].
+        loss_at_most: Upper bound on the loss of J_k, shape [d]; 0 if a loss is ruled out.
+        span: s_k, the range of returns, shape [d]; the bound is informative only if it is smaller.
     """
 
     guard: Floats
@@ -69,8 +69,8 @@ def proposition_loss(model: Model, epsilon: float, reward_size: Floats) -> Float
     """ε v_max / (1 − γ_k) of Proposition 3.1 with v_max = r_max/(1 − γ_k), shape [d].
 
     Args:
-        model: For its discounts.
-        epsilon: ε that the policy was made with.
+        model: Model, for its discounts.
+        epsilon: ε with which the policy was made.
         reward_size: Largest |r_k|, shape [d].
     """
     return np.asarray(epsilon * reward_size / (1.0 - model.mdp.discount) ** 2)
@@ -87,17 +87,17 @@ def proven_loss(
     n_rows: int,
     baseline_v: Floats | None = None,
 ) -> ProvenLoss:
-    """The bound after the fact, for ``policy`` [X, A].
+    """A-posteriori bound on the loss of ``policy`` [X, A].
 
     Args:
-        model: The estimated model.
+        model: Estimated model.
         policy: π.
         baseline: π_b, known (not estimated from the same data).
         delta: δ.
-        reward_low: Rewards are never below, shape [d].
-        reward_high: Rewards are never above, shape [d].
-        n_rows: Rows that the model was estimated from.
-        baseline_v: v^{π_b} in the model, shape [d, X], where that is known already.
+        reward_low: Smallest possible reward, shape [d].
+        reward_high: Largest possible reward, shape [d].
+        n_rows: Number of rows from which the model was estimated.
+        baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
     """
     check_probability("delta", delta)
     mdp = model.mdp
@@ -137,7 +137,7 @@ def proven_loss(
                 break
         guard[k] = by_state(mdp, played * (q[k] - v[k].take(mdp.pair_state)) - u * moved)
         guard[k] += played_elsewhere * (mdp.unseen_value[k] - v[k]) - span[k] * moved_elsewhere
-    guard[:, same] = 0.0  # the same row loses nothing; what is left there is rounding
+    guard[:, same] = 0.0  # an unchanged row has no loss; other values are rounding errors
     loss = np.maximum(-guard.min(axis=1), 0.0) / (1.0 - mdp.discount)
     return ProvenLoss(guard=guard, share_safe=np.mean(guard >= 0.0, axis=1), loss_at_most=loss, span=span)
 

@@ -1,7 +1,7 @@
-"""Values of the rows of a log in estimated models: v̂, q̂, the value after an episode was cut off, and unseen pairs.
+"""Model values for the rows of a log (v̂, q̂, and v̂ after truncated episodes), and the share of a policy without support.
 
-One model serves all episodes, or, cross-fitted, each of k models those of its fold, which it was not fitted on. Of a model
-only tables by state or by pair are held, and rows are evaluated block by block.
+One model is used for all episodes or, with cross-fitting, each of k models for the episodes of the fold on which it was not
+fitted. A `ValueModel` stores tables by state or pair only, and rows are processed in blocks.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueModel:
-    """Values of a policy in an estimated model, and where the model has data.
+    """Values of a policy in an estimated model, and the pairs with data.
 
     Attributes:
         v: v̂, shape [d, X].
         q: q̂ of the model's pairs, shape [d, P].
-        reward: r̂ of them, shape [d, P].
+        reward: r̂ of the model's pairs, shape [d, P].
         discount: γ, shape [d].
-        otherwise: q̂ of a pair that the model does not have, by state, shape [d, X].
-        pair: Which pair (x, a) is, shape [X, A]; -1 where the model does not have it.
+        otherwise: q̂ of pairs that the model does not have, by state, shape [d, X].
+        pair: Index of the pair (x, a), shape [X, A]; -1 if the model does not have it.
         tried: Whether the model's data has the pair, shape [P].
         value: v̂(μ), shape [d].
-        missing: The policy's probability, by state, on what the baseline never plays or the model never saw, shape [X].
+        missing: Probability of the policy, by state, on actions that the baseline never takes or that are not in the model's
+            data, shape [X].
     """
 
     v: Floats
@@ -55,11 +56,11 @@ class ValueModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """How much of a policy a log covers.
+    """Support of a policy in a log.
 
     Attributes:
-        unsupported: Whether an episode has a pair that its model never saw, shape [n].
-        missing: Share of the policy's probability, over the logged states, on what is not supported.
+        unsupported: Whether an episode has a pair that is not in the data of its model, shape [n].
+        missing: Share of the policy's probability, over the logged states, without support.
     """
 
     unsupported: Bools
@@ -67,7 +68,7 @@ class Survey:
 
 
 def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel:
-    """Values of ``policy`` [X, A] in ``model``; the data is the ``baseline``'s [X, A]."""
+    """Values of ``policy`` [X, A] in ``model``; ``baseline`` [X, A] is the policy that collected the data."""
     mdp = model.mdp
     v, q = policy_values(mdp, policy)
     pair = np.full((mdp.n_states, mdp.n_actions), -1, dtype=np.int32)
@@ -92,7 +93,7 @@ def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel
 def crossfit(
     data: Log, policy: Floats, baseline: Floats, folds: int, rng: np.random.Generator
 ) -> tuple[tuple[ValueModel, ...], Ints]:
-    """A value model for each of ``folds`` parts of the episodes, fitted on the others; and the part of every episode, shape [n]."""
+    """Value models for ``folds`` parts of the episodes, each fitted on the other parts; and the part of every episode, shape [n]."""
     n = data.n_episodes
     if not 2 <= folds <= n:
         raise ParameterError(f"folds must be at least 2 and at most the number of episodes, {n}; got {folds}.")
@@ -106,17 +107,17 @@ def crossfit(
     check_memory(needed, f"fitting {folds} models to {tally.n_groups:,} different transitions")
     models = []
     for number in range(folds):
-        # what a pair never tried is worth is anybody's guess; the baseline's value is the most neutral one
+        # the value of a pair without data is unknown; the baseline's value is a neutral choice
         others = estimate_model(tally.counts(without=number), unseen="baseline", baseline=baseline)
         models.append(value_model_of(others, policy, baseline))
     return tuple(models), fold
 
 
 def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[ValueModel, ...], fold: Ints) -> Survey:
-    """Measure how much of ``policy`` the data covers; ``fold`` [n] numbers the model of every episode.
+    """Measure how much of ``policy`` the data covers; ``fold`` [n] is the index of every episode's model.
 
     Raises:
-        PolicyError: The log has an action to which the baseline gives probability 0.
+        PolicyError: If the log has an action to which the baseline gives probability 0.
     """
     missing = [model.missing for model in models] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
@@ -147,7 +148,7 @@ def _check_possible(block: Dataset, baseline: Floats) -> None:
 
 
 def row_values(block: Dataset, models: tuple[ValueModel, ...], fold: Ints) -> tuple[Floats, Floats, Floats]:
-    """v̂(x_t) and q̂(x_t,a_t), each [N, d], and the value of where episodes were left, [n, d]; empty without models."""
+    """v̂(x_t) and q̂(x_t,a_t), each of shape [N, d], and v̂ after the last row, shape [n, d]; empty without models."""
     d = block.n_objectives
     if not models:
         return np.empty((0, d)), np.empty((0, d)), np.empty((0, d))
@@ -168,9 +169,9 @@ def row_values(block: Dataset, models: tuple[ValueModel, ...], fold: Ints) -> tu
 
 
 def _tail(block: Dataset, last: Ints, model: ValueModel) -> Floats:
-    """The value of where episodes were left after the rows ``last`` [m], shape [d, m]: 0 where they terminated.
+    """v̂ after the rows ``last`` [m], shape [d, m]; 0 if the episode terminated.
 
-    Where the next state is not known, what the model expects of it: (q̂ − r̂)/γ.
+    If the next state is not known, its value is estimated by the model as (q̂ − r̂)/γ.
     """
     following, truncated = block.next_states[last], ~block.terminated[last]
     value = model.v[:, np.maximum(following, 0)]
@@ -184,7 +185,7 @@ def _tail(block: Dataset, last: Ints, model: ValueModel) -> Floats:
 
 
 def _with_folds(data: Log, fold: Ints) -> Iterator[tuple[Dataset, Ints]]:
-    """Every block, and the folds of its episodes."""
+    """Blocks of a log, with the folds of their episodes."""
     first = 0
     for block in data.blocks():
         yield block, fold[first : first + block.n_episodes]

@@ -108,7 +108,7 @@ class Counts:
 
     Examples:
         >>> counts.n_episodes, counts.n_states, counts.n_pairs
-        (400, 6, 18)
+        (1000, 6, 18)
         >>> bool(counts.pair_count.sum() == counts.n_rows)
         True
     """

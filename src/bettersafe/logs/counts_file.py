@@ -18,7 +18,7 @@ import numpy as np
 from bettersafe._system.files import whole_file
 from bettersafe._system.memory import Sizes, check_memory, counts_bytes
 from bettersafe._system.workers import cores
-from bettersafe.errors import DataError, ParameterError, RunError, check_path, check_paths, check_type
+from bettersafe.errors import DataError, ParameterError, RunError, check_path, check_type, check_types
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, SCHEMA_KEY, schema_of
 from bettersafe.logs.counts import Counts, Input, Origin, Rests
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
@@ -108,7 +108,7 @@ def load_counts(path: PathLike) -> Counts:
     Examples:
         >>> bettersafe.save_counts(counts, "counts.parquet")
         >>> bettersafe.load_counts("counts.parquet").n_episodes
-        400
+        1000
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -219,9 +219,9 @@ def add_files(
         >>> from bettersafe.logs import add_files
         >>> bettersafe.save_counts(add_files("log.parquet", objectives=log.objectives), "counts.parquet")
         >>> add_files("later.parquet", objectives=log.objectives, add=["counts.parquet"], force=True).n_episodes
-        800
+        2000
     """
-    check_paths("add", add)
+    check_types("add", add, str, os.PathLike)
     before = [load_counts(file) for file in add]
     known = [file for counts in before if counts.origin is not None for file in counts.origin.inputs]
     new = count_files(

@@ -371,7 +371,7 @@ def split(dataset: Dataset, fractions: Sequence[float], rng: Rng = 0) -> tuple[D
     Examples:
         >>> train, test = bettersafe.split(log, [0.75, 0.25], rng=0)
         >>> train.n_episodes, test.n_episodes
-        (300, 100)
+        (750, 250)
     """
     check_type("dataset", dataset, Dataset)
     return tuple(take_episodes(dataset, part) for part in random_parts(dataset.n_episodes, fractions, rng))

@@ -108,7 +108,7 @@ def describe(counts: Counts, *, baseline: npt.ArrayLike | None = None) -> Descri
     Examples:
         >>> told = bettersafe.describe(counts)
         >>> told.episodes, told.pairs, told.few  # all 18 pairs were tried, none of them fewer than 10 times
-        (400, 18, 0)
+        (1000, 18, 0)
     """
     check_type("counts", counts, Counts)
     rare = counts.pair_count < FEW

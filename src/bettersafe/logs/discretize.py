@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -43,7 +42,7 @@ from bettersafe.typing import Event, Floats, Ints, Progress, Rng, frozen, genera
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -451,11 +450,8 @@ def discretize_log(
 
 def _check_table(table: object) -> None:
     """Raise unless ``table`` has columns by name, or is an array."""
-    if (
-        not isinstance(table, np.ndarray | Mapping)
-        and not hasattr(table, "column_names")
-        and not hasattr(table, "columns")
-    ):
+    by_name = hasattr(table, "column_names") or (hasattr(table, "keys") and hasattr(table, "__getitem__"))
+    if not by_name and not isinstance(table, np.ndarray):
         raise WrongTypeError(
             f"table must be columns by name, an Arrow table or an array; got {type(table).__name__}. Read a file before."
         )

@@ -33,7 +33,7 @@ def merge_counts(parts: Sequence[Counts], *, force: bool = False) -> Counts:
     Examples:
         >>> from bettersafe.logs import merge_counts
         >>> merge_counts([counts, bettersafe.count(later)]).n_episodes
-        800
+        2000
     """
     check_types("parts", parts, Counts)
     if not parts:

@@ -109,13 +109,13 @@ def count_shards(
     Examples:
         >>> from bettersafe.logs import count_shards
         >>> count_shards("log.parquet", parts="shards", objectives=log.objectives, engine="local", workers=1).n_episodes
-        400
+        1000
     """
     check_paths("path", path)
     check_path("parts", parts)
     check_types("objectives", objectives, Objective)
     check_type("columns", columns, Columns)
-    check_paths("add", add)
+    check_types("add", add, str, os.PathLike)
     check_choice("engine", engine, PLACES)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")

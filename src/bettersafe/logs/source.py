@@ -40,7 +40,7 @@ def read_dataset(
     Examples:
         >>> r0 = bettersafe.Objective(name="r0", label="Comfort")
         >>> bettersafe.read_dataset("log.parquet", objectives=[r0]).n_episodes
-        400
+        1000
     """
     from bettersafe.logs._reader.files import expand, rows_in
     from bettersafe.logs._reader.relation import check_reading, load, open_source
@@ -113,7 +113,7 @@ def count_files(
     Examples:
         >>> counted = bettersafe.count_files("log.parquet", objectives=log.objectives)
         >>> counted.n_episodes, counted.n_pairs
-        (400, 18)
+        (1000, 18)
     """
     from bettersafe.logs._reader.count_native import count_sorted
     from bettersafe.logs._reader.count_sql import count_source, input_digests, source_origin

@@ -75,8 +75,8 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Solver = "auto"
 
     Examples:
         >>> from bettersafe.mdp import cmdp_optimum
-        >>> best = cmdp_optimum(model.mdp, thresholds=[5.5])  # r0 as large as can be, with a return of at least 5.5 on r1
-        >>> bool(best.returns[1] >= 5.5 - 1e-9)
+        >>> best = cmdp_optimum(model.mdp, thresholds=[1.8])  # r0 as large as can be, with a return of at least 1.8 on r1
+        >>> bool(best.returns[1] >= 1.8 - 1e-9)
         True
     """
     check_type("mdp", mdp, MDP)

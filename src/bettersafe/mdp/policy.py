@@ -27,9 +27,7 @@ def check_policy(
     tol: float = 1e-6,
 ) -> Floats:
     """``policy`` as a read-only [X, A] array. Raises PolicyError, naming the first state, if a row is not a distribution."""
-    table = as_numbers(f"the {name}", policy)
-    if table.shape != (n_states, n_actions):
-        raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")
+    table = policy_table(policy, n_states, n_actions, name=name)
 
     def state(x: int) -> object:
         return x if state_labels is None else state_labels[x]
@@ -49,3 +47,21 @@ def check_policy(
     rounding = np.max(np.abs(totals - 1.0), initial=0.0) <= ROUNDING and np.min(table, initial=0.0) >= 0.0
     exact = table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
     return frozen(exact, np.float64)
+
+
+def policy_table(policy: npt.ArrayLike, n_states: int, n_actions: int, *, name: str = "policy") -> Floats:
+    """``policy`` as an [X, A] array; its rows are not checked."""
+    table = as_numbers(f"the {name}", policy)
+    if table.shape != (n_states, n_actions):
+        raise PolicyError(f"the {name} must have shape [{n_states}, {n_actions}] (states, actions); got {table.shape}.")
+    return table
+
+
+def policy_tables(policies: npt.ArrayLike, n_states: int, n_actions: int) -> Floats:
+    """``policies`` as a [C, X, A] array; their rows are not checked."""
+    tables = as_numbers("policies", policies)
+    if tables.ndim != 3 or tables.shape[1:] != (n_states, n_actions):
+        raise PolicyError(
+            f"policies must have shape [C, {n_states}, {n_actions}] (policies, states, actions); got {tables.shape}."
+        )
+    return tables

@@ -16,8 +16,9 @@ from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
-from bettersafe.errors import ParameterError, PolicyError, as_numbers, check_type
+from bettersafe.errors import ParameterError, check_type
 from bettersafe.mdp.mdp import MDP, by_state
+from bettersafe.mdp.policy import policy_table
 
 if TYPE_CHECKING:
     from bettersafe.typing import Floats, Ints
@@ -182,12 +183,7 @@ def policy_values(mdp: MDP, policy: npt.ArrayLike) -> tuple[Floats, Floats]:
 def _checked(mdp: MDP, policy: npt.ArrayLike) -> Floats:
     """``policy`` as an array, if both are what they should be; its rows are not summed."""
     check_type("mdp", mdp, MDP)
-    table = as_numbers("the policy", policy)
-    if table.shape != (mdp.n_states, mdp.n_actions):
-        raise PolicyError(
-            f"the policy must have shape [{mdp.n_states}, {mdp.n_actions}] (states, actions); got {table.shape}."
-        )
-    return table
+    return policy_table(policy, mdp.n_states, mdp.n_actions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,7 +307,7 @@ def expected_return(mdp: MDP, policy: npt.ArrayLike) -> Floats:
     Examples:
         >>> from bettersafe.envs import true_mdp
         >>> bettersafe.expected_return(true_mdp(world), baseline).round(2)  # what the baseline is truly worth
-        array([5.29, 5.25])
+        array([1.54, 1.46])
     """
     return state_values(mdp, _checked(mdp, policy)) @ mdp.initial
 
@@ -327,7 +323,7 @@ def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
     Examples:
         >>> from bettersafe.mdp import occupancy
         >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
-        10.14
+        2.93
     """
     weight = _checked(mdp, policy).take(mdp.pair_index)
     return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)

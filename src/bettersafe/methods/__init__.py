@@ -1,15 +1,15 @@
-"""Methods that improve a policy.
+"""Methods for policy improvement.
 
-Every method returns an `Improvement`, alone or with the candidates that it chose from.
+Every method returns an `Improvement`, alone or with its candidates.
 
-facts       METHODS: the table of methods
-result      Improvement: what a method returns
+facts       METHODS: table of methods
+result      Improvement: result of a method
 s_opt       S-OPT, Soft-SPIBB, Adv-Linearized and Linearized: policy iteration with a small program per state
 g_opt       G-OPT: no loss in expected return, within a budget
 h_opt       H-OPT: candidates tested on held-out episodes
 b_opt       B-OPT: candidates tested under the posterior
-lagrangian  the Lagrangian game, which returns a mixture of policies
-choices     how H-OPT chooses, by name
+lagrangian  Lagrangian game, which returns a mixture of policies
+choices     selection rules of H-OPT, without NumPy
 """
 
 import lazy_loader

@@ -1,12 +1,12 @@
-"""B-OPT: of many candidates made from all the data, the best one that is no worse than the baseline with probability 1 − δ.
+"""B-OPT: the best of many candidates that, under the posterior, is no worse than the baseline with probability 1 − δ.
 
-The paper asks for P(for all k: J_k(π) − J_k(π_b) ≥ −ζ_k | D) ≥ 1 − δ, a *posterior* probability, and approaches it with a budget
-(S-OPT) or a held-out test (H-OPT). B-OPT computes it (`posterior.judge`): of the candidates that pass, the one with the best
-posterior mean of J_λ is returned; else the baseline. Nothing is split and nothing is tuned, so λ may be changed after looking: the
-posterior does not depend on it.
+The paper requires P(for all k: J_k(π) − J_k(π_b) ≥ −ζ_k | D) ≥ 1 − δ, a *posterior* probability, and approximates it with a budget
+(S-OPT) or a held-out test (H-OPT). B-OPT computes it (`posterior.judge`). It returns the passing candidate with the largest
+posterior mean of J_λ, or the baseline if none passes. The data is not split and nothing is tuned. The posterior does not depend
+on λ, so λ may be changed after seeing the result.
 
-Candidates: S-OPT along ε, mixtures of Adv-Linearized with the baseline, G-OPT along ε and margins, and any policies that are
-handed in.
+Candidates are S-OPT for several ε, mixtures of Adv-Linearized with the baseline, G-OPT for several ε and margins, and policies
+given by the caller.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from bettersafe.errors import check_type
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import resolve_engine
 from bettersafe.mdp.values import expected_return, solve_policy
 from bettersafe.methods.g_opt import EPSILONS, MARGINS, g_opt_path
 from bettersafe.methods.result import Search, check_preference, improvement
 from bettersafe.methods.s_opt import Problem, adv_linearized, iterate, s_opt
-from bettersafe.posterior.judge import DEFAULT_QUESTION, judge, resolve_form
+from bettersafe.model import Model
+from bettersafe.posterior.judge import DEFAULT_QUESTION, Question, judge, resolve_form
+from bettersafe.posterior.linearised_counts import CountedOutcomes
+from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
@@ -31,28 +35,25 @@ if TYPE_CHECKING:
 
     from bettersafe.mdp.values import Values
     from bettersafe.methods.result import Improvement
-    from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
-    from bettersafe.posterior.judge import Answer, Question
-    from bettersafe.posterior.linearised_counts import CountedOutcomes
-    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.posterior.judge import Answer
     from bettersafe.typing import Progress
 
 
 MOST_G_OPT = 2e5
-"""Distinct transitions beyond which the linearised form has no G-OPT candidates: a path of them takes many minutes."""
+"""Distinct transitions beyond which the linearised form has no G-OPT candidates, which would take many minutes."""
 
-NO_G_OPT = "G-OPT's policies are not among the candidates: the log has too many transitions to make them"
+NO_G_OPT = "G-OPT's policies are not among the candidates: the log has too many transitions"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateGrid:
-    """Which candidates are made.
+    """Candidates to make.
 
     Attributes:
         epsilons: Budgets ε of the S-OPT candidates.
         mixes: Shares of the baseline in mixtures with Adv-Linearized.
-        with_g_opt: Whether G-OPT's policies are candidates (never if discounts differ: it has one occupancy for all objectives).
+        with_g_opt: Whether to include G-OPT's policies; ignored if discounts differ, which G-OPT does not support.
     """
 
     epsilons: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -68,10 +69,10 @@ class BOpt:
     """Result of B-OPT.
 
     Attributes:
-        improvement: The policy returned, as from any other method; the baseline if no candidate passed.
-        answer: The candidates, in the order they were made, with their posterior probabilities.
-        chosen: Place of the returned policy among the candidates, or None.
-        notes: Remarks on the candidates, for people.
+        improvement: Returned policy, as from other methods; the baseline if no candidate passed.
+        answer: Candidates in order of creation, with their posterior probabilities.
+        chosen: Index of the returned candidate, or None.
+        notes: Notes on the candidates, for people.
     """
 
     improvement: Improvement
@@ -81,7 +82,7 @@ class BOpt:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """All candidates, in the order they were made."""
+        """All candidates, in order of creation."""
         return self.answer.candidates
 
     @property
@@ -91,12 +92,12 @@ class BOpt:
 
     @property
     def deciding(self) -> Candidate:
-        """The candidate returned or, if none passed, the one that is nearest to passing."""
+        """Returned candidate or, if none passed, the one that is nearest to passing."""
         return self.candidates[self.answer.nearest if self.chosen is None else self.chosen]
 
     @property
     def reason(self) -> str:
-        """The outcome in one sentence."""
+        """Result in one sentence."""
         answer = self.answer
         if self.chosen is not None:
             best = self.candidates[self.chosen]
@@ -108,12 +109,12 @@ class BOpt:
         if not self.candidates:
             return "No solution found: no candidate differs from the baseline."
         if any(candidate.passed for candidate in self.candidates):
-            return "No solution found: of the candidates that are safe enough none is better on what is preferred."
+            return "No solution found: no candidate that is safe enough improves the preferred return."
         nearest = self.deciding
         doubts = np.fmin(nearest.p_objective, nearest.p_pessimistic)
         k = int(np.argmin(doubts))
         return (
-            f"No solution found: of {len(self.candidates)} candidates none is safe enough; the safest, {nearest.name}, loses on"
+            f"No solution found: none of {len(self.candidates)} candidates is safe enough; the safest, {nearest.name}, loses on"
             f" {answer.objectives[k]} with probability {100 * (1.0 - float(doubts[k])):.3g} %."
         )
 
@@ -133,19 +134,32 @@ def b_opt(
     """The best of many candidates that is no worse than the baseline with probability 1 − δ given the log.
 
     Args:
-        outcomes: The log (`gather_outcomes`; of counts `outcomes_of` or, for the linearised form alone, `gather_counted`).
-        model: The model of the same log, in which candidates are made.
+        outcomes: Outcomes of the log: from `gather_outcomes`; for counts from `outcomes_of` or, for the linearised form only,
+            from `gather_counted`.
+        model: Model of the same log, in which candidates are made.
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
-        question: What the posterior is asked: δ, ζ, priors, draws. In the linearised form S-OPT's search for a budget begins
-            where that for the next smaller one ended, and large logs have no G-OPT candidates.
-        policies: More candidates by name, each [X, A].
-        grid: Which candidates are made.
-        screen: Stop asking about candidates that can't be chosen any more (``best_by`` of `judge`). It changes how closely the
-            others are looked at; a candidate that would pass is left out only if the linearised form is wrong about its risk
-            by a factor of `judge.SCREEN`.
-        progress: Called after every round of a candidate's policy iteration, and as candidates are judged.
+        question: Settings of the posterior: δ, ζ, priors, draws. In the linearised form, S-OPT starts each budget from the
+            policy of the next smaller one, and large logs have no G-OPT candidates.
+        policies: Additional candidates by name, each of shape [X, A].
+        grid: Candidates to make.
+        screen: Whether to stop drawing for candidates that can no longer be chosen (``best_by`` of `judge`). It changes how
+            many draws the other candidates get. A candidate that would pass is missed only if the linearised form is wrong
+            about its risk by a factor of `judge.SCREEN`.
+        progress: Callback after every round of policy iteration, and while candidates are evaluated.
+
+    Examples:
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> found = bettersafe.b_opt(outcomes, model, baseline, preference=[1.0, 1.0], question=bettersafe.Question(draws=100))
+        >>> found.accepted
+        True
+        >>> print(found.reason)
+        G-OPT ε = ... is the best of ... candidates that is no worse than the baseline on any objective with probability 90 %...
     """
+    check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
+    check_type("model", model, Model)
+    check_type("question", question, Question)
+    check_type("grid", grid, CandidateGrid)
     base = check_policy(
         baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels
     )
@@ -159,7 +173,7 @@ def b_opt(
         weights,
         grid=grid if small else replace(grid, with_g_opt=False),
         policies=policies,
-        one_from_the_other=question.form == "linearised",
+        warm_start=question.form == "linearised",
         baseline_values=values,
         progress=progress,
     )
@@ -176,7 +190,7 @@ def b_opt(
         baseline_v=baseline_v,
         progress=progress,
     )
-    answer = _with_a_closer_look(answer, outcomes, base, model, baseline_v, progress)
+    answer = _refine_nearest(answer, outcomes, base, model, baseline_v, progress)
     chosen = _best(answer, weights)
     policy = base if chosen is None else answer.candidates[chosen].policy
     return BOpt(
@@ -188,7 +202,7 @@ def b_opt(
 
 
 def _best(answer: Answer, preference: Floats) -> int | None:
-    """Place of the candidate with the best preferred gain of those that pass; None if none gains."""
+    """Index of the passing candidate with the largest preferred gain; None if no gain is positive."""
     passing = [i for i, candidate in enumerate(answer.candidates) if candidate.passed]
     best = max(passing, key=lambda i: float(preference @ answer.candidates[i].gain), default=None)
     if best is not None and float(preference @ answer.candidates[best].gain) <= 0.0:
@@ -196,7 +210,7 @@ def _best(answer: Answer, preference: Floats) -> int | None:
     return best
 
 
-def _with_a_closer_look(
+def _refine_nearest(
     answer: Answer,
     outcomes: Outcomes | CountedOutcomes,
     baseline: Floats,
@@ -204,9 +218,9 @@ def _with_a_closer_look(
     baseline_v: Floats,
     progress: Progress | None,
 ) -> Answer:
-    """If no candidate passes, the answer with all draws and priors for the nearest one: it is what the result rests on."""
+    """If no candidate passes, complete the draws and priors of the nearest one, which the result reports."""
     while answer.candidates and not any(candidate.passed for candidate in answer.candidates):
-        place = answer.nearest  # after a closer look another may turn out to be nearer
+        place = answer.nearest  # with all draws, another candidate may become the nearest
         nearest = answer.candidates[place]
         all_drawn = nearest.draws == answer.draws
         if all_drawn and not np.isnan(nearest.p_pessimistic).any():
@@ -228,7 +242,7 @@ def _with_a_closer_look(
 
 
 def _improvement(model: Model, policy: Floats, baseline: Floats, preference: Floats, baseline_v: Floats) -> Improvement:
-    """The result as from other methods; B-OPT has no budget, so none is used."""
+    """Improvement as from other methods; B-OPT has no budget, so ``budget_used`` is 0."""
     found = improvement(
         "b-opt",
         model,
@@ -262,25 +276,25 @@ def make_candidates(
     *,
     grid: CandidateGrid = DEFAULT_GRID,
     policies: Mapping[str, npt.ArrayLike] | None = None,
-    one_from_the_other: bool = False,
+    warm_start: bool = False,
     baseline_values: Values | None = None,
     progress: Progress | None = None,
 ) -> list[tuple[str, Floats]]:
-    """Names and tables of the candidates that differ from the baseline and from each other.
+    """Names and policies of the candidates that differ from the baseline and from each other.
 
     Args:
-        model: The estimated model.
+        model: Estimated model.
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
-        grid: Which candidates are made.
-        policies: More candidates by name, each [X, A].
-        one_from_the_other: Begin the search of every budget with the policy of the next smaller one (which is within the larger
-            one too), and that of Adv-Linearized last: the same returns in fewer rounds, if discounts are equal.
-        baseline_values: Values of π_b, if they are known already and ``one_from_the_other``.
-        progress: Called after every round of policy iteration.
+        grid: Candidates to make.
+        policies: Additional candidates by name, each of shape [X, A].
+        warm_start: Whether to start each budget from the policy of the next smaller one, which is feasible too, with
+            Adv-Linearized last. With equal discounts the returns are the same, in fewer rounds.
+        baseline_values: Values of π_b, if already computed; used with ``warm_start``.
+        progress: Callback after every round of policy iteration.
     """
     budgets = [*grid.epsilons, np.inf]
-    if one_from_the_other:
+    if warm_start:
         tables = dict(_along(model, baseline, preference, sorted(budgets), baseline_values, progress))
     else:
         tables = {
@@ -314,7 +328,7 @@ def make_candidates(
 
 
 def _making(progress: Progress | None, budgets: Sequence[float], epsilon: float) -> Progress | None:
-    """``progress`` with the name of the candidate that a round is for."""
+    """``progress`` with the name of the candidate in its events."""
     if progress is None:
         return None
     name = "Adv-Linearized" if np.isinf(epsilon) else f"S-OPT ε = {epsilon:g}"
@@ -330,7 +344,7 @@ def _along(
     values: Values | None,
     progress: Progress | None,
 ) -> Iterator[tuple[float, Floats]]:
-    """S-OPT's policies for growing budgets, each search begun with the policy before; the baseline is evaluated once."""
+    """S-OPT's policies for increasing budgets, each search started from the previous policy; evaluates the baseline once."""
     if values is None:
         values = solve_policy(model.mdp, baseline)
     equal = bool(np.all(model.mdp.discount == model.mdp.discount[0]))

@@ -1,4 +1,4 @@
-"""H-OPT's rules of selection, by name; without NumPy, for the command line."""
+"""Selection rules of H-OPT; without NumPy, for the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table of facts about methods: `METHODS`.
+"""Table of methods and their properties: `METHODS`.
 
-The command line, the explorer, the report, printed results and the studies read this table; there is no other list of methods.
-It imports no method, and no NumPy, before one is made: ``bettersafe --help`` reads it too.
+Command line, explorer, report and studies read this table; there is no other list of methods. A method's module is imported
+only when the method is used, and NumPy not at all, because ``bettersafe --help`` reads the table too.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Facts about a method.
+    """Properties of a method.
 
     Attributes:
         name: Name in task files, options, runs and rows of studies: "g-opt".
         title: Name for people: "G-OPT".
-        sentence: What it returns, for help and reports; without a capital or a full stop, to stand behind the name.
-        function: Where it is defined, as ``module:function``.
-        budget: Has a deviation budget ε.
-        per_state: Policy iteration with one small program per state: quick, and ``max_rounds`` caps its rounds.
-        episodes: Needs whole episodes, some of them held out for a test of its candidates; counts are not enough.
-        posterior: Tests its candidates under the posterior.
-        proven: Within its budget Proposition 3.1 bounds the loss on every objective.
+        sentence: Description for help and reports, to follow the name; no capital, no full stop.
+        function: Function, as ``module:function``.
+        budget: Whether the method has a deviation budget ε.
+        per_state: Whether it is policy iteration with one small program per state: fast, and limited by ``max_rounds``.
+        episodes: Whether it needs episodes, part of them held out to test candidates; counts are not enough.
+        posterior: Whether it tests candidates under the posterior.
+        proven: Whether Proposition 3.1 bounds the loss on every objective within the budget.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Facts:
 
     @property
     def one_model(self) -> bool:
-        """Whether the policy follows from one model; if not, the method makes candidates, tests them and chooses one."""
+        """Whether the policy follows from one model; if not, the method tests candidates and selects one."""
         return not (self.episodes or self.posterior)
 
     @property
@@ -62,11 +62,11 @@ class Facts:
 
     @property
     def explorable(self) -> bool:
-        """Whether the explorer offers it: there is a budget to move, and the policy follows quickly."""
+        """Whether the explorer offers the method: it has a budget and is fast."""
         return self.budget and self.per_state
 
     def load(self) -> Callable[..., Any]:
-        """The method's function; its module is imported now."""
+        """Import the method's module and return its function."""
         module, _, name = self.function.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return function
@@ -85,17 +85,17 @@ class Facts:
         """Improve on ``baseline`` in ``model``; for methods with `one_model`.
 
         Args:
-            model: The estimated model.
+            model: Estimated model.
             baseline: π_b, shape [X, A].
             preference: λ ≥ 0, shape [d].
-            epsilon: Deviation budget ε, for a method that has one.
+            epsilon: Deviation budget ε; ignored by methods without a budget.
             engine: "auto", "native" or "highs".
-            max_rounds: Cap on rounds; the method's own if left out.
-            progress: Called after every round.
+            max_rounds: Limit on rounds; default: the method's.
+            progress: Callback after every round.
         """
         if not self.one_model:
             raise ParameterError(
-                f"{self.name} chooses among candidates and needs more than a model; call bettersafe.{self.load().__name__}."
+                f"{self.name} selects among candidates and needs more than a model; call bettersafe.{self.load().__name__}."
             )
         more: dict[str, Any] = {"epsilon": epsilon} if self.budget else {}
         if max_rounds is not None:
@@ -163,9 +163,9 @@ METHODS: dict[str, Facts] = {
         ),
     )
 }
-"""All methods by name, the recommended first."""
+"""All methods by name; the recommended one is first."""
 
 
 def facts_of(name: str) -> Facts:
-    """Facts about the method of a saved run; of a method that this version does not know, its name alone."""
+    """Properties of the method of a saved run; only the name if this version does not have the method."""
     return METHODS.get(name) or Facts(name=name, title=name, sentence="unknown to this version", function="")

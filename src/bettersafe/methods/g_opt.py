@@ -1,6 +1,6 @@
-"""G-OPT: no objective loses from the start on, instead of in every state; one program over discounted occupancies.
+"""G-OPT: no objective loses in expected return, instead of in every state; one program over discounted occupancies.
 
-With ρ(x) = Σ_a ρ(x,a), and everything in the estimated model,
+With ρ(x) = Σ_a ρ(x,a), and all quantities in the estimated model,
 
     max  Σ ρ r_λ
     s.t. ρ(x) − γ Σ_{x̃,ã} p(x|x̃,ã) ρ(x̃,ã) = μ(x)                         the flow, in every state
@@ -8,20 +8,20 @@ With ρ(x) = Σ_a ρ(x,a), and everything in the estimated model,
          Σ ρ r_k ≥ J_k(π_b) + margin_k                                      for every objective k
     π(a|x) = ρ(x,a)/ρ(x),  π_b(a|x) where ρ(x) = 0
 
-S-OPT asks Σ_a π Adv_k ≥ 0 in every state, which leaves ever less room as d grows; here a loss in one state may be made up
-in another, and every policy of S-OPT is feasible. It lies outside the theorem behind S-OPT: its safety must come from a test.
+S-OPT requires Σ_a π Adv_k ≥ 0 in every state, which leaves less room as d grows. Here a gain in one state may offset a loss in
+another, and every policy of S-OPT is feasible. The theorem behind S-OPT does not cover G-OPT: its safety must come from a test.
 
-Both forms of the program work in deviations z(x,a) = ρ(x,a) − π_b(a|x) ρ(x). Pairs that are frozen (e = ∞, or not stored, unless ε = ∞)
-have z = 0, so what π_b plays of them stays as it is, and by the performance-difference lemma
+Both forms of the program use deviations z(x,a) = ρ(x,a) − π_b(a|x) ρ(x). Frozen pairs (e = ∞, or not stored, unless ε = ∞)
+have z = 0, so they keep the baseline's probabilities, and by the performance-difference lemma
 
     J_k(π) − J_k(π_b) = Σ_{x,a} z(x,a) Adv_k^{π_b}(x,a)
 
-whatever those pairs are worth. This also keeps rewards of 1000 and of 1 apart: each row has its own unit.
+whatever the values of frozen pairs. It also avoids mixing rewards of size 1000 and size 1: each row has its own unit.
 
-    "lp"           (engine "highs") the program as it stands, by HiGHS: z = p − n with p ≥ 0, 0 ≤ n ≤ π_b ρ(x)
-    "multipliers"  (engine "native") column generation. For multipliers ν ≥ 0 of the d rows the best policy is that of Soft-SPIBB with the
-                   preference λ + ν; a small program picks the best mixture of the occupancies met and gives the next ν. When
-                   no policy improves the Lagrangian, the mixture is optimal.
+    "lp"           (engine "highs") the program as written, solved by HiGHS: z = p − n with p ≥ 0, 0 ≤ n ≤ π_b ρ(x)
+    "multipliers"  (engine "native") column generation. For multipliers ν ≥ 0 of the d rows, the best policy is that of Soft-SPIBB
+                   with the preference λ + ν. A small program finds the best mixture of the occupancies so far and the next ν.
+                   The mixture is optimal when no policy improves the Lagrangian.
 
 Mixtures keep the budget because it is convex in occupancies: if every ρ_i keeps it and Σ w_i = 1, w ≥ 0, then
 Σ_a e |Σ_i w_i z_i(x,a)| ≤ Σ_i w_i Σ_a e |z_i(x,a)| ≤ Σ_i w_i ε ρ_i(x) = ε ρ(x). Flow and returns are linear.
@@ -38,7 +38,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _kernel
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_vector
+from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_type, check_vector
 from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
@@ -46,33 +46,33 @@ from bettersafe.mdp.programs import highs, resolve_engine
 from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
 from bettersafe.methods.result import Improvement, Search, check_preference, improvement
 from bettersafe.methods.s_opt import Problem, cleaned_rows, iterate
+from bettersafe.model import Model
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bettersafe.model import Model
-
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Default budgets of `g_opt_path`."""
 
 MARGINS = (0.0, 0.05, 0.15)
-"""Budgets of the path, and margins as shares of the baseline's returns."""
+"""Default margins of `g_opt_path`, as shares of the baseline's returns."""
 
 LP_PAIRS = 20_000
-"""Where the kernel was not built, "auto" takes "highs" up to this many pairs: one large program beats many small ones."""
+"""Without the compiled kernel, "auto" uses "highs" up to this many pairs, where one large program is faster than many small ones."""
 
 OPTIMAL_TOL = 1e-9
-"""Shares of the largest gains met: column generation ends at this gap, and a gain below it is none."""
+"""Relative tolerance on gains, as a share of the largest so far: column generation stops at this gap; smaller gains count as 0."""
 
 REPEATED = 1e-12
-"""Difference of gains, as a share of the largest, up to which a policy is one that was met before."""
+"""Difference of gains, as a share of the largest, up to which two policies count as the same."""
 
 RARELY_VISITED = 1e-4
-"""Unit of visits of states where π_b is less often; elsewhere its own visits are the unit."""
+"""Smallest unit for the visits of a state; the unit is π_b's occupancy if that is larger."""
 
 NEVER_VISITED = 1e-9
-"""Visits, in those units, up to which a state counts as never visited: HiGHS works to about this."""
+"""Visits, in these units, up to which a state counts as never visited: about the accuracy of HiGHS."""
 
 NOTHING = frozen(np.empty(0), np.int64)
 UNREACHABLE = "no policy within the budget reaches the margins in the estimated model"
@@ -89,19 +89,24 @@ def g_opt(
     max_rounds: int = 1000,
     progress: Progress | None = None,
 ) -> Improvement:
-    """G-OPT: the best policy for λ that stays within the budget and whose return reaches J_k(π_b) + margin_k on every k.
+    """G-OPT: the best policy for λ within the budget whose return is at least J_k(π_b) + margin_k on every objective k.
 
-    Where no policy within the budget reaches the margins, the baseline is returned, and the status says so.
+    If no policy within the budget reaches the margins, the baseline is returned, with the reason in the status.
 
     Args:
-        model: The estimated model; its discounts must be equal.
+        model: Estimated model; its discounts must be equal.
         baseline: π_b, shape [X, A].
         preference: λ ≥ 0, shape [d].
-        epsilon: Deviation budget ε; 0 returns the baseline, inf frees every action, tried or not.
-        margin: What every objective must gain, ≥ 0, shape [d], in units of return; 0 if left out.
+        epsilon: Deviation budget ε; 0 returns the baseline, inf allows every action, with data or not.
+        margin: Required gain on every objective, ≥ 0, shape [d], in units of return; default: 0.
         engine: "highs" (one large program), "native" (many small ones), or "auto".
-        max_rounds: Cap on the policies that "native" looks at.
-        progress: Called after every one of them.
+        max_rounds: Limit on the number of policies computed by "native".
+        progress: Callback after every policy.
+
+    Examples:
+        >>> found = bettersafe.g_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0)
+        >>> bool((found.policy_return >= found.baseline_return - 1e-6).all())  # in the estimated model
+        True
     """
     weights, base = _checked(model, baseline, preference, engine, max_rounds)
     check_epsilon(epsilon)
@@ -110,7 +115,7 @@ def g_opt(
         floors = check_vector("margin", margin, model.mdp.n_objectives, "objective")
     if np.any(floors < 0.0):
         raise ParameterError(
-            f"margin must not be negative (a loss that is accepted is a matter of the test: zeta); got {floors.tolist()}."
+            f"margin must not be negative (an accepted loss is a setting of the test: zeta); got {floors.tolist()}."
         )
     setting = _setting(model, base, solve_policy(model.mdp, base), every_action=math.isinf(epsilon))
     return _solve(setting, model, weights, epsilon, [floors], engine, [], max_rounds, progress)[0]
@@ -127,19 +132,25 @@ def g_opt_path(
     max_rounds: int = 1000,
     progress: Progress | None = None,
 ) -> list[Improvement]:
-    """`g_opt` for every budget and, within each, every margin: candidates for a method that chooses among policies.
+    """`g_opt` for every budget and, for each budget, every margin: candidates for a method that selects among policies.
 
-    What was learned for one is used for the next: a policy within a budget is within every larger one.
+    Policies found for one budget are reused for larger ones, in which they are feasible too.
 
     Args:
-        model: The estimated model; its discounts must be equal.
+        model: Estimated model; its discounts must be equal.
         baseline: π_b, shape [X, A].
         preference: λ ≥ 0, shape [d].
         epsilons: Budgets ε.
         margins: Shares c ≥ 0: objective k must gain c |J_k(π_b)|.
         engine: "highs" (one large program), "native" (many small ones), or "auto".
-        max_rounds: Cap on the policies looked at for each.
-        progress: Called after every one of them.
+        max_rounds: Limit on the number of policies computed for each.
+        progress: Callback after every policy.
+
+    Examples:
+        >>> from bettersafe.methods import g_opt_path
+        >>> path = g_opt_path(model, baseline, preference=[1.0, 0.0], epsilons=[0.3, 1.0], margins=[0.0])
+        >>> [found.epsilon for found in path]
+        [0.3, 1.0]
     """
     weights, base = _checked(model, baseline, preference, engine, max_rounds)
     for epsilon in epsilons:
@@ -165,7 +176,8 @@ def g_opt_path(
 def _checked(
     model: Model, baseline: npt.ArrayLike, preference: npt.ArrayLike, engine: Engine, max_rounds: int
 ) -> tuple[Floats, Floats]:
-    """λ and π_b, or an error that says what is wrong with the arguments."""
+    """λ and π_b. Raises ParameterError or PolicyError if an argument is not valid."""
+    check_type("model", model, Model)
     mdp = model.mdp
     check_choice("engine", engine, ENGINES)
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
@@ -182,9 +194,9 @@ def _checked(
 
 @dataclass(frozen=True, kw_only=True)
 class _Setting:
-    """What does not depend on λ, ε and the margins.
+    """Quantities that don't depend on λ, ε and the margins.
 
-    ``mdp`` stores every pair that may move; where ε = ∞ that is every pair there is.
+    ``mdp`` stores every pair whose probability may change; all pairs if ε = ∞.
     """
 
     mdp: MDP
@@ -197,7 +209,7 @@ class _Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class _Column:
-    """A policy within the budget, how often it is where, and what it gains."""
+    """Policy within the budget, with its occupancy and gains."""
 
     policy: Floats  # [X, A]
     visits: Floats  # ρ(x), [X]
@@ -207,7 +219,7 @@ class _Column:
 def _setting(model: Model, baseline: Floats, values: Values, *, every_action: bool) -> _Setting:
     mdp, error = model.mdp, model.error
     if every_action and mdp.n_pairs < mdp.n_states * mdp.n_actions:
-        # a pair that was never tried pays what it is said to be worth, and ends the process
+        # a pair without data pays its assumed value and ends the process
         spread = sparse.csr_array(
             (np.ones(mdp.n_pairs), (mdp.pair_index, np.arange(mdp.n_pairs))),
             shape=(mdp.n_states * mdp.n_actions, mdp.n_pairs),
@@ -242,7 +254,7 @@ def _solve(
     max_rounds: int,
     progress: Progress | None,
 ) -> list[Improvement]:
-    """One improvement for each of the margins, each [d]; policies found on the way are added to those ``met``."""
+    """One improvement for each of the margins, each of shape [d]; useful policies are added to ``met``."""
     quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
     form = "multipliers" if engine == "native" or (engine == "auto" and quick) else "lp"
     searches = list(
@@ -252,7 +264,7 @@ def _solve(
     )
     results: list[Improvement] = []
     for found in searches:
-        if results and np.array_equal(found.policy, results[-1].policy):  # a margin that is reached anyway
+        if results and np.array_equal(found.policy, results[-1].policy):  # the previous policy reaches this margin too
             last = replace(results[-1], rounds=found.rounds, converged=found.converged, gap=found.gap, kept=found.kept)
             results.append(replace(last, reason=found.reason))
             continue
@@ -271,7 +283,7 @@ def _found(
     kept: Ints = NOTHING,
     reason: str = "",
 ) -> Search:
-    """A policy that keeps every row, or the baseline and the reason why."""
+    """Search result: a feasible policy, or the baseline with a reason."""
     return Search(
         policy=policy,
         baseline_v=setting.values.v,
@@ -293,9 +305,9 @@ def _by_multipliers(
     max_rounds: int,
     progress: Progress | None,
 ) -> Iterator[Search]:
-    """Column generation; the policies ``met`` must be within the budget, and those of use in the end are added to them."""
+    """Column generation; policies in ``met`` must be within the budget, and useful new ones are added."""
     columns = _Columns(setting, preference, epsilon, met, max_rounds, progress)
-    unbounded = 0.0  # the best J_λ gains where no objective need be cared for
+    unbounded = 0.0  # largest gain of J_λ without constraints on the objectives
     if np.any(preference):
         best = columns.respond(preference)
         unbounded = float(preference @ best.gain)
@@ -315,15 +327,15 @@ def _by_multipliers(
         mixture, gap, converged = columns.climb(margin, share, unbounded)
         gains = columns.gains()
         small = OPTIMAL_TOL * float(preference @ np.max(np.abs(gains), axis=0))
-        idle = not np.any(margin) and mixture.objective <= small  # no deviation without a reason
+        idle = not np.any(margin) and mixture.objective <= small  # no gain: keep the baseline
         policy = setting.baseline if idle else _mixed(met, mixture.weights, setting.baseline)
         yield columns.found(policy, gap=gap, converged=converged)
         used |= set(np.flatnonzero(mixture.weights > 0.0).tolist())
-    met[:] = [column for i, column in enumerate(met) if i in used]  # few of the others would be of use elsewhere
+    met[:] = [column for i, column in enumerate(met) if i in used]  # the others are rarely useful later
 
 
 class _Columns:
-    """The policies met by column generation, and the work done since the last answer."""
+    """Policies of the column generation, and the rounds since the last result."""
 
     def __init__(
         self,
@@ -343,7 +355,7 @@ class _Columns:
             met.append(_Column(policy=setting.baseline, visits=setting.visits, gain=nothing))
 
     def respond(self, weights: Floats) -> _Column:
-        """The best policy within the budget for these weights."""
+        """Best policy within the budget for these weights."""
         setting, mdp = self.setting, self.setting.mdp
         near = max(self.met, key=lambda column: float(weights @ column.gain))
         problem = Problem(
@@ -366,11 +378,11 @@ class _Columns:
         return _Column(policy=search.policy, visits=visits, gain=setting.advantage @ moved)
 
     def gains(self) -> Floats:
-        """Of all policies met, shape [n, d]."""
+        """Gains of all policies in ``met``, shape [n, d]."""
         return np.array([column.gain for column in self.met])
 
     def add(self, column: _Column) -> bool:
-        """Whether it is new; nothing is to be won from a policy that was met before."""
+        """Add a policy unless one with the same gains is there already; whether it was added."""
         gains = self.gains()
         scale = np.maximum(np.max(np.abs(gains), axis=0), np.abs(column.gain))
         if np.any(np.all(np.abs(gains - column.gain) <= REPEATED * scale, axis=1)):
@@ -379,23 +391,23 @@ class _Columns:
         return True
 
     def report(self, gain: float, level: float) -> None:
-        """Tell ``progress`` of the last policy."""
+        """Report the last policy to ``progress``."""
         if self.progress is not None:
             start = float(self.preference @ self.setting.values.v @ self.setting.mdp.initial)
             self.progress(Event(done=self.rounds, unit="rounds", gain=gain, scalar_return=start + level))
 
     def found(self, policy: Floats, *, gap: float = 0.0, converged: bool, reason: str = "") -> Search:
-        """The answer for one margin; rounds are counted anew for the next."""
+        """Search result for one margin; resets the count of rounds."""
         rounds, self.rounds = self.rounds, 0
         return _found(
             self.setting, "multipliers", policy, rounds, gap=gap, converged=converged, kept=self.kept, reason=reason
         )
 
     def reach(self, margin: Floats, *, hopeless: bool) -> tuple[float, bool]:
-        """The largest share t of the margins that can be reached, and whether more might be with more policies.
+        """Largest share t of the margins that a mixture reaches, and whether more policies might reach more.
 
-        ν·g(π) ≥ t ν·margin for what reaches it, so the best response to ν bounds it. All is well when some mixture reaches 1, and
-        all is lost when some bound is below.
+        A policy that reaches t satisfies ν·g(π) ≥ t ν·margin, so the best response to ν bounds t. The search stops if a mixture
+        reaches t = 1 or a bound on t is below 1.
         """
         share = 0.0 if np.any(margin) else 1.0
         open_end = not hopeless
@@ -415,9 +427,9 @@ class _Columns:
         return share, open_end
 
     def climb(self, margin: Floats, share: float, bound: float) -> tuple[_Mixture, float, bool]:
-        """The mixture with the best J_λ, how much more there may be at most, and whether the search had settled.
+        """Mixture with the largest J_λ, its optimality gap, and whether the search converged.
 
-        Every response bounds J_λ from above, every mixture from below; ``bound`` is a first bound on its gain.
+        Best responses bound the gain of J_λ from above, mixtures from below; ``bound`` is a first upper bound.
         """
         while True:
             gains = self.gains()
@@ -439,25 +451,25 @@ class _Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mixture:
-    weights: Floats  # of the policies met, [n]
+    weights: Floats  # weights of the policies, [n]
     multipliers: Floats  # ν, [d]
-    level: float  # a policy helps when its (λ + ν)-gain is above
+    level: float  # a policy improves the mixture if its (λ + ν)-gain is larger
     objective: float  # λ-gain
-    share: float  # of the margins that is reached
+    share: float  # share of the margins that is reached
 
 
 def _mixture(gains: Floats, preference: Floats, margin: Floats, *, reach: bool) -> _Mixture:
-    """The best mixture of policies with these gains [n, d]: for λ within the margins, or (reach) for the margins alone.
+    """Best mixture of policies with these gains [n, d]: for λ subject to the margins, or (reach) for the margins alone.
 
         max Σ_i w_i λ·g_i   s.t.  Σ_i w_i g_ik ≥ margin_k,     Σ_i w_i = 1,  w ≥ 0
-        max t               s.t.  Σ_i w_i g_ik ≥ t margin_k,   t ≤ 1, the same otherwise
+        max t               s.t.  Σ_i w_i g_ik ≥ t margin_k,   Σ_i w_i = 1,  w ≥ 0,  t ≤ 1
 
-    The baseline, which gains nothing, must be among the policies. Every objective is in units of its own size.
+    The policies must include the baseline, whose gains are 0. Every objective is scaled by its size.
     """
     n, d = gains.shape
     value = gains @ preference
     multipliers = np.zeros(d)
-    needed = np.flatnonzero(np.any(gains < margin, axis=0))  # the other rows hold for every mixture
+    needed = np.flatnonzero(np.any(gains < margin, axis=0))  # every mixture satisfies the other rows
     if needed.size == 0:
         top = int(np.argmax(value))
         best = float(value[top])
@@ -473,7 +485,7 @@ def _mixture(gains: Floats, preference: Floats, margin: Floats, *, reach: bool) 
         balance=np.append(np.ones(n), 0.0)[None, :] if reach else np.ones((1, n)),
         target=np.ones(1),
         upper=np.ones(n + reach),
-        presolve=False,  # small and dense: there is nothing to be found, and it takes half of the time
+        presolve=False,  # it takes half of the time and does not help small dense programs
         retry=True,
     )
     if answer.status != 0:
@@ -492,7 +504,7 @@ def _mixture(gains: Floats, preference: Floats, margin: Floats, *, reach: bool) 
 
 
 def _mixed(met: list[_Column], weights: Floats, baseline: Floats) -> Floats:
-    """The policy whose occupancy is the mixture's: in every state a mean of rows, weighted by w_i ρ_i(x)."""
+    """Policy with the occupancy of the mixture: in every state the mean of the rows, weighted by w_i ρ_i(x)."""
     total = np.zeros(baseline.shape[0])
     deviation = np.zeros(baseline.shape)
     for column, weight in zip(met, weights, strict=True):
@@ -506,9 +518,9 @@ def _mixed(met: list[_Column], weights: Floats, baseline: Floats) -> Floats:
 def _by_lp(
     setting: _Setting, preference: Floats, epsilon: float, margins: list[Floats], progress: Progress | None
 ) -> Iterator[Search]:
-    """The program over (ρ(x), p, n), by HiGHS.
+    """The program over (ρ(x), p, n), solved by HiGHS.
 
-    Visits of a state are in units of the baseline's, so that a state that is seldom visited is solved as well as others.
+    Visits of a state are in units of the baseline's visits, so that rarely visited states are solved as accurately as others.
     """
     mdp, baseline = setting.mdp, setting.baseline
     gamma, n_states = float(mdp.discount[0]), mdp.n_states
@@ -516,13 +528,13 @@ def _by_lp(
     free = np.isfinite(setting.error) if epsilon > 0.0 else setting.error == 0.0
     pairs = np.flatnonzero(free | math.isinf(epsilon))
     state, error, base = mdp.pair_state[pairs], setting.error[pairs], weight[pairs]
-    lower = np.flatnonzero(base > 0.0)  # pairs that can be played less
+    lower = np.flatnonzero(base > 0.0)  # pairs whose probability can decrease
     unit = np.maximum(setting.visits, RARELY_VISITED)
     change = sparse.hstack([sparse.eye_array(pairs.size), -sparse.eye_array(pairs.size, format="csc")[:, lower]])
     change = sparse.csr_array(change * np.append(unit[state], unit[state[lower]]))  # z from (p, n)
     at = sparse.csr_array((np.ones(pairs.size), (state, np.arange(pairs.size))), shape=(n_states, pairs.size))
     advantage = setting.advantage[:, pairs]
-    gain = np.asarray((change.T @ advantage.T).T)  # of every objective by (p, n), [d, variables]
+    gain = np.asarray((change.T @ advantage.T).T)  # gain of every objective per unit of (p, n), [d, variables]
     size = np.max(np.abs(gain), axis=1, initial=0.0)
     bound_by = np.flatnonzero(size > 0.0)
     cost = preference @ gain
@@ -545,7 +557,7 @@ def _by_lp(
     ]
     largest = np.zeros(n_states)
     np.maximum.at(largest, state, error)
-    limited = np.flatnonzero(2.0 * largest > epsilon)  # where the budget can bind: Σ_a |z| ≤ 2 ρ(x)
+    limited = np.flatnonzero(2.0 * largest > epsilon)  # states in which the budget can bind: Σ_a |z| ≤ 2 ρ(x)
     if epsilon > 0.0 and limited.size:
         spent = sparse.diags_array(1.0 / unit) @ at @ sparse.diags_array(error) @ abs(change)
         budget = sparse.hstack([sparse.diags_array(np.full(n_states, -epsilon)), spent], format="csr")
@@ -553,7 +565,7 @@ def _by_lp(
     inequalities, equalities = (sparse.csc_array(sparse.vstack(part)) for part in (rows, [flow, balance]))
     target = np.append(mdp.initial / unit, np.zeros(n_states))
     for margin in margins:
-        if not np.any(size) or np.any(margin[size == 0.0] > 0.0):  # nothing can move, or not what should
+        if not np.any(size) or np.any(margin[size == 0.0] > 0.0):  # no objective, or not one with a margin, can change
             yield _found(setting, "lp", baseline, 0, reason=UNREACHABLE if np.any(margin) else "")
             continue
         limits = np.zeros(inequalities.shape[0])
@@ -569,7 +581,7 @@ def _by_lp(
                 tol=1e-9,
             )
             if answer.status == 0:
-                break  # that there is no solution is believed when both say so: presolve can be wrong about it
+                break  # presolve can be wrong about infeasibility, so both methods must agree on it
         if answer.status == 2 and np.any(margin):
             yield _found(setting, "lp", baseline, 1, reason=UNREACHABLE)
             continue
@@ -590,7 +602,7 @@ def _by_lp(
 
 
 def _projected(setting: _Setting, pairs: Ints, deviation: Floats, epsilon: float) -> Floats:
-    """π_b + the deviations of ``pairs``, after what HiGHS leaves of its tolerances is taken off: always towards π_b."""
+    """π_b + the deviations of ``pairs``, projected towards π_b to remove HiGHS's constraint violations."""
     mdp, error = setting.mdp, setting.error[pairs]
     state, n_states = mdp.pair_state[pairs], mdp.n_states
     base = setting.baseline.take(mdp.pair_index[pairs])

@@ -1,19 +1,19 @@
-"""H-OPT (MO-HCPI): propose on one part of the data, and keep the proposal only if it passes a safety test on another.
+"""H-OPT (MO-HCPI): make a proposal from one part of the data, and accept it only if it passes a safety test on another.
 
     π_t = Adv-Linearized on the training part;   candidates π_α = (1−α) π_t + α π_b,   α ∈ {0, 0.1, …, 0.9}
-    passes when, for every objective k, a lower bound at level δ_k on J_k(π_α) − J_k(π_b) is at least −ζ_k
+    passes if, for every objective k, a lower bound at level δ_k on J_k(π_α) − J_k(π_b) is at least −ζ_k
 
-Which of those that pass is returned, and what δ then means, depends on ``selection``:
+``selection`` decides which passing candidate is returned, and the meaning of δ:
 
-    "sequential"  candidates are tested in an order fixed beforehand, the one nearest the baseline first, and testing
-                  stops at the first failure; returned is the best estimate of those that passed. The chance that *any* accepted candidate
-                  is unsafe is at most δ, with no division among candidates: the first unsafe one in the order must pass.
-    "paper"       all are tested, the one with the best estimate among those that pass is returned. No correction for
-                  having looked ten times: fails more often than δ says.
-    "published"   as the published code: the best λ-weighted *lower bound* among those that pass.
+    "sequential"  candidates are tested in a fixed order, nearest to the baseline first, up to the first failure. The passing
+                  candidate with the best estimate is returned. The probability that *any* accepted candidate is unsafe is at
+                  most δ, without splitting δ over candidates: the first unsafe one in the order would have to pass.
+    "paper"       all candidates are tested, and the passing one with the best estimate is returned. There is no correction
+                  for multiple tests, so it fails more often than δ.
+    "published"   as in the published code: the passing candidate with the best λ-weighted *lower bound*.
 
-Candidates raise only what the training part has seen tried: in a state where the proposal would do otherwise, nothing in the
-data could tell what comes of it, and the baseline's row is kept (``strict=False`` leaves that out, and tests the bounds alone, as published).
+Candidates raise only actions with training data. In a state where the proposal raises another action, the data can't show its
+effect, and the baseline's row is kept. ``strict=False`` omits this and tests the bounds alone, as published.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_vector
+from bettersafe.errors import ParameterError, check_choice, check_log, check_type, check_vector
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
@@ -36,7 +36,7 @@ from bettersafe.mdp.values import expected_return
 from bettersafe.methods.choices import SELECTIONS, Selection
 from bettersafe.methods.result import Improvement, check_preference
 from bettersafe.methods.s_opt import adv_linearized
-from bettersafe.model import estimate_model
+from bettersafe.model import Model, estimate_model
 from bettersafe.typing import Bools, Floats, Log, Progress, frozen
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
     from bettersafe.evaluation.choices import Comparison
     from bettersafe.evaluation.evaluate import Evaluation
-    from bettersafe.model import Model
 
 
 MIXES = tuple(round(0.1 * i, 1) for i in range(10))
+"""Default α of the candidates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +55,11 @@ class HOpt:
     """The policy that H-OPT returns, and the tests that it made.
 
     Attributes:
-        improvement: The policy returned, as from any other method; the baseline if nothing passed.
-        mix: α of the candidate returned; 1 for the baseline.
-        tests: Every test made, in order.
-        rule: How candidates were tested.
-        selection: Which of those that pass is returned.
+        improvement: Returned policy, as from other methods; the baseline if no candidate passed.
+        mix: α of the returned candidate; 1 for the baseline.
+        tests: All tests, in order.
+        rule: Settings of the tests.
+        selection: Selection rule.
         objectives: Names of the objectives, length d.
     """
 
@@ -77,14 +77,14 @@ class HOpt:
 
     @property
     def deciding(self) -> SafetyTest | None:
-        """The test of the policy returned, or, where nothing passed, of the candidate nearest the baseline."""
+        """Test of the returned policy or, if no candidate passed, of the candidate nearest to the baseline."""
         if not self.tests:
             return None
         return next((test for test in self.tests if test.mix == self.mix), self.tests[0])
 
     @property
     def reason(self) -> str:
-        """The outcome in one sentence."""
+        """Result in one sentence."""
         if self.accepted:
             return (
                 f"The candidate with {100 * (1.0 - self.mix):.0f} % of the proposal and {100 * self.mix:.0f} % of the baseline"
@@ -97,13 +97,14 @@ class HOpt:
         nearest = self.tests[0]
         if nearest.refusal:
             return (
-                f"No solution found: of the candidate nearest the baseline the data can't tell, for {nearest.refusal}."
+                "No solution found: the data can't show the effect of the candidate nearest to the baseline:"
+                f" {nearest.refusal}."
             )
         short = nearest.bound + nearest.zeta
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (
-            f"No solution found: even the candidate nearest the baseline did not pass; on {self.objectives[k]} its gain is"
-            f" estimated as {nearest.estimate[k]:.4g}, but only {nearest.bound[k]:.4g} is certain at level {nearest.level:.3g}."
+            f"No solution found: even the candidate nearest to the baseline did not pass; on {self.objectives[k]} its gain is"
+            f" estimated as {nearest.estimate[k]:.4g}, with a lower bound of {nearest.bound[k]:.4g} at level {nearest.level:.3g}."
         )
 
 
@@ -120,21 +121,36 @@ def h_opt(
     control: Model | None = None,
     progress: Progress | None = None,
 ) -> HOpt:
-    """Improve by proposal and test.
+    """H-OPT: the best candidate that passes a safety test on held-out episodes.
 
     Args:
-        train: Episodes to propose from; the model of dr and wdr is fitted on them.
-        safety: Episodes to test on; `split` makes both from one dataset. Either may be on disk (`open_episodes`).
+        train: Training episodes, for the proposal and for the model of dr and wdr.
+        safety: Test episodes; `split` makes both from one dataset. Either may be on disk (`open_episodes`).
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
-        rule: How candidates are tested; δ = 0.1 and no accepted loss if left out. With ``rule.strict`` candidates may raise only
-            what the training part has, and what the data can't tell is refused.
+        rule: Settings of the tests; default: δ = 0.1 and ζ = 0. With ``rule.strict``, candidates raise only actions with training
+            data, and policies that the data does not cover are refused.
         selection: "sequential", "paper" or "published".
-        mixes: The α of the candidates, each in [0, 1).
-        model: The model of the training part, if it is there already.
-        control: Model for dr and wdr, if another one; of the training part too.
-        progress: Called after every round of the proposal's policy iteration.
+        mixes: α of the candidates, each in [0, 1).
+        model: Model of the training part, if already estimated.
+        control: Model for dr and wdr, also of the training part; default: ``model``.
+        progress: Callback after every round of the proposal's policy iteration.
+
+    Examples:
+        >>> train, safety = bettersafe.split(log, [0.7, 0.3], rng=0)
+        >>> found = bettersafe.h_opt(train, safety, baseline, preference=[1.0, 1.0])
+        >>> found.accepted
+        True
+        >>> print(found.reason)
+        The candidate with ... % of the proposal and ... % of the baseline passed the safety test on 2 objectives.
     """
+    for name, part in (("train", train), ("safety", safety)):
+        check_log(name, part)
+    if rule is not None:
+        check_type("rule", rule, SafetyRule)
+    for name, fit in (("model", model), ("control", control)):
+        if fit is not None:
+            check_type(name, fit, Model)
     check_choice("selection", selection, SELECTIONS)
     if not mixes or not all(0.0 <= mix < 1.0 for mix in mixes):
         raise ParameterError(f"mixes must be shares of the baseline in [0, 1); got {tuple(mixes)}.")
@@ -146,7 +162,7 @@ def h_opt(
     fitted = estimate_model(count(train)) if model is None else model
     proposal = adv_linearized(fitted, base, preference=weights, progress=progress)
     if rule.strict:
-        proposal = _where_seen(proposal, fitted)
+        proposal = _with_support(proposal, fitted)
 
     tests: list[SafetyTest] = []
     if proposal.changed.size:
@@ -181,32 +197,32 @@ def h_opt(
 
 
 def mixed(proposal: Floats, baseline: Floats, mix: float) -> Floats:
-    """The candidate π_α, shape [X, A]: (1−α) of the proposal and α = ``mix`` of the baseline."""
+    """Candidate π_α, shape [X, A]: (1−α) of the proposal and α = ``mix`` of the baseline."""
     return (1.0 - mix) * proposal + mix * baseline
 
 
 def mixtures(proposal: Floats, baseline: Floats, mixes: Sequence[float] = MIXES) -> Iterator[tuple[float, Floats]]:
-    """The candidates (α, π_α) in the order of their tests: nearest the baseline first."""
+    """Candidates (α, π_α) in order of their tests: nearest to the baseline first."""
     for mix in sorted(mixes, reverse=True):
         yield mix, mixed(proposal, baseline, mix)
 
 
 def inside(policy: Floats, baseline: Floats, allowed: Bools) -> Floats:
-    """``policy`` with the baseline's row in states where it raises an action that is not ``allowed``; all [X, A]."""
+    """``policy``, with the baseline's row in states where it raises an action that is not ``allowed``; all of shape [X, A]."""
     outside = np.any((policy > baseline) & ~allowed, axis=1, keepdims=True)
     return np.where(outside, baseline, policy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """The candidates of one proposal on one log, for many questions: estimators, comparisons, levels and selections.
+    """Candidates of one proposal on one log, for several estimators, comparisons, levels and selections.
 
-    What `h_opt` does with ``strict=False`` and an approximate bound, in one pass over the log for all of them.
+    It does the work of `h_opt` with ``strict=False`` and an approximate bound, with one pass over the log for all settings.
 
     Attributes:
         proposal: π_t, shape [X, A].
         baseline: π_b, shape [X, A].
-        terms: By comparison and estimator, α and the terms [n, d] of every candidate, nearest the baseline first.
+        terms: α and terms [n, d] of every candidate, nearest to the baseline first, by comparison and estimator.
     """
 
     proposal: Floats
@@ -214,7 +230,7 @@ class Trial:
     terms: Mapping[tuple[Comparison, str], Sequence[tuple[float, Floats]]]
 
     def choose(self, rule: SafetyRule, selection: Selection, preference: Floats) -> Floats:
-        """The policy that ``selection`` returns of the candidates that pass; the baseline if there is none."""
+        """Policy that ``selection`` returns; the baseline if no candidate passes."""
         tests = [terms_test(terms, rule, mix=mix) for mix, terms in self.terms[rule.comparison, rule.estimator]]
         chosen = choose_candidate(tests, selection, preference)
         return self.baseline if chosen is None else mixed(self.proposal, self.baseline, chosen.mix)
@@ -228,14 +244,14 @@ def try_candidates(
     estimators: Sequence[str],
     baseline_return: Floats,
 ) -> Trial:
-    """Evaluate all candidates of a proposal by several estimators.
+    """Evaluate all candidates of a proposal with several estimators.
 
     Args:
         proposal: π_t, shape [X, A].
         baseline: π_b, shape [X, A].
-        evaluate: From a policy to its evaluations on the safety part, by estimator.
-        estimators: Which of them to keep.
-        baseline_return: J(π_b) in the trained model, shape [d]; what comparison "published" takes for known.
+        evaluate: Function from a policy to its evaluations on the safety part, by estimator.
+        estimators: Names of the estimators to keep.
+        baseline_return: J(π_b) in the trained model, shape [d], for comparison "published".
     """
     own = evaluate(baseline)
     terms: dict[tuple[Comparison, str], list[tuple[float, Floats]]] = {}
@@ -249,7 +265,7 @@ def try_candidates(
 
 
 def choose_candidate(tests: Sequence[SafetyTest], selection: Selection, preference: Floats) -> SafetyTest | None:
-    """The test of the candidate that ``selection`` returns, of tests in order, nearest the baseline first; or None."""
+    """Test of the candidate that ``selection`` returns, or None; ``tests`` are ordered nearest to the baseline first."""
     check_choice("selection", selection, SELECTIONS)
     if selection == "sequential":
         tests = list(itertools.takewhile(lambda test: test.passed, tests))
@@ -259,8 +275,8 @@ def choose_candidate(tests: Sequence[SafetyTest], selection: Selection, preferen
     return passing[int(np.argmax(score))] if passing else None
 
 
-def _where_seen(proposal: Improvement, model: Model) -> Improvement:
-    """The proposal with the baseline's row in states where it would raise what was never tried or the baseline never plays."""
+def _with_support(proposal: Improvement, model: Model) -> Improvement:
+    """The proposal, with the baseline's row in states where it raises an action without data or with baseline probability 0."""
     seen = np.zeros(proposal.policy.shape, dtype=bool)
     tried = model.counts > 0
     seen[model.mdp.pair_state[tried], model.mdp.pair_action[tried]] = True

@@ -1,9 +1,9 @@
-"""The Lagrangian baseline: a game between a policy and the multipliers of the constraints (Le, Voloshin, Yue 2019).
+"""Lagrangian method for comparison: a game between a policy and the multipliers of the constraints (Le, Voloshin, Yue 2019).
 
     minimise −J_λ(π)   s.t.   g_k(π) = J_k(π_b) − J_k(π) ≤ 0 for every k,   all in the estimated model
     L(π, ν) = −J_λ(π) + Σ_k ν_k g_k(π),   ν ≥ 0,  Σ_{i ≤ d+1} ν_i = B      (the last multiplier is slack: g_{d+1} = 0)
 
-Their Algorithm 2, with exact best responses in place of fitted Q-iteration. Round t = 1, 2, …, from ν_1 = B/(d+1):
+This is their Algorithm 2, with exact best responses in place of fitted Q-iteration. Round t = 1, 2, …, from ν_1 = B/(d+1):
 
     π_t    ∈ argmin_π L(π, ν_t)                   policy iteration on the reward Σ_k (λ_k + ν_{t,k}) r_k
     π̂_t, ν̂_t  the means of π_1..π_t and of ν_1..ν_t;  J(π̂_t) is the mean of the J(π_s)
@@ -11,55 +11,52 @@ Their Algorithm 2, with exact best responses in place of fitted Q-iteration. Rou
            = −J_λ(π̂_t) + B max(0, max_k g_k(π̂_t)) + max_π Σ_k (λ_k + ν̂_{t,k}) J_k(π) − Σ_k ν̂_{t,k} J_k(π_b)
     stop when gap_t ≤ ω, else  ν_{t+1,i} ∝ ν_{t,i} exp(η g_i(π_t))
 
-The gap is a number of J_λ's own unit: ω is absolute, and so is η, one over the unit of a return. Where returns are about
-1000, ω = 0.01 asks for five digits, and η = 0.1 makes the multipliers jump from one corner to another.
+The gap has the unit of J_λ, so ω is absolute; η has the inverse unit. If returns are about 1000, ω = 0.01 requires five
+digits, and η = 0.1 makes the multipliers jump from one corner to another.
 
-Since a policy within the constraints is worth no less than min_π L, the gap bounds what is missing: with J* the best J_λ
-that keeps every constraint in the model, J* − J_λ(π̂) + B max(0, max_k g_k(π̂)) ≤ gap. A bound on the violation alone
-follows where B is larger than the sum of the optimal multipliers |ν*|: max_k g_k(π̂) ≤ gap / (B − |ν*|).
+The gap bounds the suboptimality: with J* the best J_λ that satisfies every constraint in the model,
+J* − J_λ(π̂) + B max(0, max_k g_k(π̂)) ≤ gap. If B is larger than the sum of the optimal multipliers |ν*|, it also bounds the
+violation: max_k g_k(π̂) ≤ gap / (B − |ν*|).
 
-What is returned is a **mixture**: one of the policies, drawn before an episode and kept until its end. All of this holds in
-the estimated model; nothing guards against what the data does not show.
+The result is a **mixture**: one of the policies is drawn before an episode and kept until its end. All of this holds in
+the estimated model; nothing protects against errors of the model.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.errors import ParameterError, PolicyError, check_type
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import RESIDUAL_ROUNDING, solve_policy, state_values
 from bettersafe.methods.result import check_preference
+from bettersafe.model import Model
 from bettersafe.typing import Bools, Event, Floats, Progress, frozen
-
-if TYPE_CHECKING:
-    from bettersafe.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Policies, one of which is drawn before each episode, and how they were found.
+    """Mixture of policies: one is drawn before each episode.
 
-    All returns are in the estimated model: they are what the data suggests, not yet a promise about the world.
+    All returns are in the estimated model. They are estimates, not guarantees.
 
     Attributes:
-        policies: The different best responses met, shape [m, X, A], in the order of their first round. Each plays best
-            actions alone; where several are equally good, in the proportions of the baseline (evenly if it plays none).
-        weights: Probability of each: the share of rounds in which it was the best response, shape [m].
+        policies: Distinct best responses, shape [m, X, A], in the order of their first round. Each plays only best actions;
+            ties are split in the proportions of the baseline (evenly if it plays none of them).
+        weights: Probability of each policy, shape [m]: the share of rounds in which it was the best response.
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
         baseline_return: J_k(π_b), shape [d].
         policy_return: J_k of the mixture, the mean of the policies' J_k, shape [d].
         multipliers: ν̂, the mean multipliers of the d constraints (slack left out), shape [d].
-        rounds: Rounds played.
+        rounds: Number of rounds.
         gap: Duality gap of the last round, in units of J_λ.
-        converged: True when the gap came to ω or less before the rounds ran out.
+        converged: Whether the gap reached ω within the limit on rounds.
     """
 
     policies: Floats
@@ -80,7 +77,7 @@ class Mixture:
 
     @property
     def status(self) -> str:
-        """The outcome in one sentence."""
+        """Result in one sentence."""
         change = self.policy_return - self.baseline_return
         lost = np.flatnonzero(change < 0.0)
         losses = ", ".join(f"objective {k} by {-change[k]:.4g}" for k in lost)
@@ -88,7 +85,7 @@ class Mixture:
             f"A mixture of {self.weights.size} {'policy' if self.weights.size == 1 else 'policies'} changes the preferred"
             f" return by {float(self.preference @ change):+.4g} in the estimated model and loses on"
             f" {losses or 'no objective'} there; the duality gap is {self.gap:.4g} after {self.rounds}"
-            f" {'round' if self.rounds == 1 else 'rounds'}{'' if self.converged else ', not yet what was asked for'}."
+            f" {'round' if self.rounds == 1 else 'rounds'}{'' if self.converged else ', larger than requested'}."
         )
 
 
@@ -103,21 +100,27 @@ def lagrangian(
     max_rounds: int = 250,
     progress: Progress | None = None,
 ) -> Mixture:
-    """The best mixture for λ that loses on no objective in the estimated model, sought by playing the game above.
+    """Approximately the best mixture for λ that loses on no objective in the estimated model, by the game above.
 
-    Every action may be played, tried or not, as in `linearized`; the model's rule for unseen pairs says what they are
-    worth. Defaults are those of the published study.
+    Every action may be played, with data or not, as in `linearized`; the model's rule for unseen pairs sets their value.
+    Defaults are those of the published study.
 
     Args:
-        model: The estimated model; all discounts must be equal.
+        model: Estimated model; all discounts must be equal.
         baseline: π_b, shape [X, A].
         preference: λ ≥ 0, shape [d].
-        eta: Learning rate η > 0, in one over units of return.
+        eta: Learning rate η > 0, in inverse units of return.
         norm: B > 0, the sum of the multipliers and their slack.
-        tol: ω ≥ 0, the duality gap to stop at, absolute, in units of J_λ.
-        max_rounds: Cap on rounds.
-        progress: Called after every round.
+        tol: ω ≥ 0, the duality gap at which to stop, absolute, in units of J_λ.
+        max_rounds: Limit on rounds.
+        progress: Callback after every round.
+
+    Examples:
+        >>> found = bettersafe.lagrangian(model, baseline, preference=[1.0, 0.0], max_rounds=50)
+        >>> bool(found.weights.sum().round(9) == 1.0), found.policies.shape[1:]
+        (True, (6, 3))
     """
+    check_type("model", model, Model)
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     preferred = check_preference(preference, mdp.n_objectives)
@@ -130,18 +133,18 @@ def lagrangian(
         raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(
-            "the Lagrangian baseline needs equal discounts: its best responses maximise one weighted reward."
-            f" Got {mdp.discount.tolist()}."
+            "the Lagrangian method needs equal discounts, because its best responses maximise one weighted reward;"
+            f" got {mdp.discount.tolist()}."
         )
 
-    home = _evaluate(mdp, base, base > 0.0)
-    floor = home.returns
-    met = {home.key: home}
-    exponent = np.zeros(floor.size + 1)  # ln ν up to a constant; the last is the slack's, whose gradient is 0
+    first = _evaluate(mdp, base, base > 0.0)
+    floor = first.returns
+    met = {first.key: first}
+    exponent = np.zeros(floor.size + 1)  # ln ν up to a constant; the last one is the slack, whose gradient is 0
     times: dict[bytes, int] = {}
     sum_multipliers, sum_returns = np.zeros(floor.size), np.zeros(floor.size)
     for rounds in range(1, max_rounds + 1):
-        # the largest exponent becomes 0, so nothing overflows, and what underflows here can still come back later
+        # shifted so that the largest exponent is 0: nothing overflows, and an exponent that underflows can recover
         share = np.exp(exponent - np.max(exponent))
         multipliers = norm * share[:-1] / np.sum(share)
         answer = _best_response(mdp, base, preferred + multipliers, met)
@@ -152,7 +155,7 @@ def lagrangian(
         mean_multipliers, mean_returns = sum_multipliers / rounds, sum_returns / rounds
         upper = float(-preferred @ mean_returns + norm * max(0.0, float(np.max(floor - mean_returns))))
         weights, offset = preferred + mean_multipliers, float(mean_multipliers @ floor)
-        # Any policy bounds min_π L from above and the gap from below, so the exact gap is needed near the end alone.
+        # Any policy bounds min_π L from above and the gap from below, so the exact gap is needed only near the end.
         gap = upper + float(weights @ _best_met(met, weights).returns) - offset
         if gap <= tol or rounds == max_rounds:
             gap = max(0.0, upper + float(weights @ _best_response(mdp, base, weights, met).returns) - offset)
@@ -176,12 +179,25 @@ def lagrangian(
 
 
 def mixture_return(mdp: MDP, mixture: Mixture) -> Floats:
-    """J_k of a mixture in any MDP over the same states and actions: the mean of its policies' returns, shape [d].
+    """J_k of a mixture in any MDP over the same states and actions, shape [d].
 
         J_k = Σ_i w_i J_k(π_i)
 
-    (Not the return of the mean of the policies' rows: that is another policy.)
+    This differs from the return of the policy with the mean rows.
+
+    Args:
+        mdp: MDP.
+        mixture: Mixture of policies.
+
+    Examples:
+        >>> from bettersafe.envs import true_mdp
+        >>> from bettersafe.methods import mixture_return
+        >>> found = bettersafe.lagrangian(model, baseline, preference=[1.0, 0.0], max_rounds=50)
+        >>> mixture_return(true_mdp(world), found).shape
+        (2,)
     """
+    check_type("mdp", mdp, MDP)
+    check_type("mixture", mixture, Mixture)
     n_states, n_actions = mixture.baseline.shape
     if (mdp.n_states, mdp.n_actions) != (n_states, n_actions):
         raise PolicyError(
@@ -197,22 +213,22 @@ def mixture_return(mdp: MDP, mixture: Mixture) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class _Policy:
-    """A policy that was met, with all that is needed to try it against other multipliers without solving again."""
+    """Evaluated policy; its values for all rewards allow a comparison for other multipliers without a new solve."""
 
-    key: bytes  # its support, packed
-    support: Bools  # actions that it plays, shape [X, A]
+    key: bytes  # packed support
+    support: Bools  # actions with positive probability, shape [X, A]
     v: Floats  # [d, X]
-    error: Floats  # of v, shape [d]
+    error: Floats  # error of v, shape [d]
     returns: Floats  # J_k, shape [d]
 
 
 def _rows(baseline: Floats, support: Bools) -> Floats:
-    """The policy with this support, shape [X, A]: the baseline's proportions, evenly where it plays none of it."""
+    """Policy with this support, shape [X, A]: in the baseline's proportions, or evenly if the baseline plays none of it."""
     rows = np.where(support, baseline, 0.0)
     total = rows.sum(axis=1, keepdims=True)
     even = support / support.sum(axis=1, keepdims=True)
     rows = np.where(total > 0.0, rows / np.where(total > 0.0, total, 1.0), even)
-    whole = np.all(support >= (baseline > 0.0), axis=1)  # nothing is left out: the baseline's row, to the bit
+    whole = np.all(support >= (baseline > 0.0), axis=1)  # the full support gives the baseline's row, bit for bit
     return np.where(whole[:, None], baseline, rows)
 
 
@@ -228,36 +244,36 @@ def _evaluate(mdp: MDP, baseline: Floats, support: Bools, guess: Floats | None =
 
 
 def _best_met(met: dict[bytes, _Policy], weights: Floats) -> _Policy:
-    """The policy with the largest Σ_k w_k J_k among those met."""
+    """Evaluated policy with the largest Σ_k w_k J_k."""
     policies = list(met.values())
     return policies[int(np.argmax(np.array([policy.returns for policy in policies]) @ weights))]
 
 
 def _best_response(mdp: MDP, baseline: Floats, weights: Floats, met: dict[bytes, _Policy]) -> _Policy:
-    """A policy that is optimal in every state for Σ_k w_k r_k, by Howard's policy iteration from the best one met.
+    """Policy that is optimal in every state for Σ_k w_k r_k, by Howard's policy iteration from the best policy in ``met``.
 
-    Values of all d rewards are kept, so that trying a policy met before against new weights takes one product with p.
-    Ties are played as the baseline plays them: the answer does not depend on where the search began, and a state where
-    nothing matters keeps its baseline row. What is evaluated is added to ``met``.
+    The values of all d rewards are stored, so that testing a known policy with new weights takes one product with p.
+    Ties are split in the baseline's proportions: the result does not depend on the start of the search, and a state in which
+    all actions are equal keeps its baseline row. Evaluated policies are added to ``met``.
     """
     peak = float(np.max(weights))
-    w = weights / peak if peak > 0.0 else weights  # multipliers may be of any size, also too small to reckon with
+    w = weights / peak if peak > 0.0 else weights  # multipliers can have any size, also close to underflow
     reward, unseen = w @ mdp.reward, w @ mdp.unseen_value
     gamma = float(mdp.discount[0])
-    # weighing d values rounds by up to d·ε/2 of their size; their own error is at least 2·ROUNDING of it
+    # the weighted sum of d values has a rounding error of up to d·ε/2 of their size; their own error is at least 2·ROUNDING
     slack = 1.0 + w.size * float(np.finfo(np.float64).eps) / (4.0 * RESIDUAL_ROUNDING)
     policy = _best_met(met, w)
     while True:
         v = w @ policy.v
         q = dense_q(mdp, (reward + gamma * (mdp.transition @ v))[None, :], unseen_value=unseen[None, :])[0]
         top = np.max(q, axis=1)
-        tie = 2.0 * slack * float(w @ policy.error)  # a difference below the error is none
+        tie = 2.0 * slack * float(w @ policy.error)  # smaller differences are within the error
         best = q >= (top - tie)[:, None]
         favoured = best & (baseline > 0.0)
         best = np.where(np.any(favoured, axis=1, keepdims=True), favoured, best)
-        better = top > v + 2.0 * tie  # so that any of the best actions is truly better
+        better = top > v + 2.0 * tie  # every best action is then an improvement, despite the error
         settled = not np.any(better)
-        # until it is settled only rows that gain are changed: the value rises with every step, so the search ends
+        # before convergence only rows that gain are changed: the value rises in every step, so the search ends
         support = best if settled else np.where(better[:, None], best, policy.support)
         key = np.packbits(support).tobytes()
         if key not in met:

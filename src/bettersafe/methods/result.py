@@ -1,4 +1,4 @@
-"""What a method returns: the policy, the baseline, and how it was found."""
+"""Result of a method: policy, baseline and details of the search."""
 
 from __future__ import annotations
 
@@ -17,35 +17,42 @@ if TYPE_CHECKING:
     from bettersafe.model import Model
 
 
-TELLING = 0.01
-"""Share of v_λ from which on a value may be told from what the others leave of it: two digits of sixteen are lost at most."""
+MIN_SHARE = 0.01
+"""Smallest share of v_λ for which a value may be computed as a difference: at most two of sixteen digits are lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """A policy, what it was improved from, and how it was found.
+    """Policy of a method, with its baseline and details of the search.
 
-    All returns are in the estimated model: they are what the data suggests, not yet a promise about the world.
+    All returns are in the estimated model. They are estimates, not guarantees.
 
     Attributes:
         method: Name of the method, a key of `bettersafe.methods.METHODS`.
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
-        epsilon: ε; ``inf`` where the method has no budget.
+        epsilon: ε; ``inf`` if the method has no budget.
         baseline_return: J_k(π_b), shape [d].
         policy_return: J_k(π), shape [d].
         baseline_v: v_k^{π_b}, shape [d, X].
-        rounds: Rounds of policy iteration (G-OPT: whole policies looked at).
-        converged: False when the cap on rounds came first.
-        gap: Largest proven optimality gap of a solved state's program in the last round, in units of Q_λ (G-OPT: of its one
+        rounds: Rounds of policy iteration (G-OPT: number of policies computed).
+        converged: False if the limit on rounds was reached first.
+        gap: Largest proven optimality gap of the states' programs in the last round, in units of Q_λ (G-OPT: gap of its
             program, in units of J_λ).
-        kept: States whose program could not be solved to tolerance in the last round; they keep the row they had, at
-            first the baseline's, shape [n].
+        kept: States whose program could not be solved to tolerance in the last round, shape [n]; they keep their previous
+            row, initially the baseline's.
         distance: Σ_a |π − π_b| of every state, shape [X].
         budget_used: Σ_a e |π − π_b| of every state, shape [X].
-        engine: What solved the programs: "native" or "highs"; of G-OPT the form of its program, "multipliers" or "lp".
-        reason: Why the baseline is returned, where the method knows more than that nothing is gained.
+        engine: Solver of the programs: "native" or "highs"; for G-OPT the form of its program, "multipliers" or "lp".
+        reason: Reason why the baseline is returned, if it is not simply that no policy gains.
+
+    Examples:
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0)
+        >>> found.policy.shape, found.changed.size
+        ((6, 3), 6)
+        >>> print(found.status)
+        The policy changes 6 of 6 states and raises the preferred return by ... in the estimated model.
     """
 
     method: str
@@ -87,22 +94,22 @@ class Improvement:
 
     @property
     def status(self) -> str:
-        """The outcome in one sentence."""
+        """Result in one sentence."""
         n_states = self.distance.size
         if self.changed.size == 0:
             if self.reason:
                 return f"The baseline is returned: {self.reason}."
             if not np.any(self.preference):
-                return "The preference is zero on every objective, so there is nothing to improve: the baseline is returned."
+                return "The baseline is returned: the preference is zero on every objective, so there is nothing to improve."
             reason = (
                 "epsilon is 0"
                 if self.epsilon == 0.0
-                else "no change within the constraints gains anything in the estimated model"
+                else "no policy within the constraints improves the preferred return in the estimated model"
             )
             return f"The baseline is returned: {reason}."
         gain = float(self.preference @ (self.policy_return - self.baseline_return))
-        end = "" if self.converged else " It was stopped before it had settled."
-        hard = f" {self.kept.size} states could not be solved and keep what they had." if self.kept.size else ""
+        end = "" if self.converged else " The search stopped before it converged."
+        hard = f" {self.kept.size} states could not be solved and keep their previous row." if self.kept.size else ""
         return (
             f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"
             f" in the estimated model.{end}{hard}"
@@ -111,19 +118,19 @@ class Improvement:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """Where the search for a policy ended.
+    """Result of a search for a policy; fields up to ``reason`` are as in `Improvement`.
 
     Attributes:
         policy: π, shape [X, A].
         baseline_v: v_k^{π_b}, shape [d, X].
-        rounds: As in `Improvement`, like all up to ``reason``.
-        converged: Whether it had settled.
+        rounds: Rounds of the search.
+        converged: Whether the search converged.
         gap: Largest proven optimality gap.
         kept: States that could not be solved, shape [n].
-        engine: What solved the programs.
-        reason: Why the baseline is returned, if that is known.
-        scalar_v: Where v_λ of the policy may be expected, shape [X]; None where discounts differ or nothing is known.
-        scalar_known: Whether ``scalar_v`` is v_λ of the policy.
+        engine: Solver of the programs.
+        reason: Reason why the baseline is returned, if known.
+        scalar_v: Initial guess for v_λ of the policy, shape [X]; None if discounts differ or there is none.
+        scalar_known: Whether ``scalar_v`` is exactly v_λ of the policy.
     """
 
     policy: Floats
@@ -141,15 +148,15 @@ class Search:
 def improvement(
     method: str, model: Model, baseline: Floats, search: Search, *, preference: Floats, epsilon: float
 ) -> Improvement:
-    """The policy that a search found, with its returns in the model and what it spends of the budget."""
+    """Improvement from the result of a search, with returns in the model and the budget used."""
     mdp, policy, baseline_v = model.mdp, search.policy, search.baseline_v
     deviation = policy - baseline
     np.abs(deviation, out=deviation)
     distance = deviation.sum(axis=1)
     pair_deviation = deviation.take(mdp.pair_index)
-    del deviation  # a table of all pairs is as large as all that the solve takes
+    del deviation  # a table [X, A] takes as much memory as the whole solve
     spent = np.zeros(mdp.n_pairs)
-    np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # never 0 times infinity
+    np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # avoids 0 · ∞
     policy_return = baseline_v @ mdp.initial
     if np.any(distance):
         policy_return = _returns(mdp, policy, preference, baseline_v, search.scalar_v, known=search.scalar_known)
@@ -176,16 +183,16 @@ def improvement(
 def _returns(
     mdp: MDP, policy: Floats, preference: Floats, guess: Floats, scalar_v: Floats | None, *, known: bool
 ) -> Floats:
-    """J_k(π), shape [d], by solving for values near ``guess`` [d, X], and near ``scalar_v`` [X] for v_λ; ``known``: it is v_λ.
+    """J_k(π), shape [d], from values solved with the initial ``guess`` [d, X]; ``scalar_v`` [X] is v_λ if ``known``, else a guess.
 
-    A known v_λ saves one of them: v_k = (v_λ − Σ_{j≠k} λ_j v_j) / λ_k, of the k that seems to weigh most. Where the others
-    turn out to be so much larger that rounding would be left of it, it is solved for after all.
+    A known v_λ saves one solve: v_k = (v_λ − Σ_{j≠k} λ_j v_j) / λ_k, for the k with the largest weighted guess. If the other
+    values turn out to be so large that the difference would be mostly rounding error, v_k is solved too.
     """
     most = int(np.argmax(preference * np.max(np.abs(guess), axis=1, initial=0.0)))
     if scalar_v is None or not preference[most] > 0.0:
         return state_values(mdp, policy, guess=guess) @ mdp.initial
     if not known:
-        if np.count_nonzero(preference) == 1:  # v_λ is its own value but for the weight
+        if np.count_nonzero(preference) == 1:  # v_λ is a multiple of this value
             guess = guess.copy()
             guess[most] = scalar_v / preference[most]
         return state_values(mdp, policy, guess=guess) @ mdp.initial
@@ -195,7 +202,7 @@ def _returns(
         v[others] = state_values(mdp, policy, guess=guess[others], objectives=others)
     v[most] = (scalar_v - preference @ v) / preference[most]
     sizes = preference * np.max(np.abs(v), axis=1, initial=0.0)
-    if sizes[most] < TELLING * np.sum(sizes):
+    if sizes[most] < MIN_SHARE * np.sum(sizes):
         v[most] = state_values(mdp, policy, guess=v[[most]], objectives=np.array([most]))[0]
     return v @ mdp.initial
 

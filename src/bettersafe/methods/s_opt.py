@@ -1,4 +1,4 @@
-"""Improve on a baseline in the estimated model: S-OPT (MO-SPIBB), and its relatives without some of the rows.
+"""Policy improvement in the estimated model: S-OPT (MO-SPIBB), and variants without some of its constraints.
 
 Policy iteration over one program per state (`bettersafe.mdp.programs`). With Q_λ = Σ_k λ_k q_k^π,
 
@@ -6,15 +6,15 @@ Policy iteration over one program per state (`bettersafe.mdp.programs`). With Q_
              s.t.  Σ_a e(x,a)|π(a|x) − π_b(a|x)| ≤ ε           the budget
                    Σ_a π(a|x) Adv_k^{π_b}(x,a) ≥ 0 for all k    no objective loses, in any state
 
-    s_opt            both rows
-    soft_spibb       the first alone: Soft-SPIBB on the weighted reward
-    adv_linearized   ε = ∞: the second alone
+    s_opt            both constraints
+    soft_spibb       the budget only: Soft-SPIBB on the weighted reward
+    adv_linearized   the advantages only (ε = ∞)
     linearized       neither: plain policy iteration on the weighted reward
 
-The feasible set stays the same from round to round and is a product over states, so with equal discounts this is
-exact policy iteration: J_λ never falls, it ends at the optimum over the set, and a larger ε never lowers J_λ. With
-different discounts that argument fails: the best policy met is kept, the search stops when J_λ no longer rises, and the
-result, though safe in the model, need not be the best one; then a larger ε can, rarely, end a little lower.
+The feasible set is fixed and a product over states, so with equal discounts this is exact policy iteration: J_λ never
+decreases, the result is optimal over the set, and a larger ε never lowers J_λ. With different discounts that argument fails:
+the search keeps the best policy and stops when J_λ no longer increases. The result is safe in the model, but it may not be
+optimal, and in rare cases a larger ε gives a slightly lower J_λ.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_epsilon
+from bettersafe.errors import ParameterError, check_epsilon, check_type
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import Programs, WarmStart, resolve_engine, solve
 from bettersafe.mdp.values import AIM, Values, solve_weights
 from bettersafe.methods.result import Improvement, Search, check_preference, improvement
+from bettersafe.model import Model
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
 if TYPE_CHECKING:
     from bettersafe.mdp.choices import Engine
-    from bettersafe.model import Model
 
 
 FIRST_TOL = 1e-8
-"""Backward error that the second round's evaluation aims at."""
+"""Target backward error of the evaluation in the second round."""
 
 
 def s_opt(
@@ -54,16 +54,21 @@ def s_opt(
     max_rounds: int = 100,
     progress: Progress | None = None,
 ) -> Improvement:
-    """S-OPT (MO-SPIBB): the best policy for λ that stays within the budget and loses on no objective in any state.
+    """S-OPT (MO-SPIBB): the best policy for λ within the budget that loses on no objective in any state.
 
     Args:
-        model: The estimated model.
+        model: Estimated model.
         baseline: π_b, shape [X, A].
         preference: λ ≥ 0, shape [d].
         epsilon: Deviation budget ε; 0 returns the baseline, inf is `adv_linearized`.
         engine: "auto", "native" or "highs".
-        max_rounds: Cap on rounds of policy iteration (the published study used 10).
-        progress: Called after every round.
+        max_rounds: Limit on rounds of policy iteration (the published study used 10).
+        progress: Callback after every round.
+
+    Examples:
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0)
+        >>> bool((found.policy_return >= found.baseline_return - 1e-9).all())  # in the estimated model
+        True
     """
     check_epsilon(epsilon)
     return _improve("s-opt", model, baseline, preference, epsilon, True, engine, max_rounds, progress)
@@ -79,19 +84,25 @@ def soft_spibb(
     max_rounds: int = 100,
     progress: Progress | None = None,
 ) -> Improvement:
-    """Soft-SPIBB on the one reward r_λ: the best policy for λ within the budget, whatever it costs single objectives.
+    """Soft-SPIBB on the weighted reward r_λ: the best policy for λ within the budget, without constraints on objectives.
 
-    J_λ never falls, but a large gain on one objective may pay for a loss on another (the paper's Appendix A): that is
-    what the advantage rows of `s_opt` are there for.
+    J_λ never decreases, but a gain on one objective may offset a loss on another (the paper's Appendix A). The advantage
+    constraints of `s_opt` prevent this.
 
     Args:
-        model: The estimated model.
+        model: Estimated model.
         baseline: π_b, shape [X, A].
         preference: λ ≥ 0, shape [d].
         epsilon: Deviation budget ε; 0 returns the baseline, inf is `linearized`.
         engine: "auto", "native" or "highs".
-        max_rounds: Cap on rounds of policy iteration.
-        progress: Called after every round.
+        max_rounds: Limit on rounds of policy iteration.
+        progress: Callback after every round.
+
+    Examples:
+        >>> from bettersafe.methods import soft_spibb
+        >>> found = soft_spibb(model, baseline, preference=[1.0, 0.0], epsilon=1.0)
+        >>> bool(found.policy_return[0] > found.baseline_return[0])
+        True
     """
     check_epsilon(epsilon)
     return _improve("soft-spibb", model, baseline, preference, epsilon, False, engine, max_rounds, progress)
@@ -106,7 +117,22 @@ def adv_linearized(
     max_rounds: int = 100,
     progress: Progress | None = None,
 ) -> Improvement:
-    """The best policy for λ that loses on no objective in any state of the estimated model; no budget."""
+    """The best policy for λ that loses on no objective in any state of the estimated model; no budget.
+
+    Args:
+        model: Estimated model.
+        baseline: π_b, shape [X, A].
+        preference: λ ≥ 0, shape [d].
+        engine: "auto", "native" or "highs".
+        max_rounds: Cap on rounds of policy iteration.
+        progress: Callback after every round.
+
+    Examples:
+        >>> from bettersafe.methods import adv_linearized
+        >>> found = adv_linearized(model, baseline, preference=[1.0, 0.0])
+        >>> bool((found.policy_return >= found.baseline_return - 1e-9).all())
+        True
+    """
     return _improve("adv-linearized", model, baseline, preference, math.inf, True, engine, max_rounds, progress)
 
 
@@ -119,7 +145,22 @@ def linearized(
     max_rounds: int = 100,
     progress: Progress | None = None,
 ) -> Improvement:
-    """The best policy for λ in the estimated model, with no care for the single objectives."""
+    """The best policy for λ in the estimated model, without constraints on objectives.
+
+    Args:
+        model: Estimated model.
+        baseline: π_b, shape [X, A].
+        preference: λ ≥ 0, shape [d].
+        engine: "auto", "native" or "highs".
+        max_rounds: Cap on rounds of policy iteration.
+        progress: Callback after every round.
+
+    Examples:
+        >>> from bettersafe.methods import linearized
+        >>> found = linearized(model, baseline, preference=[1.0, 0.0])
+        >>> bool(found.policy_return[0] > found.baseline_return[0])
+        True
+    """
     return _improve("linearized", model, baseline, preference, math.inf, False, engine, max_rounds, progress)
 
 
@@ -134,6 +175,7 @@ def _improve(
     max_rounds: int,
     progress: Progress | None,
 ) -> Improvement:
+    check_type("model", model, Model)
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
@@ -148,15 +190,15 @@ def _improve(
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The best policy for λ in a feasible set that is a product over states.
+    """Optimisation of J_λ over a feasible set that is a product over states.
 
     Attributes:
-        mdp: The (estimated) MDP.
+        mdp: Estimated MDP.
         baseline: π_b, shape [X, A].
         error: e of every pair, shape [P].
         preference: λ, shape [d].
-        epsilon: ε; inf frees every action, tried or not.
-        constrained: Whether to keep the advantage rows.
+        epsilon: ε; inf allows every action, with data or not.
+        constrained: Whether the advantage constraints apply.
     """
 
     mdp: MDP
@@ -176,16 +218,16 @@ def iterate(
     baseline_values: Values | None = None,
     start: Floats | None = None,
 ) -> Search:
-    """Policy iteration with one program per state; what all methods of this module share.
+    """Policy iteration with one program per state, for all methods of this module.
 
     Args:
-        problem: The feasible set and λ.
+        problem: Feasible set and λ.
         engine: Engine of the programs.
-        max_rounds: Cap on rounds.
-        progress: Called after every round.
-        baseline_values: Values of π_b, where they are known already.
-        start: A policy [X, A] of the feasible set to begin from; π_b if left out. With equal discounts it saves rounds
-            and never changes the return.
+        max_rounds: Limit on rounds.
+        progress: Callback after every round.
+        baseline_values: Values of π_b, if already computed.
+        start: Initial policy, feasible, shape [X, A]; default: π_b. With equal discounts it saves rounds and does not change the
+            return.
     """
     engine_name = resolve_engine(engine)
     mdp, preference = problem.mdp, problem.preference
@@ -200,12 +242,12 @@ def iterate(
         else np.empty((0, entries.index.size)),
         epsilon=problem.epsilon,
     )
-    # With equal discounts there is one reward to evaluate, r_λ; otherwise d of them, mixed afterwards.
+    # With equal discounts one reward is evaluated, r_λ; otherwise d rewards, weighted afterwards.
     equal_discounts = bool(np.all(mdp.discount == mdp.discount[0]))
     mix = np.ones(1) if equal_discounts else preference
     baseline_v = base.v
     values = _scalar_values(mdp, base, preference) if equal_discounts else base
-    del base  # its q is as large as the rows
+    del base  # frees q, which is as large as the advantage rows
     current = best = entries.baseline if start is None else start.take(entries.index)
     best_return = -math.inf
     tol = AIM
@@ -220,18 +262,18 @@ def iterate(
         solution = solve(programs, objective, engine=engine_name, warm=warm)
         warm = solution.warm
         answer = solution.policy
-        if not solution.solved.all():  # what could not be solved keeps the row it has, which is feasible
+        if not solution.solved.all():  # unsolved states keep their current row, which is feasible
             answer = np.where(solution.solved[entries.state], answer, current)
         gain = float(np.max(entries.by_state((answer - current) * objective), initial=0.0))
         scalar_return = float(mix @ values.v @ mdp.initial)
         if progress is not None:
             progress(Event(done=rounds, unit="rounds", gain=gain, scalar_return=scalar_return))
         if not equal_discounts and scalar_return <= best_return + error_of_objective:
-            converged = True  # it no longer rises: the best one met is kept
+            converged = True  # J_λ no longer increases: keep the best policy
             break
         settled = gain <= grid
         if settled and tol > AIM:
-            tol = AIM  # the same policy once more, looked at closely
+            tol = AIM  # evaluate the same policy again, more accurately
             continue
         best, best_return = current, scalar_return
         stayed = np.array_equal(answer, current)
@@ -242,7 +284,7 @@ def iterate(
             break
         if equal_discounts:
             best = current
-            # the second round, when the policy still moves a lot, need not be looked at closely
+            # the policy still changes much in the second round, so a rough evaluation is enough
             tol = FIRST_TOL if rounds == 1 else AIM
     return Search(
         policy=entries.table(best),
@@ -259,15 +301,15 @@ def iterate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Entries:
-    """The actions that the programs choose among: all stored pairs, and with ε = ∞ some that are not stored (`free_entries`).
+    """Variables of the programs: all stored pairs, and with ε = ∞ some that are not stored (`free_entries`).
 
     Attributes:
-        problem: The problem.
-        index: Positions in [X, A], sorted, shape [F].
-        state: Their states, shape [F].
+        problem: Optimisation problem.
+        index: Flat indices in [X, A], sorted, shape [F].
+        state: States of the entries, shape [F].
         ptr: Entries of state x are ptr[x]:ptr[x+1], shape [X+1].
         error: e of every entry, shape [F].
-        pair: The entry of every stored pair, shape [P]; None where entries are the stored pairs.
+        pair: Entry of every stored pair, shape [P]; None if the entries are the stored pairs.
         baseline: π_b at the entries, shape [F].
     """
 
@@ -281,7 +323,7 @@ class _Entries:
 
     @cached_property
     def _elsewhere(self) -> Floats:
-        """What the baseline plays of pairs that are not stored, shape [X]: it stays there unless they have entries."""
+        """Baseline probability of pairs that are not stored, shape [X]; it is fixed unless they have entries."""
         stored = by_state(self.problem.mdp, self._at_pairs(self.baseline))
         return np.asarray(np.clip(self.problem.baseline.sum(axis=1) - stored, 0.0, 1.0))
 
@@ -293,7 +335,7 @@ class _Entries:
         return solve_weights(self.problem.mdp, self._at_pairs(self.baseline), self._elsewhere)
 
     def values(self, entries: Floats, preference: Floats | None, guess: Floats, tol: float) -> Values:
-        """Values of the policy that plays ``entries`` [F]: of r_λ where a preference is given, else of all rewards."""
+        """Values of the policy with probabilities ``entries`` [F]: for r_λ if a preference is given, else for all rewards."""
         mdp, weight, mass = self.problem.mdp, self._at_pairs(entries), self._elsewhere
         if self.pair is not None:
             mass = np.clip(self.by_state(entries) - by_state(mdp, weight), 0.0, 1.0)
@@ -302,7 +344,7 @@ class _Entries:
     def advantages(self, values: Values) -> Floats:
         """Q − v at the entries, shape [m, F]."""
         table = np.empty((values.q.shape[0], self.index.size))
-        for k, row in enumerate(table):  # one at a time: temporaries of one
+        for k, row in enumerate(table):  # row by row, to keep temporaries small
             if self.pair is None:
                 np.subtract(values.q[k], values.v[k].take(self.state), out=row)
             else:
@@ -315,7 +357,7 @@ class _Entries:
         return np.asarray(np.bincount(self.state, weights=values, minlength=self.problem.mdp.n_states), np.float64)
 
     def table(self, entries: Floats) -> Floats:
-        """The policy that plays ``entries`` [F], and what the baseline plays elsewhere, shape [X, A]."""
+        """Policy [X, A] with probabilities ``entries`` [F], and the baseline's elsewhere."""
         policy = self.problem.baseline.copy()
         policy.put(self.index, entries)
         return frozen(policy, np.float64)
@@ -346,32 +388,32 @@ def _scalar_values(mdp: MDP, values: Values, preference: Floats) -> Values:
 
 
 def free_entries(mdp: MDP, baseline: Floats, start: Floats | None = None) -> Ints:
-    """Positions in [X, A] of the actions that a program with no budget needs: sorted, shape [F].
+    """Sorted flat indices in [X, A] of the actions that a program without a budget needs, shape [F].
 
-    Pairs that are not stored are all worth the same in a state, so of those that neither the baseline nor ``start`` plays the
-    first stands for the others: ties go to the first, so none of these would be played.
+    Within a state, all pairs that are not stored have the same value. Of those that neither the baseline nor ``start`` plays,
+    only the first is included: ties go to the first action, so the others would never be played.
     """
     wanted = baseline > 0.0
     if start is not None:
         wanted |= start > 0.0
     wanted.put(mdp.pair_index, True)
-    first = np.argmin(wanted, axis=1)  # an action that is wanted already, where all are
+    first = np.argmin(wanted, axis=1)  # 0 if all actions are included already
     wanted[np.arange(mdp.n_states), first] = True
     return np.flatnonzero(wanted)
 
 
 def cleaned_rows(mdp: MDP, rows: Floats, error: Floats) -> Floats:
-    """Advantages [d, F] of the baseline, in place, without what is only rounding; ``error`` is that of their values, [d]."""
+    """Remove rounding noise from the baseline's advantages [d, F], in place; ``error`` [d] is the error of the values."""
     for k, (original, factor) in enumerate(_multiples(mdp)):
         if original == k:
             _quantise(rows[k], float(error[k]))
-        else:  # the same signal in another unit or sign must stay so to the bit, or rounding shuts the feasible set
+        else:  # a multiple of another objective must stay an exact one, or rounding makes the feasible set empty
             rows[k] = factor * rows[original]
     return rows
 
 
 def _multiples(mdp: MDP) -> list[tuple[int, float]]:
-    """For every objective the first one that it is a multiple of, and the factor; (k, 1) where there is none before it."""
+    """For every objective k, the first objective of which it is a multiple, and the factor; (k, 1) if there is none."""
     signals = np.hstack([mdp.reward, mdp.unseen_value])
     found: list[tuple[int, float]] = []
     for k, signal in enumerate(signals):
@@ -391,8 +433,8 @@ def _multiples(mdp: MDP) -> list[tuple[int, float]]:
 def _quantise(values: Floats, size: float) -> float:
     """Round ``values`` in place to a grid a little coarser than their error ``size``; returns the grid.
 
-    Differences below the error of evaluation mean nothing, but a program would take them for constraints and
-    reasons. On the grid equal values are equal. A power of two keeps every multiple exact.
+    Differences below the evaluation error are meaningless, but a program would act on them. On the grid, equal values are
+    exactly equal. A power of two keeps every multiple exact.
     """
     if size <= 0.0:
         return 0.0

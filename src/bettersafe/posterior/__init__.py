@@ -1,14 +1,14 @@
-"""The posterior of the true process given a log, and the probability that a policy is no worse than the baseline in it.
+"""Posterior of the true process given a log, and the posterior probability that a policy is no worse than the baseline.
 
-outcomes           a log by pair and outcome
-priors             PriorSet, and the posterior under one of its priors
-draws              processes drawn from the posterior, and the gains of policies in them, here or on a Ray cluster
+outcomes           outcomes of a log by pair
+priors             PriorSet, and the posterior under each of its priors
+draws              processes drawn from the posterior, and gains of policies in them, on this machine or a Ray cluster
 linearised         means and covariances of gains to first order, without draws
-linearised_counts  the same for a log of any size, from its counts
+linearised_counts  linearised gains from counts, for logs of any size
 candidates         policies with their posterior probabilities
-rule               when a candidate passes
+rule               passing rule
 judge              Question -> Answer, and the sensitivity to the priors
-choices            neutral priors and forms of the posterior, by name
+choices            neutral priors and forms of the posterior, without NumPy
 """
 
 import lazy_loader

@@ -26,19 +26,19 @@ class Candidate:
     """A policy with its posterior probabilities.
 
     Attributes:
-        name: How it was made.
+        name: Description of the policy.
         policy: π, shape [X, A].
         gain: Posterior mean of J_k(π) − J_k(π_b) under the neutral prior, shape [d].
-        least: The δ quantile of that gain: the gain is at least this with probability 1 − δ, shape [d].
-        interval: Its central interval at level 1 − δ, shape [2, d].
+        least: δ quantile of the gain, shape [d]: the gain is at least this with probability 1 − δ.
+        interval: Central interval of the gain at level 1 − δ, shape [2, d].
         p_safe: P(no objective loses more than ζ | D) under the neutral prior.
         p_objective: P(objective k does not lose more than ζ_k | D) under the neutral prior, shape [d].
-        p_pessimistic: P(objective k does not lose more than ζ_k | D) under the prior that is pessimistic for k, shape [d]; NaN if that
-            was not computed, because the candidate had failed before or a better one had passed.
+        p_pessimistic: P(objective k does not lose more than ζ_k | D) under the prior that is pessimistic for k, shape [d]; NaN if
+            not computed, because the candidate had failed before or a better one had passed.
         error: Monte-Carlo standard error of ``p_safe``.
-        draws: Number of drawn processes that the numbers are from: M, fewer if the candidate could not pass any more (the numbers are
-            then a little too low), or 0 if they are from the linearised form, which may have ruled the candidate out.
-        passed: Whether it passes the rule.
+        draws: Number of draws: M, fewer if the candidate could no longer pass (the probabilities are then slightly too low), or 0
+            if the probabilities are from the linearised form, which may have ruled the candidate out.
+        passed: Whether the candidate passes the rule.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Linearised gains of C policies, whatever loss is accepted; of shape [C, d] except for the covariance.
+    """Linearised gains of C policies; arrays have shape [C, d] except for the covariance.
 
     Attributes:
         gain: Mean of J_k(π) − J_k(π_b) under the neutral prior.
@@ -79,7 +79,7 @@ class Spread:
 def linearised_spread(
     policies: Floats, baseline: Floats, neutral: Posterior, pessimistic: Sequence[Posterior]
 ) -> Spread:
-    """Means and covariances of gains to first order, without draws; ``policies`` is [C, X, A], posteriors are of `all_priors`."""
+    """Means and covariances of gains to first order; ``policies`` has shape [C, X, A], posteriors are those of `all_priors`."""
     mean, covariance = linearised_gains(neutral, policies, baseline)
     pessimistic_mean, pessimistic_sd = np.full(mean.shape, np.inf), np.ones(mean.shape)
     for k, posterior in enumerate(pessimistic):
@@ -92,7 +92,7 @@ def linearised_spread(
 def linearised_candidates(
     names: Sequence[str], policies: Sequence[Floats], spread: Spread, zeta: Floats, delta: float
 ) -> list[Candidate]:
-    """Candidates by the linearised form, gains taken to be jointly normal (`normal_p_safe`)."""
+    """Candidates from linearised gains, taken as jointly normal (`normal_p_safe`)."""
     from scipy.special import ndtr, ndtri
 
     each = ndtr((spread.gain + zeta) / spread.sd)
@@ -118,7 +118,7 @@ def linearised_candidates(
 
 
 def drawn_candidate(name: str, policy: Floats, gains: Floats, zeta: Floats, delta: float) -> Candidate:
-    """A candidate by its drawn gains [m, d] under the neutral prior."""
+    """Candidate from its drawn gains [m, d] under the neutral prior."""
     ok = gains >= -zeta
     p_safe = float(np.mean(np.all(ok, axis=1)))
     return Candidate(
@@ -137,7 +137,7 @@ def drawn_candidate(name: str, policy: Floats, gains: Floats, zeta: Floats, delt
 
 
 def with_pessimistic(candidate: Candidate, p_pessimistic: Floats, draws: int, delta: float) -> Candidate:
-    """A candidate with its probabilities under the pessimistic priors [d]; it passes if all its draws were made."""
+    """The candidate with its probabilities under the pessimistic priors [d]; it can pass only with all draws."""
     return replace(
         candidate,
         p_pessimistic=p_pessimistic,
@@ -146,11 +146,10 @@ def with_pessimistic(candidate: Candidate, p_pessimistic: Floats, draws: int, de
 
 
 def normal_p_safe(gain: Floats, covariance: Floats, zeta: Floats) -> float:
-    """P(g ≥ −ζ in every objective) of g ~ N(gain [d], covariance [d, d]), to about 0.001.
+    """P(g ≥ −ζ in every objective) for g ~ N(gain [d], covariance [d, d]), accurate to about 0.001.
 
-    One objective after the other, the least probable first, each drawn given that those before it were kept, and the
-    probabilities multiplied (Genz 1992), over the points of Richtmyer's sequence, {i √p_k} with p_k the k-th prime, folded:
-    always the same points, and no import that takes a second.
+    Sequential conditioning (Genz 1992), least probable objective first, on the folded Richtmyer sequence {i √p_k} with p_k the
+    k-th prime: deterministic points, and no slow import.
     """
     from scipy.special import ndtr, ndtri
 
@@ -160,7 +159,7 @@ def normal_p_safe(gain: Floats, covariance: Floats, zeta: Floats) -> float:
     height = height[order]
     correlation = np.clip(covariance / np.outer(sd, sd), -1.0, 1.0)[np.ix_(order, order)]
     np.fill_diagonal(correlation, 1.0)
-    # if objectives move together the matrix has no full rank, or less by rounding; a little of each alone mends that
+    # with perfectly correlated objectives the matrix is singular or, by rounding, indefinite; a small diagonal term fixes that
     short = 1e-9 - min(float(np.linalg.eigvalsh(correlation)[0]), 0.0)
     root = np.linalg.cholesky((correlation + short * np.eye(order.size)) / (1.0 + short))
     steps = np.sqrt(np.array(_primes(order.size), dtype=np.float64))

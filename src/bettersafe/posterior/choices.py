@@ -1,4 +1,4 @@
-"""Neutral priors and forms of the posterior, by name; without NumPy, for the command line."""
+"""Neutral priors and forms of the posterior; without NumPy, for the command line."""
 
 from __future__ import annotations
 

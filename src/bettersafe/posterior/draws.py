@@ -1,7 +1,7 @@
-"""Processes drawn from the posterior, and the gains of policies in them, on this machine or on a Ray cluster.
+"""Processes drawn from the posterior, and gains of policies in them, on this machine or on a Ray cluster.
 
-Draws are numbered, and each has random generators of its own (`drawn_gains`): any of them can be made anywhere, and the numbers are
-the same to the bit. If a worker of the cluster is killed, only its share of the draws is made again.
+Draws are numbered, and each has its own random generators (`drawn_gains`), so the results are bit for bit the same wherever
+draws are made. If a worker of the cluster dies, only its share of the draws is repeated.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from bettersafe._system.workers import Lost, joined, on_ray
 from bettersafe.errors import RunError
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
-from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, nonzero, only_played
+from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, nonzero, only_played
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    import numpy.typing as npt
+
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats, Progress
 
 
-HEARD = 8
-"""Draws per core between two reports of progress: enough that cores seldom wait for each other."""
+DRAWS_PER_REPORT = 8
+"""Draws per core between two progress events; enough that cores rarely wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """A drawn process: transitions CSR [P, X] and rewards [d, P] of every pair, and the distribution of the first state [X]."""
+    """Drawn process: transitions (CSR [P, X]) and rewards [d, P] of every pair, and the distribution of the first state [X]."""
 
     transition: sparse.csr_array
     reward: Floats
@@ -64,14 +66,14 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
 
 
 def _entries(o: Outcomes, block: Block) -> Floats:
-    """α + n of every entry, shape [E]; for entries of the other Dirichlet their own counts."""
+    """α + n of every entry, shape [E]; only n for entries of the other Dirichlet."""
     width = np.diff(o.entry_ptr)
     shared = block.share[o.entry_outcome] * np.repeat(block.scale, width) + block.extra[o.entry_outcome]
     return np.maximum(shared + o.entry_count * np.repeat(block.own, width), 0.0)
 
 
 def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, more_shape: Floats | float) -> Floats:
-    """Gammas of entries, and of one more per pair, divided by their sum; shapes stand in if all of a pair underflow."""
+    """Gamma draws of entries, and of one more per pair, divided by their sum; shapes replace draws if all of a pair underflow."""
     ptr = o.entry_ptr
     total = np.add.reduceat(mass, ptr[:-1]) + more
     none = total <= 0.0
@@ -81,7 +83,7 @@ def _normalised(o: Outcomes, mass: Floats, shape: Floats, more: Floats | float, 
 
 
 def mean_process(posterior: Posterior) -> Draw:
-    """The posterior mean, averaged over concentrations."""
+    """Posterior mean of the process, averaged over concentrations."""
     o = posterior.outcomes
     width = np.diff(o.entry_ptr)
     ends = o.ends[o.entry_outcome]
@@ -112,10 +114,10 @@ def returns_in(
     """J_k of every policy in a drawn process, shape [C, d], and its values, shape [C, d, X].
 
     Args:
-        draw: The process.
-        outcomes: The log that it was drawn for.
-        policies: Shape [C, X, A].
-        guess: Values to start from, shape [C, d, X]; saves time.
+        draw: Drawn process.
+        outcomes: Outcomes of the log.
+        policies: Policies, shape [C, X, A].
+        guess: Initial values of the solver, shape [C, d, X]; saves time.
     """
     o = outcomes
     weights = policies.reshape(policies.shape[0], -1)[:, o.pair_index]  # [C, P]
@@ -133,11 +135,11 @@ def returns_in(
 
 def drawn_gains(
     posterior: Posterior,
-    policies: Floats,
-    baseline: Floats,
+    policies: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     *,
     draws: int,
-    seed: int,
+    seed: int = 0,
     stream: int = 0,
     first: int = 0,
     objectives: Sequence[int] | None = None,
@@ -146,21 +148,29 @@ def drawn_gains(
 ) -> Floats:
     """J_k(π) − J_k(π_b) of every policy in every drawn process, shape [draws, C, d].
 
-    Every pair of every draw m has a generator of its own, seeded with (seed, stream, m) and the pair: a draw is the same on
-    any number of cores, whichever other draws and policies are asked for.
+    Every pair of every draw m has its own generator, seeded with (seed, stream, m) and the pair. A draw does not depend on the
+    number of cores, on other draws or on the other policies.
 
     Args:
-        posterior: The posterior.
-        policies: Shape [C, X, A].
+        posterior: Posterior of the process.
+        policies: Policies, shape [C, X, A].
         baseline: π_b, shape [X, A].
-        draws: M.
-        seed: Seed.
-        stream: Number of the prior, so that each has draws of its own.
+        draws: Number of draws M.
+        seed: Seed of the draws.
+        stream: Number of the prior; each prior has its own draws.
         first: Number of the first draw.
-        objectives: Which objectives; all if left out.
-        threads: Cores to use; all if left out.
-        progress: Called as draws are made.
+        objectives: Indices of the objectives; default: all.
+        threads: Number of threads; default: all cores.
+        progress: Callback while draws are made.
+
+    Examples:
+        >>> from bettersafe.posterior import drawn_gains, posterior
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> gains = drawn_gains(posterior(counts), [policy], baseline, draws=100, seed=0)
+        >>> gains.shape
+        (100, 1, 2)
     """
+    policies, baseline = asked_tables(posterior, policies, baseline)
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
     gains = np.empty((draws, policies.shape[0], len(asked)))
@@ -179,7 +189,7 @@ def drawn_gains(
     mixed = [mean_mix(posterior, row) for row in weight]
     start = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
     n_threads = workers.cores() if threads is None else threads
-    at_once = draws if progress is None else HEARD * n_threads
+    at_once = draws if progress is None else DRAWS_PER_REPORT * n_threads
     gammas = np.unique(o.discount[asked])
     for nth, gamma in enumerate(gammas):
         places = [i for i, k in enumerate(asked) if o.discount[k] == gamma]
@@ -210,16 +220,16 @@ def _cumulative(weight: Floats) -> Floats:
 
 
 SHARE = 10
-"""Draws in a share: few enough that a lost share is soon made again."""
+"""Draws in a share; few, so that a lost share is quickly repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayCluster:
-    """A Ray cluster that makes draws.
+    """Ray cluster for draws.
 
     Attributes:
-        address: Its address; if None, the cluster that was started on this machine, or a new one.
-        workers: Shares of draws made at a time; as many as it has cores if None.
+        address: Address of the cluster; None for the cluster on this machine, which is started if needed.
+        workers: Number of shares of draws at a time; None for the number of cores of the cluster.
     """
 
     address: str | None = None
@@ -228,7 +238,7 @@ class RayCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """Some of the draws: the arguments of `drawn_gains`."""
+    """Part of the draws: arguments of `drawn_gains`."""
 
     posterior: Posterior
     policies: Floats
@@ -241,12 +251,12 @@ class Share:
 
 
 def connected(cluster: RayCluster | None) -> AbstractContextManager[None]:
-    """A context in which the cluster stays joined, for all draws that are made in it."""
+    """Context with a connection to the cluster, for all draws made in it."""
     return nullcontext() if cluster is None else joined(cluster.address)
 
 
 def draw_share(share: Share, *, progress: Progress | None = None) -> Floats:
-    """The gains of a share, on the machine that runs this."""
+    """Gains of a share, computed on this machine."""
     return drawn_gains(
         share.posterior,
         share.policies,
@@ -273,7 +283,7 @@ def shared_gains(
     cluster: RayCluster | None = None,
     progress: Progress | None = None,
 ) -> Floats:
-    """`drawn_gains` on a cluster, if one is given; the arguments are the same."""
+    """`drawn_gains`, on a cluster if one is given; for the other arguments see `drawn_gains`."""
     whole = Share(
         posterior=replace(posterior, outcomes=replace(posterior.outcomes)),  # without cached properties
         policies=policies,
@@ -293,7 +303,7 @@ def shared_gains(
             if isinstance(result, Lost):
                 raise RunError(
                     f"draws {shares[index].first} to {shares[index].first + shares[index].draws - 1} could not be made:"
-                    f" {result.reason}. Give the same command again, on machines with more memory or without the cluster."
+                    f" {result.reason}. Repeat the command on machines with more memory or without the cluster."
                 )
             found[index] = result
             if progress is not None:

@@ -1,22 +1,22 @@
-"""The posterior probability that policies are no worse than the baseline, and which of them pass.
+"""Posterior probability that policies are no worse than the baseline, and the policies that pass.
 
-The paper asks (its equation 1) for a policy with
+The paper requires (equation 1) a policy with
 
     P( for all k:  J_k(π) − J_k(π_b) ≥ −ζ_k  |  D )  ≥  1 − δ
 
-In a finite process this probability can be computed: draw M processes from the posterior (`posterior.draws`), evaluate the policy and
-the baseline in each, and count. A policy passes if (`posterior.rule`)
+In a finite process this probability can be computed: draw M processes from the posterior (`posterior.draws`), evaluate the policy
+and the baseline in each, and count. A policy passes if (`posterior.rule`)
 
-    neutral       (failures + 1) / (M + 1) ≤ δ,   a failure being a draw in which some objective loses more than ζ_k
-    pessimistic   (Σ_k failures_k + 1) / (M + 1) ≤ δ,  failures_k under the prior that is pessimistic for k, on k alone
+    neutral       (failures + 1) / (M + 1) ≤ δ,   where a failure is a draw in which some objective loses more than ζ_k
+    pessimistic   (Σ_k failures_k + 1) / (M + 1) ≤ δ,  failures_k under the prior that is pessimistic for k, on k only
 
-(+1 for the Monte-Carlo error). Draws take time in proportion to the log's distinct transitions, times M, times priors. For a large
-log (`MOST_DRAWN`) the same is computed *by linearisation*, without draws: to first order in the rows of p gains are sums over
-independent pairs, and taken to be jointly normal
+(+1 for the Monte-Carlo error). The time for draws is proportional to the log's distinct transitions × M × priors. For a large log
+(`MOST_DRAWN`) the probabilities are computed *by linearisation*, without draws: to first order in the rows of p, gains are sums
+over independent pairs, and they are taken as jointly normal
 
     neutral       P(no objective loses more than ζ_k) ≥ 1 − δ        pessimistic   Σ_k P(k loses more than ζ_k) ≤ δ
 
-The probabilities are Bayesian: as good as the set of priors, which the certificate names.
+The probabilities are Bayesian: they depend on the set of priors, which the certificate names.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_probability, check_vector
+from bettersafe.errors import ParameterError, check_choice, check_probability, check_type, check_vector
+from bettersafe.mdp.policy import policy_table
 from bettersafe.mdp.values import policy_values
+from bettersafe.model import Model
 from bettersafe.posterior.candidates import (
     Spread,
     drawn_candidate,
@@ -56,7 +58,6 @@ from bettersafe.typing import Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.typing import Floats, Progress, Unit
@@ -68,28 +69,33 @@ MOST_DRAWN = 1e9
 """Distinct transitions × draws × priors beyond which "auto" is the linearised form: about ten minutes of one core."""
 
 SCREEN = 4.0
-"""A candidate is not drawn if its linearised probability of failing is this many times δ (and at least this many standard errors of
-the draws above it)."""
+"""A candidate gets no draws if its linearised probability of failing exceeds δ by this factor plus this many standard errors of the
+draws."""
 
 ROUNDING = 1e-9
-"""Losses below this share of the largest value are rounding: an objective that no action changes is not lost on."""
+"""Losses below this share of the largest value are rounding errors, for example on an objective that no action changes."""
 
 FIRST_LOOK = 50
-"""Draws after which a candidate that can't pass any more is left out of the others."""
+"""Draws after which candidates that can no longer pass are dropped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of the posterior.
+    """Settings for the posterior probability of candidates.
 
     Attributes:
         delta: δ, the accepted probability that some objective loses more than its ζ.
         zeta: Accepted loss per objective, shape [d]; 0 if None.
         draws: M, the number of processes drawn under every prior.
         seed: Seed of the draws.
-        form: "draws", "linearised" (no draws; the seed is not used), or "auto": draws, unless they would take too long (`MOST_DRAWN`).
-        priors: The priors.
-        cluster: Ray cluster that makes the draws, else this machine; the numbers are the same. Join it once, with `draws.connected`.
+        form: "draws", "linearised" (no draws; the seed is not used), or "auto": draws unless they would take too long (`MOST_DRAWN`).
+        priors: Priors.
+        cluster: Ray cluster for the draws; None for this machine. The results are the same. Connect once, with `draws.connected`.
+
+    Examples:
+        >>> question = bettersafe.Question(delta=0.05, zeta=[0.0, 0.1], draws=500)
+        >>> question.losses(2)
+        array([0. , 0.1])
     """
 
     delta: float = 0.1
@@ -119,14 +125,14 @@ class Answer:
     """Posterior probabilities of candidates.
 
     Attributes:
-        candidates: The policies that were asked about, in their order.
-        question: What was asked, its form resolved to "draws" or "linearised".
+        candidates: Candidates, in the order of the policies.
+        question: Settings, with the form resolved to "draws" or "linearised".
         zeta: ζ, shape [d].
-        draws: M; 0 if linearised.
+        draws: Number of draws M; 0 if linearised.
         priors: Names of the priors, the neutral one first.
-        concentration: Posterior mean of the neutral prior's concentration of where a step leads.
-        end_concentration: Posterior mean of its concentration of ends; None if the log has no ends.
-        objectives: Names, length d.
+        concentration: Posterior mean of the neutral prior's concentration for the next state.
+        end_concentration: Posterior mean of the neutral prior's concentration for ends; None if the log has no ends.
+        objectives: Names of the objectives, length d.
     """
 
     candidates: tuple[Candidate, ...]
@@ -145,12 +151,12 @@ class Answer:
 
     @property
     def nearest(self) -> int:
-        """Place of the candidate that is nearest to passing, of those that were drawn if there are any."""
+        """Index of the candidate nearest to passing, among those with draws if there are any."""
         drawn = [i for i, candidate in enumerate(self.candidates) if candidate.draws] or range(len(self.candidates))
         return max(drawn, key=lambda i: _margin(self.candidates[i]))
 
     def left_open(self, candidate: Candidate) -> bool:
-        """Whether a candidate neither passed nor failed: not all priors were asked about it, because a better one had passed."""
+        """Whether a candidate neither passed nor failed: not all priors were evaluated, because a better one had passed."""
         asked = candidate.p_pessimistic[~np.isnan(candidate.p_pessimistic)]
         return (
             candidate.draws == self.draws
@@ -160,12 +166,12 @@ class Answer:
 
 
 def _margin(candidate: Candidate) -> float:
-    """The least of its probabilities in the rule; probabilities that were not computed count as 1."""
+    """Smallest probability in the passing rule; probabilities that were not computed count as 1."""
     return min(candidate.p_safe, 1.0 - float(np.nansum(1.0 - candidate.p_pessimistic)))
 
 
 def resolve_form(form: Form, outcomes: Outcomes | CountedOutcomes, *, draws: int) -> Form:
-    """The form, "auto" resolved by the size of the log."""
+    """Form, with "auto" resolved by the size of the log."""
     if not isinstance(outcomes, CountedOutcomes):
         return form_for(form, outcomes.n_transitions, outcomes.n_objectives, draws=draws)
     check_choice("form", form, FORMS)
@@ -175,7 +181,7 @@ def resolve_form(form: Form, outcomes: Outcomes | CountedOutcomes, *, draws: int
 
 
 def form_for(form: Form, transitions: int, n_objectives: int, *, draws: int) -> Form:
-    """The form, "auto" resolved by the numbers: transitions × draws × priors against `MOST_DRAWN`."""
+    """Form, with "auto" resolved: "draws" if transitions × draws × priors is at most `MOST_DRAWN`."""
     check_choice("form", form, FORMS)
     if form != "auto":
         return form
@@ -183,9 +189,9 @@ def form_for(form: Form, transitions: int, n_objectives: int, *, draws: int) -> 
 
 
 def judge(
-    policies: Sequence[Floats],
+    policies: Sequence[npt.ArrayLike] | Floats,
     outcomes: Outcomes | CountedOutcomes,
-    baseline: Floats,
+    baseline: npt.ArrayLike,
     question: Question = DEFAULT_QUESTION,
     *,
     model: Model,
@@ -198,26 +204,41 @@ def judge(
     """Posterior probabilities that policies are no worse than the baseline.
 
     Args:
-        policies: Tables π, each [X, A].
-        outcomes: The log (`gather_outcomes`; of counts `outcomes_of` or, for the linearised form alone, `gather_counted`).
+        policies: Policies π, each of shape [X, A].
+        outcomes: Outcomes of the log: from `gather_outcomes`; for counts from `outcomes_of` or, for the linearised form only, from
+            `gather_counted`.
         baseline: π_b, shape [X, A].
-        question: What is asked.
-        model: The model of the same log.
+        question: Settings.
+        model: Model of the same log.
         names: Names of the policies.
-        best_by: Weights [d] of gains, if only the best policy that passes is wanted. Policies that the linearised form finds hopeless
-            (`SCREEN`) are not drawn, those that have failed too often to pass are drawn no further, and the pessimistic priors are
-            asked about one policy after the other, the best by posterior mean first, until one passes.
-        known: The same policies as an earlier answer under the same neutral prior, seed and number of draws had them: only the
-            pessimistic priors are asked.
-        baseline_v: v^{π_b} in the model, shape [d, X], if it is known already.
-        progress: Called as draws, candidates or priors are done.
+        best_by: Weights [d] of gains, if only the best passing policy is needed. Policies that are hopeless by the linearised form
+            (`SCREEN`) get no draws, policies that failed too often get no more, and the pessimistic priors are evaluated for one
+            policy at a time, largest posterior mean first, until one passes.
+        known: Candidates for the same policies from an earlier answer with the same neutral prior, seed and number of draws; only
+            the pessimistic priors are then evaluated.
+        baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
+        progress: Callback for draws, candidates or priors.
+
+    Examples:
+        >>> from bettersafe.posterior import judge
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> answer = judge([policy], outcomes, baseline, bettersafe.Question(draws=100), model=model)
+        >>> bool(answer.candidates[0].p_safe > 0.9)
+        True
     """
+    check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
+    check_type("question", question, Question)
+    check_type("model", model, Model)
+    check_type("policies", policies, list, tuple, np.ndarray)
+    tables = [policy_table(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
+    baseline = policy_table(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
     form = resolve_form(question.form, outcomes, draws=question.draws)
     loss = question.losses(outcomes.n_objectives)
     v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
     case = _Case(
-        policies=list(policies),
-        names=list(names) if names is not None else [f"policy {i}" for i in range(len(policies))],
+        policies=tables,
+        names=list(names) if names is not None else [f"policy {i}" for i in range(len(tables))],
         baseline=baseline,
         baseline_v=v,
         slack=loss + ROUNDING * np.max(np.abs(v), axis=1),
@@ -241,7 +262,7 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """The arguments of `judge`, checked; ``slack`` [d] is ζ and a little more for rounding."""
+    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding."""
 
     policies: list[Floats]
     names: list[str]
@@ -255,49 +276,49 @@ class _Case:
 
     @cached_property
     def tables(self) -> Floats:
-        """The policies as one array, shape [C, X, A]."""
+        """Policies as one array, shape [C, X, A]."""
         return np.array(self.policies).reshape(len(self.policies), *self.baseline.shape)
 
     def known_candidates(self) -> list[Candidate]:
-        """The candidates of an earlier answer, under their present names."""
+        """Candidates of an earlier answer, with their current names."""
         return [replace(candidate, name=self.names[i]) for i, candidate in enumerate(self.known or ())]
 
     def by_gain(self, places: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
-        """Places of candidates, those with the largest preferred gain first."""
+        """Indices of candidates, largest preferred gain first."""
         assert self.best_by is not None
         best_by = self.best_by
         return sorted(places, key=lambda i: -float(best_by @ candidates[i].gain))
 
 
-def _teller(progress: Progress | None, what: str, total: int, unit: Unit) -> Callable[[int], None]:
-    """Reports how much is done, each amount once."""
+def _reporter(progress: Progress | None, what: str, total: int, unit: Unit) -> Callable[[int], None]:
+    """Function that reports progress, without repeated events."""
     last = -1
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         nonlocal last
         if progress is not None and done > last:
             last = done
             progress(Event(what=what, done=done, total=total, unit=unit))
 
-    tell(0)
-    return tell
+    report(0)
+    return report
 
 
-def _after(before: int, tell: Callable[[int], None]) -> Progress:
-    """Reports work that comes after other work."""
-    return lambda event: tell(before + event.done)
+def _after(before: int, report: Callable[[int], None]) -> Progress:
+    """Progress callback for work that follows ``before`` units of other work."""
+    return lambda event: report(before + event.done)
 
 
 # ---- by draws
 
 
 def _drawn(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Candidate], Posterior]:
-    """Candidates by draws, and the posterior under the neutral prior."""
+    """Candidates from draws, and the posterior under the neutral prior."""
     assert isinstance(outcomes, Outcomes)
     question = case.question
     if question.draws < 1 or question.delta * (question.draws + 1) < 1.0:
         raise ParameterError(
-            f"{question.draws} draws can't show a risk of {question.delta:g}: at least"
+            f"{question.draws} draws are too few for delta = {question.delta:g}; at least"
             f" {int(np.ceil(1.0 / question.delta - 1.0))} are needed."
         )
     neutral, others = all_priors(outcomes, question.priors, baseline_v=case.baseline_v)
@@ -309,19 +330,19 @@ def _drawn(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Cand
 
 
 def _failures_allowed(question: Question) -> float:
-    """The most failures with which a candidate passes."""
+    """Largest number of failures with which a candidate passes."""
     return question.delta * (question.draws + 1) - 1.0 + 1e-9
 
 
 def _drawn_neutral(case: _Case, neutral: Posterior, others: Sequence[Posterior]) -> tuple[list[Candidate], list[int]]:
-    """Candidates by draws under the neutral prior, and the places of those that can still pass."""
+    """Candidates from draws under the neutral prior, and the indices of those that can still pass."""
     question, tables = case.question, case.tables
     candidates: dict[int, Candidate] = {}
     if case.best_by is not None:
         candidates = _hopeless(case, tables, neutral, others)
     active = [i for i in range(len(case.policies)) if i not in candidates]
     gains: dict[int, Floats] = {i: np.zeros((0, case.slack.size)) for i in active}
-    tell = _teller(case.progress, "Judging candidates", question.draws, "draws")
+    report = _reporter(case.progress, "Evaluating candidates", question.draws, "draws")
     for first, n in _looks(question.draws, several=case.best_by is not None):
         if active:
             drawn = shared_gains(
@@ -332,21 +353,21 @@ def _drawn_neutral(case: _Case, neutral: Posterior, others: Sequence[Posterior])
                 seed=question.seed,
                 first=first,
                 cluster=question.cluster,
-                progress=_after(first, tell),
+                progress=_after(first, report),
             )
             for place, i in enumerate(active):
                 gains[i] = np.concatenate([gains[i], drawn[:, place]])
         if case.best_by is not None:
             allowed = _failures_allowed(question)
             active = [i for i in active if np.count_nonzero(np.any(gains[i] < -case.slack, axis=1)) <= allowed]
-    tell(question.draws)
+    report(question.draws)
     for i, drawn in gains.items():
         candidates[i] = drawn_candidate(case.names[i], case.policies[i], drawn, case.slack, question.delta)
     return [candidates[i] for i in range(len(case.policies))], active
 
 
 def _hopeless(case: _Case, tables: Floats, neutral: Posterior, others: Sequence[Posterior]) -> dict[int, Candidate]:
-    """By place, the candidates that the linearised form rules out; they do not pass."""
+    """Candidates ruled out by the linearised form, by index; they don't pass."""
     delta = case.question.delta
     spread = linearised_spread(tables, case.baseline, neutral, others)
     limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / case.question.draws)
@@ -358,7 +379,7 @@ def _hopeless(case: _Case, tables: Floats, neutral: Posterior, others: Sequence[
 
 
 def _looks(draws: int, *, several: bool) -> list[tuple[int, int]]:
-    """First draw and number of draws of every look at the candidates; each look up to four times as many as before."""
+    """First draw and number of draws of every batch; the total grows up to four times with each batch."""
     ends = [draws]
     while several and ends[0] > FIRST_LOOK:
         ends.insert(0, max(FIRST_LOOK, ends[0] // 4))
@@ -368,7 +389,7 @@ def _looks(draws: int, *, several: bool) -> list[tuple[int, int]]:
 def _drawn_pessimistic(
     case: _Case, candidates: list[Candidate], active: list[int], others: Sequence[Posterior]
 ) -> list[Candidate]:
-    """The candidates with their probabilities by draws under the pessimistic priors ``others``, one per objective."""
+    """Candidates with probabilities from draws under the pessimistic priors ``others``, one per objective."""
     question, d = case.question, case.slack.size
     draws, allowed, tables = question.draws, _failures_allowed(question), case.tables
     found = {
@@ -377,7 +398,7 @@ def _drawn_pessimistic(
     groups = [active] if case.best_by is None else [[i] for i in case.by_gain(active, candidates)]
     for group in groups if others else []:
         active = group
-        tell = _teller(case.progress, "Asking the pessimistic priors", draws * d, "draws")
+        report = _reporter(case.progress, "Evaluating pessimistic priors", draws * d, "draws")
         for k, prior in enumerate(others):
             if active:
                 drawn = shared_gains(
@@ -389,13 +410,13 @@ def _drawn_pessimistic(
                     stream=k + 1,
                     objectives=[k],
                     cluster=question.cluster,
-                    progress=_after(draws * k, tell),
+                    progress=_after(draws * k, report),
                 )
                 for place, i in enumerate(active):
                     found[i][k] = np.mean(drawn[:, place, 0] >= -case.slack[k])
             if case.best_by is not None:
                 active = [i for i in active if draws * np.nansum(1.0 - found[i]) <= allowed]
-        tell(draws * d)
+        report(draws * d)
         if any(draws * np.sum(1.0 - found[i]) <= allowed for i in active):
             break
     return [
@@ -414,7 +435,7 @@ Gains: TypeAlias = "Callable[[Sequence[Floats], Progress | None], tuple[Floats, 
 def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Candidate], AnyPosterior]:
     """Candidates by linearisation, and the posterior under the neutral prior.
 
-    The pessimistic priors are asked about all policies or, with ``best_by``, about those that pass the neutral one.
+    The pessimistic priors are evaluated for all policies or, with ``best_by``, for those that pass under the neutral prior.
     """
     from scipy.special import ndtr
 
@@ -433,14 +454,14 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
     gains: dict[int, Gains] = {}
     for i in active:
         p_pessimistic = np.empty(d)
-        tell = _teller(case.progress, "Asking the pessimistic priors", d, "priors")
+        report = _reporter(case.progress, "Evaluating pessimistic priors", d, "priors")
         for k in range(d):
             if k not in gains:
                 gains[k] = _gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
             mean, covariance = gains[k]([case.policies[i]], None)
             sd = np.sqrt(max(float(covariance[0, 0, 0]), 1e-300))
             p_pessimistic[k] = ndtr((mean[0, 0] + case.slack[k]) / sd)
-            tell(k + 1)
+            report(k + 1)
         candidates[i] = with_pessimistic(candidates[i], p_pessimistic, 0, delta)
         if case.best_by is not None and candidates[i].passed:
             break
@@ -448,10 +469,10 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
 
 
 def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
-    """Candidates by linearisation under the neutral prior alone."""
+    """Candidates by linearisation under the neutral prior only."""
     n, d = len(case.policies), case.slack.size
-    tell = _teller(case.progress, "Judging", n, "candidates")
-    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, tell))
+    report = _reporter(case.progress, "Evaluating", n, "candidates")
+    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, report))
     nothing = np.full((n, d), np.nan)
     spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
     return linearised_candidates(case.names, case.policies, spread, case.slack, case.question.delta)
@@ -464,13 +485,13 @@ def _pessimistic(neutral: AnyPosterior, k: int, baseline_v: Floats) -> AnyPoster
     return pessimistic(neutral, k, baseline_v)
 
 
-def _gains_under(believed: AnyPosterior, baseline: Floats, objectives: Sequence[int]) -> Gains:
-    """Linearised gains under a posterior as a function of policies; of counts, the baseline's values are found once."""
-    if isinstance(believed, CountedPosterior):
-        base = side_of(believed, baseline, objectives)
-        return lambda policies, progress: counted_gains(believed, policies, base, progress=progress)
+def _gains_under(given: AnyPosterior, baseline: Floats, objectives: Sequence[int]) -> Gains:
+    """Linearised gains under a posterior, as a function of policies; with counts, the baseline is evaluated once."""
+    if isinstance(given, CountedPosterior):
+        base = side_of(given, baseline, objectives)
+        return lambda policies, progress: counted_gains(given, policies, base, progress=progress)
     return lambda policies, progress: linearised_gains(
-        believed,
+        given,
         np.array(policies).reshape(len(policies), *baseline.shape),
         baseline,
         objectives=objectives,
@@ -487,11 +508,11 @@ SENSITIVITY: tuple[tuple[str, float | None, float], ...] = (
     ("half the concentration", None, 0.5),
     ("twice the concentration", None, 2.0),
 )
-"""Other sets of priors: name, pessimism (None: as asked), factor on the concentrations."""
+"""Other sets of priors: name, pessimism (None: unchanged), factor on the concentrations."""
 
 
 def other_priors(priors: PriorSet) -> list[tuple[str, PriorSet]]:
-    """The sets of `SENSITIVITY` with their names, without the one that is asked already and those that would be equal to it."""
+    """Sets of `SENSITIVITY` with their names, without those that are equal to ``priors``."""
     return [
         (
             name,
@@ -517,18 +538,30 @@ def sensitivity(
     baseline_v: Floats | None = None,
     progress: Progress | None = None,
 ) -> list[Answer]:
-    """Posterior probabilities of one policy under other priors (`SENSITIVITY`), to see how much depends on the priors.
+    """Sensitivity analysis: posterior probabilities of one policy under other priors (`SENSITIVITY`).
 
     Args:
         policy: π, shape [X, A].
-        outcomes: The log, as in `judge`.
+        outcomes: Outcomes of the log, as in `judge`.
         baseline: π_b, shape [X, A].
-        question: What was asked.
-        model: The model of the same log.
-        known: The policy in the answer to ``question``: the neutral prior is asked again only if its concentrations differ.
-        baseline_v: v^{π_b} in the model, shape [d, X], if it is known already.
-        progress: Called as draws or priors are done.
+        question: Settings of the original evaluation.
+        model: Model of the same log.
+        known: Candidate of the policy in the answer to ``question``; the neutral prior is then evaluated again only if its
+            concentrations differ.
+        baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
+        progress: Callback for draws or priors.
+
+    Examples:
+        >>> from bettersafe.posterior import sensitivity
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> answers = sensitivity(policy, outcomes, baseline, bettersafe.Question(draws=50), model=model)
+        >>> all(answer.candidates[0].p_safe > 0.8 for answer in answers)
+        True
     """
+    check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
+    check_type("question", question, Question)
+    check_type("model", model, Model)
     rows = other_priors(question.priors)
     linearised = resolve_form(question.form, outcomes, draws=question.draws) == "linearised"
     v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
@@ -538,11 +571,11 @@ def sensitivity(
     total = (1 if linearised else question.draws) * asked
     before = 0
 
-    def tell(part: Event) -> None:
+    def report(part: Event) -> None:
         nonlocal before
         if progress is not None:
             unit: Unit = "priors" if linearised else "draws"
-            progress(Event(what="Asking other priors", done=before + part.done, total=total, unit=unit))
+            progress(Event(what="Evaluating other priors", done=before + part.done, total=total, unit=unit))
         if part.done == part.total:
             before += part.done
 
@@ -556,7 +589,7 @@ def sensitivity(
             model=model,
             known=None if ask or known is None else [known],
             baseline_v=v,
-            progress=tell,
+            progress=report,
         )
         if alike:
             known = answer.candidates[0]

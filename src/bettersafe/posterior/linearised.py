@@ -9,11 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from bettersafe.mdp.values import solve_values
-from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, by_state, nonzero, only_played
+from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, by_state, nonzero, only_played
 from bettersafe.typing import Event, Floats, Ints, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from bettersafe.posterior.outcomes import Outcomes
 
@@ -68,8 +70,8 @@ def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) ->
 
 def linearised_gains(
     posterior: Posterior,
-    policies: Floats,
-    baseline: Floats,
+    policies: npt.ArrayLike,
+    baseline: npt.ArrayLike,
     *,
     objectives: Sequence[int] | None = None,
     progress: Progress | None = None,
@@ -78,18 +80,26 @@ def linearised_gains(
 
         J_k(π) − J_k(π_b) ≈ Σ_{pairs, o} p(o) D_k(o),   D_k(o) = ν^π π (ρ_k(o) + γ V_k^π(o)) − ν^b π_b (ρ_k(o) + γ V_k^b(o))
 
-    and the covariance of Dirichlet rows is (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1): for where to, times E[(going on)²]; for ends,
-    with the mean of where to in the place of going on; both averaged over concentrations. As p = (α_0 + n)/α, sums over outcomes
-    split into one over the counts of a pair and one that all pairs of a state share: the cost is that of the log's distinct
-    transitions, not of pairs times outcomes.
+    The covariance of Dirichlet rows is (Σ p D_k D_l − Σ p D_k Σ p D_l) / (α + 1): for the next state, times E[(continuation)²]; for
+    ends, with the mean over next states as the outcome "continues"; both averaged over concentrations. As p = (α_0 + n)/α, sums
+    over outcomes split into a sum over the counts of a pair and one that all pairs of a state share. The cost is therefore
+    proportional to the log's distinct transitions, not to pairs × outcomes.
 
     Args:
-        posterior: The posterior.
-        policies: Shape [C, X, A].
+        posterior: Posterior of the process.
+        policies: Policies, shape [C, X, A].
         baseline: π_b, shape [X, A].
-        objectives: Which objectives; all if left out.
-        progress: Called after every policy.
+        objectives: Indices of the objectives; default: all.
+        progress: Callback after every policy.
+
+    Examples:
+        >>> from bettersafe.posterior import linearised_gains, posterior
+        >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
+        >>> mean, covariance = linearised_gains(posterior(counts), [policy], baseline)
+        >>> mean.shape, covariance.shape
+        ((1, 2), (1, 2, 2))
     """
+    policies, baseline = asked_tables(posterior, policies, baseline)
     asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
     posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
     o = posterior.outcomes
@@ -101,10 +111,10 @@ def linearised_gains(
     for c in range(policies.shape[0]):
         value, after, played = _mean_sides(posterior, flat[c][o.pair_index], asked)
         mean[c] = (value - value_b) @ o.initial
-        # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b: exactly 0 where a policy is the baseline
+        # D = ν^π π (f^π − f^b) + (ν^π π − ν^b π_b) f^b, in this form exactly 0 for the baseline
         parts = ((played, after - after_b), (played - played_b, after_b))
         covariance[c] = _rows_covariance(posterior, parts, alike)
-        start = value - value_b  # the start of episodes is uncertain too: a Dirichlet of their number
+        start = value - value_b  # the distribution of first states is uncertain too: a Dirichlet
         centred = start - mean[c][:, None]
         covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
         noise = o.pair_noise[asked] * (played - played_b)
@@ -115,7 +125,7 @@ def linearised_gains(
 
 
 def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple[Floats, Floats, Floats]:
-    """A policy at the posterior mean: v [d, X], ρ + γ v(next) − v [d, K], and discounted visits of pairs [d, P]."""
+    """For a policy at the posterior mean: v [d, X], ρ + γ v(next) − v [d, K], and discounted visits of pairs [d, P]."""
     o = posterior.outcomes
     mixed = mean_mix(posterior, weight)
     value = np.empty((objectives.size, o.n_states))
@@ -125,7 +135,7 @@ def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple
         value[same] = mean_values(posterior, mixed, weight, objectives[same])
         played[same] = mean_visits(o, mixed, float(gamma))[o.pair_state] * weight
     after = np.where(o.outcome_next >= 0, value[:, np.maximum(o.outcome_next, 0)], 0.0)
-    # v(x) is the same for all outcomes of a pair: subtracting it keeps the covariance, and the sums small
+    # v(x) is equal for all outcomes of a pair: subtracting it does not change the covariance and keeps the sums small
     after = o.outcome_reward[objectives] + o.discount[objectives, None] * after - value[:, o.outcome_state]
     return value, after, played
 
@@ -136,18 +146,18 @@ Parts = tuple[tuple[Floats, Floats], ...]
 def _rows_covariance(posterior: Posterior, parts: Parts, alike: list[Ints]) -> Floats:
     """Covariance [d, d] of Σ p D over the independent rows p of pairs, D = Σ_parts [d, P] · [d, K].
 
-    Objectives that are ``alike`` (of one discount) have the same visits, the [d, P] of a part.
+    Objectives that are ``alike`` (with equal discounts) have the same visits, the [d, P] of a part.
     """
     o = posterior.outcomes
     pair, ended = o.count_pair, o.ends[o.count_outcome]
-    seen = np.zeros((parts[0][0].shape[0], pair.size))  # D where something was seen
+    seen = np.zeros((parts[0][0].shape[0], pair.size))  # D of the observed outcomes
     for u, f in parts:
         seen += u[:, pair] * f[:, o.count_outcome]
     found = np.zeros((seen.shape[0], seen.shape[0]))
     going_squared = np.sum(
         [b.probability * b.going * (b.going + 1.0) / (b.total * (b.total + 1.0)) for b in posterior.end_blocks], axis=0
     )
-    onward = np.zeros_like(parts[0][0])  # mean of D where it goes on
+    onward = np.zeros_like(parts[0][0])  # mean of D given that the episode continues
     for block in posterior.on_blocks:
         total = nonzero(block.total)
         first = _first(o, parts, block, seen, o.count * ~ended)

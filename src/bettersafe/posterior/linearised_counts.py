@@ -1,13 +1,13 @@
-"""The linearised posterior of a log of any size, straight from its counts: the numbers of `linearised` without its lists.
+"""Linearised posterior of a log of any size from its counts, with the results of `linearised` in less memory.
 
-`Outcomes` lists the outcomes of every state, and all its pairs; at a million states that is many times the log. Here the
-transitions are those of the estimated model itself, one byte is added to each, and sums by state or pair are computed on the
-way, in the C++ kernel. Rewards are those of pairs (`outcomes_of`), and every number is the same up to rounding:
+`Outcomes` lists the outcomes and all pairs of every state; with a million states it is many times as large as the log. Here the
+transitions of the estimated model are used, with one additional byte each, and the C++ kernel computes sums by state or pair
+during each pass. Rewards are per pair (`outcomes_of`), and all results are equal up to rounding:
 
     P_π(o|x) = Σ_a c(x,a) n(x,a,o) + A(x) α_0(x,o) + B(x) [o is the worst]       c, A, B follow from π and the prior
 
-so that a product with P_π, or with its transpose, is one pass over the log's distinct transitions, and so is the covariance. Pairs
-that were never tried all have the prior's row, so of them only sums of π by state are kept.
+A product with P_π, or with its transpose, is one pass over the log's distinct transitions, and so is the covariance. All pairs
+without data have the prior's row, so only the sum of their π per state is stored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import numpy as np
 
 from bettersafe import _kernel
 from bettersafe._system import workers
-from bettersafe.errors import ParameterError
+from bettersafe.errors import ParameterError, check_type
+from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.model import Model
 from bettersafe.posterior.outcomes import pooled_rewards, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
@@ -47,41 +49,39 @@ from bettersafe.typing import Event
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from bettersafe.logs.counts import Counts
-    from bettersafe.model import Model
     from bettersafe.typing import Bools, Bytes, Floats, Ints, Progress
 
 
 MAX_PRODUCTS = 20_000
-"""Products after which a system is given up; a plain iteration would need fewer at a discount of 0.998."""
+"""Largest number of products per system; plain iteration would need fewer at a discount of 0.998."""
 
 ACCEPT = 1e-7
-"""Backward error above which an answer is none."""
+"""Largest accepted backward error of a solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountedOutcomes:
-    """The outcomes of every pair that was tried, laid over the transitions of the log's model.
+    """Outcomes of all pairs with data, stored with the transitions of the log's model.
 
     Attributes:
         state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1].
         pair_state: State of every pair, shape [P].
-        pair_index: Its place in a table [X, A] laid out flat, shape [P].
-        rows: The model's transitions as the kernel takes them: indptr, indices, data of CSR [P, X].
-        visits: n(x,a), all of them, shape [P].
-        flag: Of every transition whether it counts and whether it is the first of its outcome in its state, shape [nnz].
-        on: How often a pair went on to a state that was acted in, shape [P].
-        ended: How often it ended, shape [P].
-        distinct: States that a state was seen to lead to, shape [X].
+        pair_index: Flat index of every pair in a table [X, A], shape [P].
+        rows: Transitions of the model for the kernel: indptr, indices, data of CSR [P, X].
+        visits: n(x,a), shape [P].
+        flag: Bits per transition: whether it is used, and whether it is the first with its outcome in its state, shape [nnz].
+        on: Visits of a pair that led to a state with decisions, shape [P].
+        ended: Visits of a pair that ended the episode, shape [P].
+        distinct: Number of distinct next states of a state, shape [X].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
-        pair_noise: Standard deviation of the posterior of a noisy mean, shape [d, P].
-        prior_share: What the prior's mean counts for in it, shape [d, P].
-        prior_mean: The mean of a pair never tried, shape [d].
-        prior_noise: Its standard deviation, shape [d]; 0 where the reward is known.
-        least_reward: Least reward that was declared possible, else the least seen, shape [d].
-        noisy: Which objectives are noisy, shape [d].
+        pair_noise: Posterior standard deviation of a noisy mean, shape [d, P].
+        prior_share: Weight of the prior mean in a noisy mean, shape [d, P].
+        prior_mean: Mean reward of a pair without data, shape [d].
+        prior_noise: Standard deviation of the mean reward of a pair without data, shape [d]; 0 for known rewards.
+        least_reward: Smallest reward of the declared range, else of the data, shape [d].
+        noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
-        starts: Episodes that start in a state, shape [X].
+        starts: Number of episodes that start in a state, shape [X].
         n_actions: |A|.
     """
 
@@ -117,7 +117,7 @@ class CountedOutcomes:
 
     @property
     def n_transitions(self) -> int:
-        """Number of distinct transitions, ends not among them."""
+        """Number of distinct transitions, without ends."""
         return int(self.flag.size)
 
     @property
@@ -127,17 +127,17 @@ class CountedOutcomes:
 
     @cached_property
     def initial(self) -> Floats:
-        """Mean of where episodes start, shape [X]."""
+        """Posterior mean of the distribution of first states, shape [X]."""
         return np.asarray(self.starts / self.starts.sum())
 
     @cached_property
     def goes(self) -> Floats:
-        """Visits of a state that went on, shape [X]."""
+        """Visits of a state after which the episode continued, shape [X]."""
         return self.by_state(self.on)
 
     @cached_property
     def ends_in(self) -> Floats:
-        """Visits of a state that ended, shape [X]."""
+        """Visits of a state that ended the episode, shape [X]."""
         return self.by_state(self.ended)
 
     @cached_property
@@ -147,12 +147,12 @@ class CountedOutcomes:
 
     @cached_property
     def strength(self) -> Strength:
-        """The hierarchical prior, learned from the log."""
+        """Strength of the hierarchical prior, estimated from the log."""
         return _learn(self)
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """The first arguments of every function of the kernel."""
+        """First arguments of every kernel function."""
         return self.state_ptr, *self.rows, self.visits, self.flag
 
     def by_state(self, value: Floats) -> Floats:
@@ -162,7 +162,7 @@ class CountedOutcomes:
 
 @dataclass(frozen=True, kw_only=True)
 class Strength:
-    """How alike actions and states are: probabilities of the concentrations, and `pooled_ends`."""
+    """Strength of the hierarchical prior: probabilities of the concentrations, and `pooled_ends`."""
 
     weight: Floats
     end_weight: Floats
@@ -172,26 +172,26 @@ class Strength:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedPosterior:
-    """The posterior under one prior, as `Posterior` is, of `CountedOutcomes`.
+    """Posterior under one prior, like `Posterior`, from `CountedOutcomes`.
 
     Attributes:
-        outcomes: The log.
-        priors: The set that its prior is from.
+        outcomes: Outcomes of the log.
+        priors: Set of priors that contains this prior.
         counted: Factor on counts in the prior's shares: 1, or 0 for "support".
-        even: What every outcome has in the shares beside its counts, shape [X].
-        share_on: Prior's share of all outcomes that go on, shape [X].
-        share_end: Prior's share of the end, shape [X].
-        going: Prior's share of going on, shape [X].
-        others: Visits of the state's other pairs that went on, shape [P].
+        even: Share of every outcome in addition to its counts, shape [X].
+        share_on: Share of all next states in the prior, shape [X].
+        share_end: Share of the end in the prior, shape [X].
+        going: Share of "on" in the prior, shape [X].
+        others: Visits of the state's other pairs after which the episode continued, shape [P].
         end_others: All visits of the state's other pairs, shape [P].
-        concentration: The concentrations of where to that are likely enough.
-        weight: Their probabilities.
-        end_concentration: The concentrations of ends that are likely enough.
-        end_weight: Their probabilities.
+        concentration: Concentrations for the next state with enough probability.
+        weight: Probabilities of ``concentration``.
+        end_concentration: Concentrations for ends with enough probability.
+        end_weight: Probabilities of ``end_concentration``.
         pair_reward: Means of rewards, shape [d, P].
-        untried_reward: Means of rewards of pairs never tried, shape [d].
+        untried_reward: Mean rewards of pairs without data, shape [d].
         pessimism: Pseudo-transitions of every pair to the worst outcome; 0 under the neutral prior.
-        worst: That outcome: a state, −1 the end, −2 none, shape [X].
+        worst: Worst outcome: a state, −1 for the end, −2 for none, shape [X].
     """
 
     outcomes: CountedOutcomes
@@ -219,10 +219,10 @@ class Side:
 
     Attributes:
         value: v, shape [n, X].
-        visits: Discounted visits ν, by the discounts of the objectives, shape [n, X].
-        policy: π of pairs that were tried, shape [P].
-        untried: π of all other pairs, shape [X, A]; None if it plays none.
-        objectives: Which objectives, length n.
+        visits: Discounted visits ν, with the discounts of the objectives, shape [n, X].
+        policy: π of pairs with data, shape [P].
+        untried: π of all other pairs, shape [X, A]; None if it is 0.
+        objectives: Indices of the objectives, length n.
     """
 
     value: Floats
@@ -233,20 +233,30 @@ class Side:
 
 
 def available() -> bool:
-    """Whether the kernel is there; without it `linearised_gains` computes the same with more memory."""
+    """Whether the compiled kernel is available; without it `linearised_gains` gives the same results with more memory."""
     return _kernel.compiled is not None
 
 
 def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ()) -> CountedOutcomes:
-    """Outcomes of a log that was counted, for the linearised form.
+    """Outcomes of a counted log, for the linearised form.
 
     Args:
-        counts: The log.
-        model: Estimated from the same counts; its transitions are shared, not copied.
-        known: Objectives whose rewards are a known rule on pairs, such as derived ones.
+        counts: Counts of the log.
+        model: Model of the same counts; its transitions are shared, not copied.
+        known: Indices of objectives with known rewards per pair, such as derived ones.
+
+    Examples:
+        >>> from bettersafe.posterior import gather_counted
+        >>> gather_counted(counts, model).n_objectives
+        2
     """
+    check_type("counts", counts, Counts)
+    check_type("model", model, Model)
     kernel, mdp = _kernel.compiled, model.mdp
-    assert kernel is not None
+    if kernel is None:
+        raise ParameterError(
+            "gather_counted needs the native kernel, which is not installed; pass outcomes_of(counts)."
+        )
     if mdp.n_pairs != counts.n_pairs:
         raise ParameterError(
             f"the model has {mdp.n_pairs} pairs and the counts have {counts.n_pairs}: estimate it from these counts."
@@ -303,7 +313,7 @@ def _rising(alpha: Floats, count: Floats) -> float:
 def _shares(
     o: CountedOutcomes, more_ends: float, more_on: float
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
-    """The hierarchical prior's even, share_on, share_end, going [X], others, end_others [P]."""
+    """Arrays of the hierarchical prior: even, share_on, share_end, going [X], others, end_others [P]."""
     known = o.distinct > 0.0
     even = np.where(known, 1.0 / np.maximum(o.distinct, 1.0), 0.0)
     share_on = o.goes + known
@@ -314,7 +324,7 @@ def _shares(
 
 
 def _learn(o: CountedOutcomes) -> Strength:
-    """The hierarchical prior by the likelihoods of states' ends, of pairs' ends and of where pairs lead."""
+    """Strength of the hierarchical prior from the likelihoods of states' ends, pairs' ends and pairs' next states."""
     assert _kernel.compiled is not None
     went, ended = o.goes, o.ends_in
     share = np.array([ended.sum(), went.sum()]) / max(float((went + ended).sum()), 1.0)
@@ -347,7 +357,7 @@ def counted_posterior(
     pessimistic_for: int | None = None,
     baseline_v: Floats | None = None,
 ) -> CountedPosterior:
-    """The posterior under one prior of a set; the arguments are those of `posterior`."""
+    """Posterior under one prior of a set; for the arguments see `posterior`."""
     o = outcomes
     concentration, weight, end_concentration, end_weight = _concentrations(o, priors)
     if priors.neutral == "support":
@@ -383,7 +393,7 @@ def counted_posterior(
 def _concentrations(
     o: CountedOutcomes, priors: PriorSet, most: float = np.inf
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Concentrations, at most ``most``, that are likely enough, and their probabilities: of where to, then of ends."""
+    """Concentrations of at most ``most`` with enough probability, and their probabilities: for next states, then for ends."""
     if priors.neutral == "support":
         grids = [(np.ones(1), np.ones(1))] * 2
     else:
@@ -400,7 +410,7 @@ def _concentrations(
 
 
 def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | None) -> CountedPosterior:
-    """The posterior under the prior of the same set that is pessimistic for objective k, by the baseline's values [d, X]."""
+    """Posterior under the prior of the same set that is pessimistic for objective k; ``baseline_v`` has shape [d, X]."""
     assert _kernel.compiled is not None
     o, priors = neutral.outcomes, neutral.priors
     v = check_pessimistic(k, o.n_objectives, baseline_v)
@@ -432,10 +442,10 @@ def side_of(
     """Values and visits of a policy at the posterior mean.
 
     Args:
-        posterior: The posterior.
+        posterior: Posterior of the process.
         policy: π, shape [X, A].
-        objectives: Which objectives.
-        guess: Those of another policy, to start from.
+        objectives: Indices of the objectives.
+        guess: Values and visits of another policy, as initial values of the solver.
     """
     o = posterior.outcomes
     asked = list(objectives)
@@ -463,9 +473,9 @@ def side_of(
 
 
 def _mixed(posterior: CountedPosterior, tried: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:
-    """P_π at the mean: weights of pairs' rows [P], what every outcome of a state has [X], and its worst one more [X].
+    """P_π at the mean: weights of pairs' rows [P], weight of every outcome of a state [X], and of its worst outcome in addition [X].
 
-    ``tried`` is π of pairs [P], ``rest`` the sum of π over pairs never tried [X].
+    ``tried`` is π of pairs with data [P], ``rest`` the sum of π over pairs without data [X].
     """
     o, x = posterior.outcomes, posterior.outcomes.pair_state
     extra_on = np.where(posterior.worst >= 0, posterior.pessimism, 0.0)
@@ -474,7 +484,7 @@ def _mixed(posterior: CountedPosterior, tried: Floats, rest: Floats) -> tuple[Fl
     def parts(
         pi: Floats, place: Ints | slice, on: Floats | float, ended: Floats | float, others: Floats, end_others: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Factors on the own counts of pairs with these visits, on the shares, and on the worst outcome."""
+        """Factors on the pairs' own counts, on the shares and on the worst outcome, for pairs with these visits."""
         goes = np.zeros_like(pi)
         for c, probability in zip(posterior.end_concentration.tolist(), posterior.end_weight, strict=True):
             scale, own, going = on_mass(c, end_others, posterior.going[place], on, extra_on[place])
@@ -493,7 +503,7 @@ def _mixed(posterior: CountedPosterior, tried: Floats, rest: Floats) -> tuple[Fl
     mine, shared, more = parts(tried, x, o.on, o.ended, posterior.others, posterior.end_others)
     of_state, of_worst = o.by_state(shared), o.by_state(more)
     if np.any(rest):
-        # all visits of the state are those of others; "support" takes nothing from others
+        # a pair without data has all visits of the state as others; "support" does not use others
         others, end_others = (
             posterior.counted * share for share in (posterior.share_on, posterior.share_end + posterior.going)
         )
@@ -523,7 +533,7 @@ def _solved(
     )  # fmt: skip
     if not error <= ACCEPT:
         raise ArithmeticError(
-            f"the values of a policy at the posterior mean were not found: backward error {error:.2g}."
+            f"the values of a policy at the posterior mean could not be solved: backward error {error:.2g}."
         )
     return found
 
@@ -538,10 +548,10 @@ def counted_gains(
     """Means [C, n] and covariances [C, n, n] of J(π) − J(π_b) to first order around the posterior mean.
 
     Args:
-        posterior: The posterior.
-        policies: C tables [X, A].
-        base: The baseline at the posterior mean (`side_of`), of the objectives that are wanted.
-        progress: Called after every policy.
+        posterior: Posterior of the process.
+        policies: C policies, each of shape [X, A].
+        base: Baseline at the posterior mean (`side_of`), with the objectives to evaluate.
+        progress: Callback after every policy.
     """
     n = len(base.objectives)
     mean, covariance = np.zeros((len(policies), n)), np.zeros((len(policies), n, n))
@@ -579,7 +589,7 @@ def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, 
         posterior.priors.neutral != "support", posterior.pessimism, posterior.worst, posterior.concentration, posterior.weight,
         posterior.end_concentration, posterior.end_weight, found, workers.cores(),
     )  # fmt: skip
-    centred = gained - mean[:, None]  # the start of episodes is uncertain too: a Dirichlet of their number
+    centred = gained - mean[:, None]  # the distribution of first states is uncertain too: a Dirichlet
     found += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
     for i, k in enumerate(asked):
         if not o.noisy[k]:

@@ -1,4 +1,4 @@
-"""Outcomes: a log by pair and outcome, with counts and rewards, as the posterior needs it."""
+"""Outcomes of a log: counts and rewards by pair and outcome, for the posterior."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import check_indices, check_pointer
-from bettersafe.logs.dataset import lowest_rewards
+from bettersafe.errors import check_indices, check_pointer, check_type
+from bettersafe.logs.counts import Counts
+from bettersafe.logs.dataset import Dataset, lowest_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bettersafe.logs.counts import Counts
-    from bettersafe.logs.dataset import Dataset
-
 
 MOST_ENDS = 20
-"""Ends that pay differently are different outcomes if there are at most this many kinds; with more, their reward is noisy."""
+"""Largest number of kinds of ends. Ends with different rewards are different outcomes up to this number; beyond it, their reward is
+noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """A log by pair and outcome.
+    """Outcomes of a log, by pair.
 
     Attributes:
-        pair_state: State of every pair, sorted by state and then action, shape [P]; all pairs of states that were acted in.
-        pair_action: Shape [P].
+        pair_state: State of every pair, sorted by state and then action, shape [P]; all pairs of states with decisions.
+        pair_action: Action of every pair, shape [P].
         state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1].
         outcome_ptr: Outcomes of state x are outcome_ptr[x]:outcome_ptr[x+1], shape [X+1].
-        outcome_next: Where an outcome leads, −1 for the end, shape [K].
-        outcome_reward: What it pays, shape [d, K]; 0 for rewards that are known or noisy.
-        kind: Which kind of end an outcome is, −1 where it goes on, shape [K]. Every state acted in has every kind that the log has.
-        assumed: Whether an outcome was not seen from its state, but is an end of a kind that the log has, shape [K].
-        count_ptr: What was seen of pair p is count_ptr[p]:count_ptr[p+1], shape [P+1].
-        count_outcome: Outcomes that were seen of a pair, in order, shape [S].
-        count: How often, n(x,a,o) > 0, shape [S].
+        outcome_next: Next state of an outcome, −1 for the end, shape [K].
+        outcome_reward: Reward of an outcome, shape [d, K]; 0 for rewards that are known or noisy.
+        kind: Kind of end of an outcome, −1 if the episode continues, shape [K]. Every state with decisions has every kind of end
+            in the log.
+        assumed: Whether an outcome is an end that was not observed in its state but elsewhere in the log, shape [K].
+        count_ptr: Counts of pair p are count_ptr[p]:count_ptr[p+1], shape [P+1].
+        count_outcome: Observed outcomes of a pair, in order, shape [S].
+        count: Number of observations, n(x,a,o) > 0, shape [S].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
-        pair_noise: Standard deviation of the posterior of a noisy mean, shape [d, P]; 0 otherwise.
+        pair_noise: Posterior standard deviation of a noisy mean, shape [d, P]; 0 otherwise.
         prior_share: Weight v/τ² of the prior mean m in a noisy mean, shape [d, P].
         prior_mean: m, shape [d].
-        least_reward: Least reward that was declared possible, else the least seen, shape [d].
-        noisy: Which objectives are noisy, shape [d].
+        least_reward: Smallest reward of the declared range, else of the data, shape [d].
+        noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
-        starts: Episodes that start in a state, shape [X].
+        starts: Number of episodes that start in a state, shape [X].
         n_actions: |A|.
     """
 
@@ -86,7 +86,7 @@ class Outcomes:
 
     @cached_property
     def initial(self) -> Floats:
-        """Mean of where episodes start, shape [X]."""
+        """Posterior mean of the distribution of first states, shape [X]."""
         return np.asarray(self.starts / self.starts.sum())
 
     @property
@@ -96,7 +96,7 @@ class Outcomes:
 
     @property
     def n_transitions(self) -> int:
-        """Number of distinct transitions, ends among them."""
+        """Number of distinct transitions, including ends."""
         return int(self.count.size)
 
     @property
@@ -106,7 +106,7 @@ class Outcomes:
 
     @cached_property
     def pair_index(self) -> Ints:
-        """Place of every pair in a table [X, A] laid out flat, shape [P]."""
+        """Flat index of every pair in a table [X, A], shape [P]."""
         return self.pair_state * self.n_actions + self.pair_action
 
     @cached_property
@@ -121,12 +121,12 @@ class Outcomes:
 
     @cached_property
     def seen(self) -> Floats:
-        """How often an outcome was seen under any action, shape [K]."""
+        """Observations of an outcome under any action, shape [K]."""
         return np.bincount(self.count_outcome, self.count, self.outcome_next.size).astype(np.float64)
 
     @cached_property
     def visits_on(self) -> Floats:
-        """How often a pair went on, shape [P]."""
+        """Visits of a pair after which the episode continued, shape [P]."""
         on = self.count * ~self.ends[self.count_outcome]
         return np.bincount(self.count_pair, on, self.pair_state.size).astype(np.float64)
 
@@ -142,7 +142,7 @@ class Outcomes:
 
     @cached_property
     def entry_ptr(self) -> Ints:
-        """With one entry per pair and outcome of its state, those of pair p are entry_ptr[p]:entry_ptr[p+1], shape [P+1]."""
+        """Entries (pair, outcome of its state) of pair p are entry_ptr[p]:entry_ptr[p+1], shape [P+1]."""
         return np.concatenate([[0], np.cumsum(np.diff(self.outcome_ptr)[self.pair_state])])
 
     @cached_property
@@ -161,7 +161,7 @@ class Outcomes:
 
 
 def _is_function(value: Floats, group: Ints) -> bool:
-    """Whether a value is the same in all rows of a group."""
+    """Whether the value is constant within every group."""
     order = np.argsort(group, kind="stable")
     same = np.diff(group[order]) == 0
     return bool(np.all(np.diff(value[order])[same] == 0.0))
@@ -171,12 +171,18 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     """Outcomes of a log in memory.
 
     Args:
-        dataset: The log. Last rows of episodes that were cut off with an unknown next state are left out.
-        known_rewards: By objective, its reward as a table [X, A], where it is a known rule on pairs.
+        dataset: Log. Last rows of truncated episodes with an unknown next state are left out.
+        known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+
+    Examples:
+        >>> outcomes = bettersafe.gather_outcomes(log)
+        >>> outcomes.n_states, outcomes.n_objectives
+        (6, 2)
     """
+    check_type("dataset", dataset, Dataset)
     known = dict(known_rewards or {})
     d, n_states, n_actions = dataset.n_objectives, dataset.n_states, dataset.n_actions
-    # a last row that leads where nobody acted has no value to lead to, so what came of it is not known
+    # a last row that leads to a state without decisions is left out, because that state has no value
     acted_in = np.zeros(n_states + 1, dtype=np.bool_)
     acted_in[dataset.states] = True
     rows = np.flatnonzero(dataset.terminated | acted_in[dataset.next_states])
@@ -185,8 +191,8 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     end = following < 0
     key = x * (n_states + 1) + following + 1
     few = [k for k in range(d) if k not in known and np.unique(reward[end, k]).size <= MOST_ENDS]
-    kind = np.where(end, 0, -1)  # of rows
-    if few and np.any(end):  # ends that pay differently are different ends
+    kind = np.where(end, 0, -1)  # by row
+    if few and np.any(end):  # ends with different rewards are different kinds
         kinds = np.unique(reward[end][:, few], axis=0, return_inverse=True)[1].reshape(-1)
         if kinds.max() < MOST_ENDS:
             kind[end] = kinds
@@ -194,14 +200,14 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
-    # outcomes of a state: where it led, and of ends what they paid; a reward that does not go with that is noisy
+    # an outcome is the next state or the kind of end; a reward that is not a function of the outcome is noisy
     if not any(tied):
         kind = np.minimum(kind, 0)
     _, some_row, outcome_of_row = np.unique(key * MOST_ENDS + kind, return_index=True, return_inverse=True)
     outcome_state, outcome_next, outcome_kind = x[some_row], following[some_row], kind[some_row]
     outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
     assumed = np.zeros(outcome_next.size, dtype=np.bool_)
-    if np.any(end):  # what ends elsewhere in the log can end here, and pays what it does there
+    if np.any(end):  # every kind of end in the log is possible in every state, with the reward that it has elsewhere
         n_kinds = int(kind.max()) + 1
         paid = np.array([np.where(tied, reward[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]).T  # [d, kinds]
         every = np.unique(x)[:, None] * n_kinds + np.arange(n_kinds)
@@ -216,7 +222,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         outcome_of_row = np.argsort(order)[outcome_of_row]
     outcome_ptr = np.searchsorted(outcome_state, np.arange(n_states + 1))
 
-    # every action of a state that was acted in is a pair, tried or not
+    # every action of a state with decisions is a pair, with data or not
     acted = np.flatnonzero(np.diff(outcome_ptr) > 0)
     pair_state = np.repeat(acted, n_actions)
     pair_action = np.tile(np.arange(n_actions), acted.size)
@@ -264,7 +270,7 @@ def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, 
     """Posterior of the mean rewards of pairs: m, v/τ² [P], posterior means [P], their standard deviations [P], and τ.
 
     Args:
-        mean: Mean reward of every pair, 0 where it was never tried, shape [P].
+        mean: Mean reward of every pair, 0 for pairs without data, shape [P].
         visits: n(x,a), shape [P].
         spread: Σ (r − mean of its pair)² over all rows.
     """
@@ -274,7 +280,7 @@ def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, 
     between = max(float(mean[tried].var(ddof=1)) if n_tried > 1 else 0.0, 1e-12)
     prior_mean = float(mean[tried].mean())
     share = within / np.maximum(within + visits * between, 1e-300)  # v/τ²
-    share[~tried] = 1.0  # the prior alone
+    share[~tried] = 1.0  # the prior only
     return (
         prior_mean,
         share,
@@ -285,22 +291,29 @@ def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, 
 
 
 def spread_in_pairs(counts: Counts, k: int) -> float:
-    """Σ (r_k − mean of its pair)² from sums and squares; 0 for a pair that always pays the same, whatever rounding leaves."""
+    """Σ (r_k − mean of its pair)² from sums and squares; exactly 0 for a pair with constant reward, despite rounding."""
     total, square = counts.reward_sum[k], counts.reward_square_sum[k]
     inside = square - total**2 / counts.pair_count
     return float(np.sum(inside[inside > 1e-12 * square]))
 
 
 def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
-    """Outcomes of a log that was counted.
+    """Outcomes of a counted log.
 
-    Counts have rewards by pair alone, their sums and squares. So all rewards are noisy or known, and ends are of one kind; a reward
-    that depends on where a step led is taken to vary by itself as well, which makes its objective a little less certain.
+    Counts have sums and squares of rewards per pair. All rewards are therefore noisy or known, and there is one kind of end. A
+    reward that depends on the next state is treated as independent noise, which makes its objective slightly less certain.
 
     Args:
-        counts: The log. Steps into states where nobody acted are left out, as in `gather_outcomes`; what they paid is not.
-        known_rewards: By objective, its reward as a table [X, A], where it is a known rule on pairs.
+        counts: Counts of the log. Steps into states without decisions are left out, as in `gather_outcomes`, but their rewards
+            are used.
+        known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+
+    Examples:
+        >>> from bettersafe.posterior import outcomes_of
+        >>> outcomes_of(counts).n_transitions == bettersafe.gather_outcomes(log).n_transitions
+        True
     """
+    check_type("counts", counts, Counts)
     known = dict(known_rewards or {})
     d, n_states, n_actions = counts.n_objectives, counts.n_states, counts.n_actions
     acted_in = np.zeros(n_states, dtype=np.bool_)
@@ -317,7 +330,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     seen = np.unique(key)
     step_outcome = np.searchsorted(seen, key)
     outcome_state, outcome_next = seen // (n_states + 1), seen % (n_states + 1) - 1
-    # every state can end, if any does: those from which it was not seen come last in their state
+    # if any episode ends, every state can end; an end that was not observed comes last in its state
     missing = np.setdiff1d(stated, outcome_state[outcome_next < 0]) if ended.size else stated[:0]
     order = np.argsort(np.concatenate([outcome_state, missing]), kind="stable")
     assumed = order >= seen.size
@@ -331,7 +344,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     n_pairs = pair_state.size
     pair = place[x] * n_actions + counts.pair_action[step_pair]
     order = np.lexsort((step_outcome, pair))
-    inside = np.flatnonzero(place[counts.pair_state] >= 0)  # of pairs that were tried
+    inside = np.flatnonzero(place[counts.pair_state] >= 0)  # pairs with data
     tried = place[counts.pair_state[inside]] * n_actions + counts.pair_action[inside]
     visits = np.zeros(n_pairs)
     visits[tried] = counts.pair_count[inside]

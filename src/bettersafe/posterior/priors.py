@@ -1,42 +1,42 @@
 """Priors of the true process, and its posterior given a log.
 
-Every pair (x,a) has its own unknown distribution over the outcomes of its state. An outcome is where the step led (a state,
-or the end) together with what it paid; so rewards that go with the outcome need no model of their own. Outcomes of a state are
-those seen from it under any action, and every kind of end that the log has. A step ends or goes on; if on, it
-goes somewhere. With prior α_0 and counts n,
+Every pair (x,a) has its own unknown distribution over the outcomes of its state. An outcome is the next state, or the end,
+together with its reward; rewards that are a function of the outcome therefore need no model. The outcomes of a state are those
+observed in it under any action, and every kind of end in the log. A step ends the episode or continues; if it continues, there
+is a next state. With prior α_0 and counts n,
 
-    (on, ends)(x,a) | D      ~ Dirichlet( α_0(x,·) + n(x,a,·) )       the counts of "on" are those of all that goes on
-    where to, if on (x,a) | D ~ Dirichlet( α_0(x,·) + n(x,a,·) )       independent of it, and both over pairs
+    (on, ends)(x,a) | D       ~ Dirichlet( α_0(x,·) + n(x,a,·) )       the count of "on" is that of all steps that continue
+    next state, if on (x,a) | D ~ Dirichlet( α_0(x,·) + n(x,a,·) )       independent of the first, and both independent over pairs
 
-Two neutral priors, and a pessimistic one for every objective k:
+There are two neutral priors, and a pessimistic one for every objective k:
 
-    "support"        total mass 1, spread evenly over what was seen of the state; both Dirichlets then are one
-    "hierarchical"   for a pair, what the *other* actions of its state saw, at two concentrations, of ends c' and of where to c,
-                     integrated over by the likelihood of every pair given the others. No prior counts for more visits than it
-                     was learned from. How often a state ends is shrunk to how often all do (`pooled_ends`)
-    pessimistic(k)   the neutral one, its concentrations at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one by
-                     default) of every pair to the outcome seen of its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
+    "support"        total mass 1, spread evenly over the observed outcomes of the state; the two Dirichlets are then one
+    "hierarchical"   for a pair, the outcomes of the *other* actions of its state, with two concentrations, c' for ends and c for
+                     the next state, integrated with the likelihood of every pair given the others. A prior never weighs more
+                     than the visits it was estimated from. The rate of ends of a state is shrunk to that of all states
+                     (`pooled_ends`)
+    pessimistic(k)   the neutral prior, with concentrations of at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one by
+                     default) of every pair to the observed outcome of its state that is worst for k, by r_k + γ_k v̂_k^{π_b}
 
-Ends have a concentration of their own because actions that lead to different places may well be equally likely to end. With one
-concentration for both, a pair that has not ended in ten visits is taken for one that hardly ever ends; policies made from the log
-prefer such pairs, and everything that is paid per step then looks better than it is, by four standard deviations in some worlds.
+Ends have a separate concentration because actions with different next states may well be equally likely to end. With one
+concentration for both, a pair without an end in ten visits would be estimated to end almost never. Policies made from the log
+prefer such pairs, so all rewards per step would be overestimated, by four standard deviations in some worlds.
 
-A good baseline is itself evidence that what it seldom does is bad; an exchangeable prior ignores that, which is why a policy
-has to pass under the pessimistic priors too (`posterior.judge`).
+A good baseline is itself evidence that its rare actions are bad. An exchangeable prior ignores this, so a policy must pass under
+the pessimistic priors too (`posterior.judge`).
 
-Rewards come in three kinds. *Known*: a table [X, A] that the caller has (a rule on pairs). *Outcome*: a function of where a step led,
-and of ends of their kind. *Noisy*: anything else. Means of pairs are spread around the mean m of all pairs with variance τ²,
-rewards of a pair around its mean with variance s², both pooled over the log (s² = 0 where a pair always pays the same):
+There are three kinds of rewards. *Known*: a table [X, A] given by the caller. *Outcome*: a function of the next state or the kind
+of end. *Noisy*: all others. Means of pairs vary around the mean m of all pairs with variance τ², and rewards of a pair around its
+mean with variance s², both pooled over the log (s² = 0 if every pair has a constant reward):
 
     r_k(x,a) | D ~ N( v (n r̄/s² + m/τ²),  v ),   1/v = n/s² + 1/τ²
 
-and the prior that is pessimistic for k has the least reward there can be (as declared, else as seen) in the place of m; with
-another pessimism than one the step from m down to it is as many times as long.
+The prior that is pessimistic for k replaces m by the smallest possible reward (declared, else observed). With a pessimism other
+than one, the difference from m is multiplied by it.
 
-A prior is the same for all pairs of a state, so it is kept per outcome and only what was seen is kept per pair: means and the
-linearised form take one pass over the log's distinct transitions, and draws (in the C++ kernel) keep no pair's distribution at all,
-only what policies make of them. The formulas are shared with `posterior.linearised_counts`, where the same posterior is kept by
-pair and state alone.
+A prior is the same for all pairs of a state, so it is stored per outcome, and only observations are stored per pair. Means and the
+linearised form take one pass over the log's distinct transitions. Draws (in the C++ kernel) store no pair's distribution, only
+the sums that policies need. `posterior.linearised_counts` uses the same formulas and stores the posterior by pair and state.
 """
 
 from __future__ import annotations
@@ -49,43 +49,51 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, check_choice
+from bettersafe.errors import ParameterError, check_choice, check_type
 from bettersafe.logs.counts import Counts
+from bettersafe.mdp.policy import policy_table, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from bettersafe.typing import Bools, Floats, Ints
 
 
 CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 300.0, 15))
-"""Grid over which the hierarchical prior's concentration of where to is integrated. It stops at 300 visits' worth of what a state's
-other actions did: more would say of an action tried often that it is like the others, whatever was seen of it."""
+"""Grid of the hierarchical prior's concentration for the next state, in visits. With more than 300, the prior would outweigh the data
+of actions with many visits."""
 
 END_CONCENTRATIONS = tuple(float(c) for c in np.geomspace(0.1, 3000.0, 19))
-"""Grid of the concentration of ends, which may be equally likely everywhere."""
+"""Grid of the concentration for ends; larger, because ends may be equally likely under all actions."""
 
 PESSIMISTIC_CONCENTRATION = 5.0
-"""Largest concentration of a pessimistic prior, in visits. Beside a neutral prior that counts for hundreds one bad visit would say
-nothing, and if the log is wrong about the other actions, both priors would be."""
+"""Largest concentration of a pessimistic prior, in visits. Beside a neutral prior with the weight of hundreds of visits, one bad
+visit would have no effect, and if the log were wrong about the other actions, both priors would be wrong."""
 
 VALUE_TOL = 1e-9
-"""Backward error of values in a draw and at the mean: far below the spread of draws."""
+"""Backward error of values in a draw and at the mean; far below the spread of draws."""
 
 LEAST_WEIGHT = 1e-6
-"""Concentrations less likely than this are left out of the mean and of the linearised form."""
+"""Concentrations with a smaller probability are ignored in means and in the linearised form."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriorSet:
-    """The priors under which a policy has to pass: a neutral one, and for every objective one that is pessimistic about it.
+    """Priors under which a policy must pass: a neutral one, and a pessimistic one for every objective.
 
     Attributes:
-        neutral: The neutral prior, "hierarchical" or "support".
+        neutral: Neutral prior, "hierarchical" or "support".
         pessimism: Pseudo-transitions of every pair to its worst outcome in the pessimistic priors; 0 leaves these priors out.
         concentration_scale: Factor on the concentrations of the hierarchical prior, for a sensitivity analysis.
+
+    Examples:
+        >>> from bettersafe.posterior import PriorSet
+        >>> PriorSet().names(["r0", "r1"])
+        ('hierarchical', 'hierarchical, pessimistic for r0', 'hierarchical, pessimistic for r1')
     """
 
     neutral: Neutral = "hierarchical"
@@ -112,15 +120,15 @@ DEFAULT_PRIORS = PriorSet()
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One of the two Dirichlets of pairs at one concentration: α + n = scale · share + own · n + extra.
+    """One of the two Dirichlets of pairs, for one concentration: α + n = scale · share + own · n + extra.
 
     Attributes:
         probability: Posterior probability of this concentration.
-        share: Prior's share of an outcome, 0 for outcomes of the other Dirichlet, shape [K].
+        share: Share of an outcome in the prior, 0 for outcomes of the other Dirichlet, shape [K].
         extra: Pseudo-transitions to an outcome, 0 for outcomes of the other Dirichlet, shape [K].
         scale: w, shape [P].
-        own: 1 − w, the factor on a pair's own counts, which are in the share already; 1 for "support", shape [P].
-        going: α + n of going on, shape [P]; 0 in the Dirichlet of where to.
+        own: 1 − w, the factor on a pair's own counts, which ``share`` already includes; 1 for "support", shape [P].
+        going: α + n of "on", shape [P]; 0 in the Dirichlet of the next state.
         total: Sum of α + n over the outcomes of a pair, shape [P].
     """
 
@@ -135,22 +143,22 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """The posterior over the processes that could have made a log, under one prior.
+    """Posterior over processes given a log, under one prior.
 
     Attributes:
-        outcomes: The log.
-        priors: The set that its prior is from.
-        share: Prior's share of an outcome, shape [K]: for "hierarchical" its visits under all actions, and a little more.
-        going: Prior's share of going on, shape [X].
-        others: Visits of the state's other pairs that went on, shape [P]; 0 for "support".
+        outcomes: Outcomes of the log.
+        priors: Set of priors that contains this prior.
+        share: Share of an outcome in the prior, shape [K]; for "hierarchical" its visits under all actions, plus a smoothing term.
+        going: Share of "on" in the prior, shape [X].
+        others: Visits of the state's other pairs after which the episode continued, shape [P]; 0 for "support".
         end_others: All visits of the state's other pairs, shape [P]; 0 for "support".
         extra: Pseudo-transitions of every pair to an outcome, shape [K].
-        concentration: The concentrations c of where to, shape [C]; 1 for "support".
-        weight: Posterior probability of each, shape [C].
-        end_concentration: The concentrations c' of ends, shape [C']; 1 for "support".
-        end_weight: Posterior probability of each, shape [C'].
-        pair_reward: Means of the rewards that don't go with outcomes, shape [d, P].
-        pessimistic_for: Objective that the prior is pessimistic about; None for the neutral prior.
+        concentration: Concentrations c for the next state, shape [C]; 1 for "support".
+        weight: Posterior probabilities of ``concentration``, shape [C].
+        end_concentration: Concentrations c' for ends, shape [C']; 1 for "support".
+        end_weight: Posterior probabilities of ``end_concentration``, shape [C'].
+        pair_reward: Means of rewards that are not a function of the outcome, shape [d, P].
+        pessimistic_for: Index of the objective for which the prior is pessimistic; None for the neutral prior.
     """
 
     outcomes: Outcomes
@@ -168,7 +176,7 @@ class Posterior:
     pessimistic_for: int | None = None
 
     def __repr__(self) -> str:
-        """The prior and its mean concentrations, without the arrays."""
+        """Text with the prior and its mean concentrations, without arrays."""
         c, ends = self.weight @ self.concentration, self.end_weight @ self.end_concentration
         pessimistic = (
             ""
@@ -181,7 +189,7 @@ class Posterior:
         )
 
     def on_block(self, c: float, probability: float = 1.0) -> Block:
-        """The Dirichlet of where to, at one concentration."""
+        """Dirichlet of the next state, for one concentration."""
         o = self.outcomes
         share, extra = np.where(o.ends, 0.0, self.share), np.where(o.ends, 0.0, self.extra)
         x = o.pair_state
@@ -197,7 +205,7 @@ class Posterior:
         )
 
     def end_block(self, c: float, probability: float = 1.0) -> Block:
-        """The Dirichlet of ends and of going on, at one concentration."""
+        """Dirichlet of ends and "on", for one concentration."""
         o = self.outcomes
         share, extra = np.where(o.ends, self.share, 0.0), np.where(o.ends, self.extra, 0.0)
         x = o.pair_state
@@ -208,19 +216,19 @@ class Posterior:
 
     @cached_property
     def end_blocks(self) -> list[Block]:
-        """The Dirichlets of ends and of going on, at every concentration that is likely enough."""
+        """Dirichlets of ends and "on", for every concentration with enough probability."""
         return [
             self.end_block(float(self.end_concentration[i]), probability) for i, probability in worth(self.end_weight)
         ]
 
     @cached_property
     def on_blocks(self) -> list[Block]:
-        """The Dirichlets of where to, at every concentration that is likely enough."""
+        """Dirichlets of the next state, for every concentration with enough probability."""
         return [self.on_block(float(self.concentration[i]), probability) for i, probability in worth(self.weight)]
 
     @cached_property
     def mean_going(self) -> Floats:
-        """Posterior mean of the probability that a pair goes on, shape [P]."""
+        """Posterior mean of the probability that the episode continues after a pair, shape [P]."""
         return np.asarray(np.sum([b.probability * b.going / b.total for b in self.end_blocks], axis=0))
 
 
@@ -228,10 +236,11 @@ class Posterior:
 
 
 def strengths(c: float, others: Floats) -> tuple[Floats, Floats]:
-    """The weight w of the shares and the factor 1 − w on a pair's own counts, shape [P]; (c, 1) if nothing is taken from others.
+    """Weight w of the shares and factor 1 − w on a pair's own counts, shape [P]; (c, 1) for pairs without other visits.
 
-    The others' distribution m is itself known from ``others`` visits alone. With p ~ Dirichlet(c m) and m ~ Dirichlet of that mass, p has
-    the variance of a Dirichlet of mass c̃, 1/(c̃+1) = 1/(c+1) + c/(c+1) · 1/(others+1), which is under both; w = c̃/others.
+    The distribution m of the other pairs is estimated from ``others`` visits. With p ~ Dirichlet(c m) and m ~ Dirichlet of that
+    mass, p has the variance of a Dirichlet of mass c̃, 1/(c̃+1) = 1/(c+1) + c/(c+1) · 1/(others+1), which is smaller than both;
+    w = c̃/others.
     """
     alone = others <= 0.0
     strength = 1.0 / (1.0 / (c + 1.0) + c / ((c + 1.0) * (others + 1.0))) - 1.0
@@ -242,7 +251,7 @@ def strengths(c: float, others: Floats) -> tuple[Floats, Floats]:
 def on_mass(
     c: float, others: Floats, share: Floats, seen: Floats | float, extra: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """w, 1 − w and α + n of going on, each [P], in either Dirichlet: the prior's share, the pair's visits and pseudo-transitions."""
+    """w, 1 − w and α + n of "on", each of shape [P], in either Dirichlet: prior share, visits of the pair, pseudo-transitions."""
     scale, own = strengths(c, others)
     return scale, own, scale * share + own * seen + extra
 
@@ -250,23 +259,23 @@ def on_mass(
 def visits_of_others(
     state: Ints, share_on: Floats, share_end: Floats, going: Floats, on: Floats, visits: Floats
 ) -> tuple[Floats, Floats]:
-    """Visits of the other pairs of every pair's state [P], those that went on and all: shares [X] less the pair's own counts [P]."""
+    """Visits of the other pairs in every pair's state [P], with "on" and in total: shares [X] minus the pair's own counts [P]."""
     return share_on[state] - on, (share_end + going)[state] - visits
 
 
 def share_of_going(goes: Floats, more: float) -> Floats:
-    """The hierarchical prior's share of going on, shape [X], from the visits that went on [X]; 0 where none did."""
+    """Share of "on" in the hierarchical prior, shape [X], from the visits with "on" [X]; 0 if there are none."""
     return np.where(goes > 0.0, goes + more, 0.0)
 
 
-# ---- how strong the hierarchical prior is, learned from the log
+# ---- strength of the hierarchical prior, estimated from the log
 
 Rising = Callable[["Floats", "Floats"], float]
 """Σ log Γ(α + n)/Γ(α) over arrays α and n."""
 
 
 def log_rising(alpha: Floats, count: Floats) -> float:
-    """Σ log Γ(α + n)/Γ(α); α that are 0 but for rounding are taken for tiny."""
+    """Σ log Γ(α + n)/Γ(α), with a lower limit on α against rounding errors around 0."""
     from scipy.special import gammaln
 
     alpha = np.maximum(alpha, 1e-9)
@@ -285,9 +294,9 @@ def log_evidence(
     Args:
         c: Concentration.
         others: Visits of the other pairs, shape [P].
-        visits: Visits of the pair itself, shape [P].
-        seen: Groups of what was seen: pairs, share − n, and n, each of one shape.
-        rising: How to sum.
+        visits: Visits of the pair, shape [P].
+        seen: Groups of observations: pairs, share − n, and n, arrays of one shape.
+        rising: Function for the sum of log-gamma ratios.
     """
     scale, _ = strengths(c, others)
     tried = visits > 0.0
@@ -296,18 +305,18 @@ def log_evidence(
 
 
 def pooled_ends(share: Floats, kind: Ints, count: Floats, acted: Floats, rising: Rising = log_rising) -> Floats:
-    """Ends of every kind, and last the steps that go on, that every state has beside its own: C ḡ.
+    """Pseudo-counts C ḡ that every state gets for each kind of end and, last, for "on".
 
-    ḡ is the share of a kind in the whole log, and C how alike the states are in that: its posterior mean on a logarithmic
-    scale, by the likelihood of all states' ends. A state that has not ended in some way in the log can still, as seldom as
-    the other states make likely.
+    ḡ is the share of a kind in the whole log. C measures the similarity of the states: its posterior mean on a logarithmic
+    scale, from the likelihood of all states' ends. A kind of end that was not observed in a state gets a small probability,
+    estimated from the other states.
 
     Args:
         share: ḡ, shape [kinds + 1].
         kind: Kind of every count.
-        count: How often a state ended in that way, or went on.
-        acted: Visits of every state that was acted in.
-        rising: How to sum.
+        count: Number of ends of that kind in a state, or of steps with "on".
+        acted: Visits of every state with decisions.
+        rising: Function for the sum of log-gamma ratios.
     """
     if np.max(share) == 1.0:
         return share
@@ -318,7 +327,7 @@ def pooled_ends(share: Floats, kind: Ints, count: Floats, acted: Floats, rising:
 
 
 def likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
-    """Posterior on a grid, shape [C], from a prior ∝ 1/√(1 + c) on its logarithmic scale: little data must not look like much."""
+    """Posterior on a grid, shape [C], with a prior ∝ 1/√(1 + c) on the logarithmic scale, which favours weak priors."""
     logs = np.array([log_likelihood(float(c)) for c in grid]) - 0.5 * np.log1p(grid)
     weight = np.exp(logs - logs.max())
     return np.asarray(weight / weight.sum())
@@ -331,12 +340,12 @@ def capped(concentration: Floats, weight: Floats, most: float = PESSIMISTIC_CONC
 
 
 def worth(weight: Floats) -> list[tuple[int, float]]:
-    """Places and probabilities of the concentrations that are likely enough to look at."""
+    """Indices and probabilities of the concentrations with a probability of at least `LEAST_WEIGHT`."""
     kept = np.flatnonzero(weight >= LEAST_WEIGHT)
     return [(i, float(weight[i] / weight[kept].sum())) for i in kept.tolist()]
 
 
-# ---- the posterior of a log whose outcomes are listed
+# ---- posterior from listed outcomes
 
 
 def posterior(
@@ -346,29 +355,33 @@ def posterior(
     pessimistic_for: int | None = None,
     baseline_v: Floats | None = None,
 ) -> Posterior:
-    """The posterior under one prior of a set.
+    """Posterior under one prior of a set.
 
     Args:
-        outcomes: The log (`gather_outcomes`), or counts of it (`outcomes_of`).
-        priors: The set.
-        pessimistic_for: Objective k to be pessimistic about; None for the neutral prior.
-        baseline_v: v̂^{π_b} [d, X], which says what is worst; needed with ``pessimistic_for``.
+        outcomes: Outcomes of the log (`gather_outcomes`), or its counts.
+        priors: Set of priors.
+        pessimistic_for: Index k of the objective for which the prior is pessimistic; None for the neutral prior.
+        baseline_v: v̂^{π_b} [d, X], to find the worst outcomes; needed with ``pessimistic_for``.
+
+    Examples:
+        >>> from bettersafe.posterior import PriorSet, posterior
+        >>> neutral = posterior(counts, PriorSet(pessimism=2.0))
+        >>> bool(neutral.weight.sum().round(9) == 1.0)  # over concentrations of the prior
+        True
     """
+    check_type("outcomes", outcomes, Outcomes, Counts)
+    check_type("priors", priors, PriorSet)
     o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
-    if not isinstance(o, Outcomes):
-        raise ParameterError(
-            f"the posterior is made from what was seen: outcomes (gather_outcomes of a dataset) or counts; got {type(o).__name__}."
-        )
     neutral = _supported(o, priors) if priors.neutral == "support" else _hierarchical(o, priors)
     return neutral if pessimistic_for is None else pessimistic(neutral, pessimistic_for, baseline_v)
 
 
 def all_priors(outcomes: Outcomes, priors: PriorSet, *, baseline_v: Floats) -> tuple[Posterior, list[Posterior]]:
-    """The posterior under the neutral prior, and under the one that is pessimistic for each objective, if there are any.
+    """Posterior under the neutral prior, and under the pessimistic prior of each objective (empty if pessimism is 0).
 
     Args:
-        outcomes: The log.
-        priors: The priors.
+        outcomes: Outcomes of the log.
+        priors: Set of priors.
         baseline_v: v̂^{π_b}, shape [d, X].
     """
     neutral = posterior(outcomes, priors)
@@ -377,7 +390,7 @@ def all_priors(outcomes: Outcomes, priors: PriorSet, *, baseline_v: Floats) -> t
 
 
 def _supported(o: Outcomes, priors: PriorSet) -> Posterior:
-    """The posterior under the neutral prior "support"."""
+    """Posterior under the neutral prior "support"."""
     share = ~o.assumed / by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
     nobody, one = np.zeros(o.pair_state.size), np.ones(1)
     return Posterior(
@@ -397,11 +410,11 @@ def _supported(o: Outcomes, priors: PriorSet) -> Posterior:
 
 
 def _hierarchical(o: Outcomes, priors: PriorSet) -> Posterior:
-    """The posterior under the neutral prior "hierarchical"."""
+    """Posterior under the neutral prior "hierarchical"."""
     on = np.where(o.ends, 0.0, 1.0)
     more = _end_mass(o)
     base = np.where(o.ends, np.append(more[:-1], 0.0)[o.kind], on / nonzero(by_state(o, on))[o.outcome_state])
-    share = o.seen + base  # one visit more of where to, spread evenly
+    share = o.seen + base  # one more visit, spread evenly over the next states
     going = share_of_going(by_state(o, o.seen * on), float(more[-1]))
     others, end_others = visits_of_others(
         o.pair_state, by_state(o, share * on), by_state(o, share * o.ends), going, o.visits_on, o.visits
@@ -435,7 +448,7 @@ def _hierarchical(o: Outcomes, priors: PriorSet) -> Posterior:
 
 
 def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Posterior:
-    """The posterior under the prior of the same set that is pessimistic for objective k, by the baseline's values [d, X]."""
+    """Posterior under the prior of the same set that is pessimistic for objective k; ``baseline_v`` has shape [d, X]."""
     o = neutral.outcomes
     v = check_pessimistic(k, o.n_objectives, baseline_v)
     extra = np.zeros_like(neutral.share)
@@ -458,21 +471,21 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
 
 
 def check_pessimistic(k: int, n_objectives: int, baseline_v: Floats | None) -> Floats:
-    """The baseline's values; raises ParameterError unless there are any, and an objective k."""
+    """``baseline_v``. Raises ParameterError if it is None or there is no objective k."""
     if not 0 <= k < n_objectives:
-        raise ParameterError(f"there is no objective {k} to be pessimistic about; there are {n_objectives}.")
+        raise ParameterError(f"there is no objective {k} for a pessimistic prior; there are {n_objectives}.")
     if baseline_v is None:
-        raise ParameterError("a pessimistic prior needs the baseline's values, to know which outcome is worst.")
+        raise ParameterError("a pessimistic prior needs baseline_v, to find the worst outcome of every state.")
     return baseline_v
 
 
 def pessimistic_step(priors: PriorSet, share: Floats | float, least: float, mean: float) -> Floats | float:
-    """Change of a noisy reward's posterior mean under the prior that is pessimistic about it; ``share`` is v/τ²."""
+    """Change of a noisy reward's posterior mean under its pessimistic prior; ``share`` is v/τ²."""
     return priors.pessimism * share * (least - mean)
 
 
 def _end_mass(o: Outcomes) -> Floats:
-    """`pooled_ends` of the log: by kind of end, and last of what goes on."""
+    """`pooled_ends` of the log: by kind of end, and last for "on"."""
     total = by_state(o, o.seen)
     table = np.zeros((o.n_states, int(np.max(o.kind, initial=-1)) + 2))
     np.add.at(table, (o.outcome_state, o.kind), o.seen)
@@ -487,14 +500,21 @@ def by_state(o: Outcomes, value: Floats) -> Floats:
 
 
 def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
-    """For every state that was acted in, the outcome seen from it with the least r_k + γ_k v̂_k."""
+    """For every state with decisions, its observed outcome with the smallest r_k + γ_k v̂_k."""
     after = np.where(o.outcome_next >= 0, baseline_v[k][np.maximum(o.outcome_next, 0)], 0.0)
     order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.assumed, o.outcome_state))
     return np.asarray(order[np.unique(o.outcome_state, return_index=True)[1]])
 
 
+def asked_tables(posterior: Posterior, policies: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior; their rows are not checked."""
+    check_type("posterior", posterior, Posterior)
+    size = (posterior.outcomes.n_states, posterior.outcomes.n_actions)
+    return policy_tables(policies, *size), policy_table(baseline, *size, name="baseline")
+
+
 def only_played(posterior: Posterior, played: Bools) -> Posterior:
-    """The posterior restricted to the pairs that are played ([X, A]): no value depends on others, so they need not be drawn."""
+    """The posterior restricted to pairs with ``played`` [X, A]; values don't depend on the others, so they need no draws."""
     o = posterior.outcomes
     keep = played.reshape(-1)[o.pair_index]
     if np.all(keep):
@@ -522,5 +542,5 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
 
 
 def nonzero(total: Floats) -> Floats:
-    """Totals to divide by, 1 in the place of 0 (pairs of states from which everything ends)."""
+    """Totals as divisors, with 1 instead of 0 (for pairs of states in which every step ends the episode)."""
     return np.where(total > 0.0, total, 1.0)

@@ -1,4 +1,4 @@
-"""The passing rule of B-OPT (`posterior.judge`), on shares of draws or on probabilities. Light: certificates import it."""
+"""Passing rule of B-OPT (`posterior.judge`), for shares of draws or probabilities; few imports, because certificates use it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def draw_error(share: float, draws: int) -> float:
-    """Monte-Carlo standard error of a share of draws, by Laplace's rule: if none of M failed, the next still may."""
+    """Monte-Carlo standard error of a share of draws, with Laplace smoothing: it is positive even if no draw failed."""
     smoothed = (share * draws + 1.0) / (draws + 2.0)
     return float(np.sqrt(smoothed * (1.0 - smoothed) / (draws + 2.0)))
 
 
 def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, draws: int, delta: float) -> bool:
-    """Whether a policy passes.
+    """Whether a policy passes the rule.
 
     Args:
-        p_safe: P(no objective loses more than ζ | D) under the neutral prior; a share of draws, unless there are none.
+        p_safe: P(no objective loses more than ζ | D) under the neutral prior; a share of draws if ``draws`` is positive.
         p_pessimistic: P(objective k does not lose more than ζ_k | D) under the prior that is pessimistic for k; NaN does not pass.
-        draws: M; 0 for probabilities by linearisation.
+        draws: Number of draws M; 0 for probabilities by linearisation.
         delta: δ.
     """
     times = draws or 1

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bettersafe._system.files import file_digest, whole_file
+from bettersafe.errors import check_path, check_type
 from bettersafe.report import charts, differences, limits, objectives, trade_off
 from bettersafe.runs.changes import deciding
-from bettersafe.runs.run import FILES, REPORT, Decision, load_run
+from bettersafe.runs.run import FILES, REPORT, Decision, Run, load_run
 from bettersafe.text.headlines import summarise
 from bettersafe.text.names import listed, proposed, shorten
 from bettersafe.text.numbers import percent, risk
@@ -26,7 +27,6 @@ from bettersafe.text.numbers import percent, risk
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bettersafe.runs.run import Run
 
 SIGNS = {
     Decision.USE_POLICY: ("accepted", "✓"),
@@ -42,7 +42,12 @@ def write_report(path: str | Path, *, output: str | Path | None = None) -> Path:
     Args:
         path: The run directory.
         output: Output file; report.html in the run directory by default.
+
+    Examples:
+        >>> bettersafe.write_report("run").name
+        'report.html'
     """
+    check_path("path", path)
     folder = Path(path)
     run = load_run(folder)
     digests = {name: file_digest(folder / name) for name in FILES if (folder / name).is_file()}
@@ -59,8 +64,14 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
     Args:
         run: The run.
         name: Name of the run on the page.
-        digests: sha256 of the run's files, by name.
+        digests: sha256 of the files of the run, by name.
+
+    Examples:
+        >>> from bettersafe.report import report_html
+        >>> report_html(run, name="my run").startswith("<!doctype html>")
+        True
     """
+    check_type("run", run, Run)
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -1,10 +1,10 @@
-"""Runs: what an improvement leaves on disk, and policy files.
+"""Run directories and policy files.
 
-run              Run: what was proposed, the decision, and the directory that keeps both
-info             how a run was made, from what, and which candidates there were
-changes          where a proposal differs from the baseline
-policy_file      policies as files
-evaluation_file  off-policy estimates as files
+run              Run: the proposed policy, the decision on it, and the directory that stores both
+info             metadata of a run: method, settings, data and candidates
+changes          states in which a proposal differs from the baseline
+policy_file      policy files
+evaluation_file  files of off-policy estimates
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Where a proposal differs from the baseline, and which objectives to show first."""
+"""States in which a proposal differs from the baseline, and the objectives to show first."""
 
 from __future__ import annotations
 
@@ -7,31 +7,44 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bettersafe.errors import check_type
+from bettersafe.runs.run import Run
+
 if TYPE_CHECKING:
-    from bettersafe.runs.run import Run
     from bettersafe.typing import Floats, Ints, Labels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One state where the proposal differs from the baseline."""
+    """State in which the proposal differs from the baseline."""
 
     state: str
     visits: int
-    moved: float  # probability that goes to other actions, Σ|π − π_b|/2
-    less: tuple[tuple[str, float, float], ...]  # (action, baseline, proposal), largest fall first
-    more: tuple[tuple[str, float, float], ...]  # largest rise first
+    moved: float  # probability moved to other actions, Σ|π − π_b|/2
+    less: tuple[tuple[str, float, float], ...]  # (action, baseline, proposal), largest decrease first
+    more: tuple[tuple[str, float, float], ...]  # (action, baseline, proposal), largest increase first
 
 
 def largest_changes(run: Run, n: int = 10) -> list[Change]:
-    """The states where the proposal moves most probability, weighted by how often the data visits them."""
+    """The ``n`` states with the largest changes: probability moved by the proposal times visits in the data.
+
+    Args:
+        run: Run.
+        n: Largest number of states.
+
+    Examples:
+        >>> from bettersafe.runs import largest_changes
+        >>> [change.state for change in largest_changes(run, 2)]
+        ['3', '4']
+    """
+    check_type("run", run, Run)
     return changes_between(run.baseline, run.proposal, run.counts, run.state_labels, run.action_labels, n)
 
 
 def changes_between(
     baseline: Floats, policy: Floats, counts: Ints, state_labels: Labels, action_labels: Labels, n: int
 ) -> list[Change]:
-    """The ``n`` states where ``policy`` [X, A] moves most probability, weighted by their visits in ``counts`` [X, A]."""
+    """The ``n`` states with the largest changes: probability moved by ``policy`` [X, A] times visits in ``counts`` [X, A]."""
     moved = np.abs(policy - baseline).sum(axis=1) / 2.0
     visits = counts.sum(axis=1)
     changes = []
@@ -57,13 +70,14 @@ def changes_between(
 
 
 MOST_PURSUED = 4
-"""So few objectives with a weight are shown even where nothing about them is in doubt."""
+"""Up to this many objectives with a non-zero weight are always shown."""
 
 
 def deciding(run: Run, most: int) -> list[int]:
-    """At most so many objectives to show first, in their own order: the few that are pursued, and those that most decide.
+    """Indices of at most ``most`` objectives to show first, in increasing order.
 
-    By the certificate, the least sure first; without one, by the gain in the estimated model relative to the baseline.
+    Objectives with a non-zero weight come first if there are at most `MOST_PURSUED`. The rest are ranked by the certificate,
+    most doubtful first; without a certificate, by their gain in the estimated model relative to the baseline, smallest first.
     """
     d = len(run.objectives)
     if d <= most:

@@ -1,4 +1,4 @@
-"""Files of off-policy estimates: one row per estimator and objective, in the user's own sign."""
+"""Files of off-policy estimates: one row per estimator and objective, with the sign of the log."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ SCHEMA = "evaluation/1"
 
 
 def write_evaluation(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write estimates (`evaluate.evaluation_rows`) as Parquet, or CSV if the name ends so; under a temporary name first."""
+    """Write estimates (`evaluate.evaluation_rows`) as Parquet, or as CSV if the name ends in .csv.
+
+    The file is written under a temporary name and then renamed.
+    """
     import pyarrow as pa
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
     target = Path(path)
     if target.suffix.lower() not in (".parquet", ".csv"):
-        raise RunError(f"estimates are written as .parquet or .csv; got {target.name}.")
+        raise RunError(f"a file of estimates must end in .parquet or .csv; got {target.name}.")
     table = pa.Table.from_pylist(list(rows))
     with whole_file(target) as partial:
         if target.suffix.lower() == ".csv":
@@ -32,7 +35,7 @@ def write_evaluation(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Non
 
 
 def read_evaluation(path: str | Path) -> tuple[dict[str, Any], ...]:
-    """Read what `write_evaluation` wrote as Parquet."""
+    """Read a Parquet file of `write_evaluation`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""What run.json says of a run besides its numbers by state: how it was made, from what, and which candidates there were."""
+"""Metadata of a run in run.json: method, settings, data and candidates."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Outcome = Literal["chosen", "passed", "open", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
-    """The log that a policy was made from.
+    """Log from which a policy was made.
 
     Attributes:
-        path: As it was named.
-        sha256: Of its files in sorted order.
-        rows: Decisions.
-        episodes: Episodes.
-        inputs: For a file of counts: the logs that had been counted.
+        path: Path as the user gave it.
+        sha256: Digest of the files in sorted order.
+        rows: Number of decisions.
+        episodes: Number of episodes.
+        inputs: For a counts file: the logs that were counted.
     """
 
     path: str
@@ -34,16 +34,16 @@ class DataInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateInfo:
-    """A policy that a method looked at on its way; gains are positive where it is better than the baseline.
+    """Candidate policy of a method; a positive gain means better than the baseline.
 
     Attributes:
-        name: In words.
-        evidence: What it was judged by.
+        name: Description of the candidate.
+        evidence: Kind of evidence.
         gain: Estimated gain, length d.
-        least: What the gain is at least, with probability 1 − ``level``, length d.
+        least: Lower bound on the gain, with probability 1 − ``level``, length d.
         level: δ_k.
-        passed: Whether it passed.
-        chosen: Whether it became the proposal.
+        passed: Whether the candidate passed.
+        chosen: Whether the candidate became the proposal.
     """
 
     name: str
@@ -56,22 +56,22 @@ class CandidateInfo:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of it."""
+        """Outcome of the candidate."""
         return "chosen" if self.chosen else "passed" if self.passed else "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorCandidate(CandidateInfo):
-    """A candidate of B-OPT.
+    """Candidate of B-OPT.
 
     Attributes:
         p_safe: P(no objective loses more than ζ | data) under the neutral prior.
         error: Monte-Carlo standard error of ``p_safe``.
-        p_objective: The same probability of each objective alone, length d.
-        p_pessimistic: P(objective k does not lose | data) under the prior that is pessimistic for k, length d, NaN where it was
-            not asked; empty without such priors.
-        draws: Processes drawn; 0 by linearisation.
-        open: Whether it neither passed nor failed, because a better one had passed before its last draw.
+        p_objective: P(objective k does not lose more than ζ_k | data) under the neutral prior, length d.
+        p_pessimistic: P(objective k does not lose more than ζ_k | data) under the prior that is pessimistic for k, length d, NaN
+            if not computed; empty without pessimistic priors.
+        draws: Processes drawn; 0 with linearisation.
+        open: Whether the candidate neither passed nor failed, because a better one passed before its draws were complete.
     """
 
     p_safe: float
@@ -83,42 +83,42 @@ class PosteriorCandidate(CandidateInfo):
 
     @property
     def outcome(self) -> Outcome:
-        """What became of it."""
+        """Outcome of the candidate."""
         return "open" if self.open and not self.chosen and not self.passed else super().outcome
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """How a run was made; sizes and moves are those of the proposal.
+    """Metadata of a run; sizes and changes are those of the proposal.
 
     Attributes:
-        method: As it is called on the command line.
-        status: What the method found, in one sentence.
-        baseline_source: Where the baseline came from, in words.
+        method: Name of the method on the command line.
+        status: Result of the method in one sentence.
+        baseline_source: Origin of the baseline, in words.
         preference: λ, length d.
-        epsilon: ε; infinite where the method has no budget.
+        epsilon: ε; infinite if the method has no budget.
         delta: δ.
-        error_kind: The error function.
-        unseen: What a pair that was never tried is worth.
-        engine: What solved the programs.
+        error_kind: Name of the error function.
+        unseen: Treatment of (state, action) pairs without data.
+        engine: Solver of the per-state programs.
         rounds: Rounds of policy iteration.
-        converged: False where the cap on rounds came first.
+        converged: False if the limit on rounds was reached first.
         gap: Largest proven optimality gap.
         n_states: |X|.
         n_actions: |A|.
-        n_pairs: Pairs that were tried.
-        states_changed: States where the proposal differs from the baseline.
-        states_kept: Labels of the states that could not be solved and keep what they had.
-        mean_moved: Probability that goes to other actions, on average over the states.
-        largest_moved: The same of the state where it is most.
-        largest_budget_used: Σ_a e |π − π_b| of the state where it is most.
-        data: What the proposal was made from.
-        settings: The task, as JSON.
-        notes: What the reader thought worth saying.
-        seed: Of whatever was drawn.
-        candidates: The policies that H-OPT or B-OPT looked at.
-        created: When the run was made, in UTC.
-        versions: Of the packages.
+        n_pairs: Number of (state, action) pairs with data.
+        states_changed: Number of states in which the proposal differs from the baseline.
+        states_kept: Labels of the states that could not be solved and keep their previous row.
+        mean_moved: Probability moved to other actions, mean over the states.
+        largest_moved: Probability moved to other actions, maximum over the states.
+        largest_budget_used: Σ_a e |π − π_b|, maximum over the states.
+        data: Log from which the proposal was made.
+        settings: Settings of the task, as JSON.
+        notes: Notes of the reader on the log.
+        seed: Seed of the random draws.
+        candidates: Candidates of H-OPT or B-OPT.
+        created: Time at which the run was made, in UTC.
+        versions: Versions of the packages.
     """
 
     method: str
@@ -151,15 +151,15 @@ class RunInfo:
 
 
 def info_json(info: RunInfo) -> dict[str, Any]:
-    """A run's info as fields of run.json."""
+    """Fields of run.json for the metadata of a run."""
     return to_json(info)  # type: ignore[no-any-return]
 
 
 def info_from_json(document: Mapping[str, Any], place: str) -> RunInfo:
-    """Read what `info_json` wrote; ``place`` names the file in messages.
+    """Metadata from the fields of `info_json`; ``place`` names the file in messages.
 
     Raises:
-        RunError: A field is missing or has another type; the message names it.
+        RunError: If a field is missing or has the wrong type.
     """
     rows = from_json(tuple[Any, ...], document.get("candidates", []), "candidates", place)
     found = tuple(_candidate(row, f"candidates[{i}]", place) for i, row in enumerate(rows))
@@ -168,12 +168,12 @@ def info_from_json(document: Mapping[str, Any], place: str) -> RunInfo:
     for i, candidate in enumerate(found):
         if not len(candidate.gain) == len(candidate.least) == d:
             raise RunError(
-                f"{place} is not as it was saved: candidates[{i}] has gains of {len(candidate.gain)} objectives; there are {d}."
+                f"{place} is not as it was saved: candidates[{i}] has gains of {len(candidate.gain)} objectives; expected {d}."
             )
     return replace(info, candidates=found)
 
 
 def _candidate(row: Any, name: str, place: str) -> CandidateInfo:
-    believed = isinstance(row, dict) and row.get("evidence") == "posterior"
-    found: CandidateInfo = from_json(PosteriorCandidate if believed else CandidateInfo, row, name, place)
+    has_posterior = isinstance(row, dict) and row.get("evidence") == "posterior"
+    found: CandidateInfo = from_json(PosteriorCandidate if has_posterior else CandidateInfo, row, name, place)
     return found

@@ -1,8 +1,8 @@
-"""Policy files: one row per (state, action), columns ``state, action, probability`` and whatever else is kept beside.
+"""Policy files: one row per (state, action), with columns ``state``, ``action``, ``probability`` and optional others.
 
-Parquet or CSV. Rows that are left out have probability 0. States and actions are written and read in the user's labels. In a
-run's policy file ``probability`` is what to use, so that the file can be put to use or given as a baseline as it is; where
-something else was proposed, that is the column ``proposal``.
+The format is Parquet or CSV. Missing rows have probability 0. States and actions are the user's labels. In the policy file of
+a run, ``probability`` is the policy to use, so the file can be deployed, or given as a baseline, as it is. If the run refused
+its proposal, the column ``proposal`` has it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.files import whole_file
-from bettersafe.errors import PolicyError, did_you_mean
+from bettersafe.errors import PolicyError, check_path, did_you_mean
 from bettersafe.logs.dataset import label_array
-from bettersafe.mdp.policy import ROUNDING, check_policy
+from bettersafe.mdp.policy import ROUNDING, check_policy, policy_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SCHEMA = "policy/1"
 
 SUM_TOL = 1e-6
-"""How far the probabilities of a state may be from 1 in a file (they are often written with few digits)."""
+"""Tolerance on the sum of a state's probabilities in a file (they are often written with few digits)."""
 
 
 def write_policy(
@@ -41,15 +41,34 @@ def write_policy(
     proposal: Floats | None = None,
     counts: Ints | None = None,
 ) -> None:
-    """Write ``policy`` [X, A], with the probabilities of the baseline and of a proposal, and the visits of each pair, if given.
+    """Write ``policy`` [X, A], with the probabilities of a baseline and a proposal and the visits of each pair, if given.
 
-    A name that ends in .csv gives CSV. Rows in which every column is 0 are left out. Written under a temporary name, then
-    renamed.
+    A name that ends in .csv gives CSV, any other Parquet. Rows in which every column is 0 are left out. The file is written
+    under a temporary name and then renamed.
+
+    Args:
+        path: File to write.
+        policy: π, shape [X, A].
+        state_labels: Names of the states, shape [X].
+        action_labels: Names of the actions, shape [A].
+        baseline: π_b, shape [X, A].
+        proposal: Another policy, shape [X, A].
+        counts: Visits, shape [X, A].
+
+    Examples:
+        >>> from bettersafe.runs import write_policy
+        >>> write_policy("baseline.csv", baseline, log.state_labels, log.action_labels)
+        >>> from bettersafe.runs import read_policy
+        >>> bool((read_policy("baseline.csv", log.state_labels, log.action_labels) == baseline).all())
+        True
     """
     import pyarrow as pa
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
+    check_path("path", path)
+    state_labels, action_labels = label_array(state_labels), label_array(action_labels)
+    policy = policy_table(policy, state_labels.size, action_labels.size)
     columns: dict[str, Floats | Ints] = {"probability": policy}
     if baseline is not None:
         columns["baseline"] = baseline
@@ -81,38 +100,51 @@ def read_policy(
 ) -> Floats:
     """Read a policy [X, A] for the given vocabulary.
 
+    Args:
+        path: Policy file: Parquet or CSV.
+        state_labels: Names of the states, shape [X].
+        action_labels: Names of the actions, shape [A].
+        column: Column of probabilities.
+
     Raises:
-        PolicyError: The file is not there, lacks a column, names a state or action that is not in the vocabulary or
-            a pair twice, has no row for a state, or its probabilities don't sum to 1.
+        PolicyError: If the file does not exist, a column is missing, a state or action is not in the vocabulary, a pair is
+            repeated, a state has no row, or probabilities don't sum to 1.
+
+    Examples:
+        >>> from bettersafe.runs import read_policy
+        >>> read_policy("run/policy.parquet", log.state_labels, log.action_labels).shape
+        (6, 3)
     """
+    check_path("path", path)
+    state_labels, action_labels = label_array(state_labels), label_array(action_labels)
     file = _PolicyFile.open(path, ("state", "action", column))
     x, a = file.codes("state", state_labels), file.codes("action", action_labels)
     flat, first = np.unique(x * action_labels.size + a, return_index=True)
     if flat.size < x.size:
         row = int(np.setdiff1d(np.arange(x.size), first)[0])
         raise PolicyError(
-            f"state {state_labels[x[row]]!s}, action {action_labels[a[row]]!s} stands a second time in {file.place(row)}."
-            " Remove one of the two."
+            f"state {state_labels[x[row]]!s}, action {action_labels[a[row]]!s} is repeated in {file.place(row)}."
+            " Remove one of the two rows."
         )
     absent = np.setdiff1d(np.arange(state_labels.size), x)
     if absent.size:
         raise PolicyError(
             f"{file.name} has no row for state {state_labels[absent[0]]!s}"
             + (f" and {absent.size - 1} more states of the data." if absent.size > 1 else ", which is in the data.")
-            + " Add what the policy does there."
+            + " Add the missing rows."
         )
     return file.probabilities(column, x, a, state_labels, action_labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedPolicy:
-    """What the policy file of a run has.
+    """Content of the policy file of a run.
 
     Attributes:
-        state_labels: Shape [X].
-        policy: What to use, shape [X, A].
+        state_labels: State labels, shape [X].
+        policy: Policy to use, shape [X, A].
         baseline: π_b, shape [X, A].
-        proposal: What was proposed, shape [X, A]; the policy where the file has no such column.
+        proposal: Proposed policy, shape [X, A]; equal to ``policy`` if the file has no such column.
         counts: Visits of every pair, shape [X, A].
     """
 
@@ -124,7 +156,7 @@ class SavedPolicy:
 
 
 def read_saved_policy(path: Path, action_labels: Labels) -> SavedPolicy:
-    """Read what `write_policy` wrote with a baseline and counts."""
+    """Read a file that `write_policy` wrote with a baseline and counts."""
     file = _PolicyFile.open(path, ("state", "action", "probability", "baseline", "count"))
     schema = (file.table.schema.metadata or {}).get(b"bettersafe.schema", b"none").decode()
     if schema != SCHEMA:
@@ -142,9 +174,9 @@ def read_saved_policy(path: Path, action_labels: Labels) -> SavedPolicy:
 
 
 def policy_actions(path: str | Path, like: Labels) -> Labels:
-    """The actions that a policy file names, as labels of the same type as ``like``.
+    """Sorted actions of a policy file, as labels of the type of ``like``.
 
-    An action may be possible without ever having been logged.
+    They may include actions that were never logged.
     """
     return label_array(np.unique(_PolicyFile.open(path, ("action",)).labels("action", like)))
 
@@ -152,7 +184,7 @@ def policy_actions(path: str | Path, like: Labels) -> Labels:
 def in_vocabulary(
     policy: Floats, states: Labels, actions: Labels, to_states: Labels, to_actions: Labels, *, elsewhere: Floats
 ) -> Floats:
-    """``policy`` over sorted labels that hold its own; in states that it does not know, the rows of ``elsewhere``."""
+    """``policy`` extended to larger, sorted vocabularies; states that it lacks get the rows of ``elsewhere``."""
     wide = np.zeros(elsewhere.shape)
     x, a = np.searchsorted(to_states, states), np.searchsorted(to_actions, actions)
     wide[np.ix_(x, a)] = policy
@@ -163,7 +195,7 @@ def in_vocabulary(
 
 @dataclass(frozen=True, kw_only=True)
 class _PolicyFile:
-    """A policy file as a table; of CSV all cells are text, so that labels such as 007 or NA stay what they are."""
+    """Table of a policy file; CSV cells are read as text, so that labels such as 007 or NA are not changed."""
 
     name: str
     is_csv: bool
@@ -181,7 +213,7 @@ class _PolicyFile:
         suffixes = "".join(path.suffixes).lower()
         is_csv = suffixes.endswith((".csv", ".csv.gz"))
         if not is_csv and not suffixes.endswith(".parquet"):
-            raise PolicyError(f"a policy file is Parquet or CSV; got {path.name}.")
+            raise PolicyError(f"a policy file must be Parquet or CSV; got {path.name}.")
         try:
             if is_csv:
                 with pa.input_stream(str(path), compression="gzip" if suffixes.endswith(".gz") else None) as stream:
@@ -210,11 +242,11 @@ class _PolicyFile:
         return cls(name=path.name, is_csv=is_csv, table=table)
 
     def place(self, row: int) -> str:
-        """Where a row stands, for messages."""
+        """File and line of a row, for messages."""
         return f"{self.name}, line {row + 2}" if self.is_csv else f"{self.name}, row {row + 1}"
 
     def labels(self, column: str, like: Labels | None = None) -> Labels:
-        """A label column; of the same type as ``like`` if given, else of its own."""
+        """Label column, converted to the type of ``like`` if given."""
         values = self.table.column(column).to_numpy(zero_copy_only=False)
         if like is None or like.dtype.kind == "U":
             return label_array(values if values.dtype.kind in "iu" and like is None else values.astype(np.str_))
@@ -233,27 +265,27 @@ class _PolicyFile:
         )
 
     def codes(self, column: str, vocabulary: Labels) -> Ints:
-        """Positions of a label column in the sorted vocabulary; an error names the first label that is not in it."""
+        """Indices of a label column in the sorted vocabulary. Raises PolicyError on the first unknown label."""
         values = self.labels(column, vocabulary)
         place = np.minimum(np.searchsorted(vocabulary, values), vocabulary.size - 1)
         unknown = np.flatnonzero(vocabulary[place] != values)
         if unknown.size:
             row = int(unknown[0])
             raise PolicyError(
-                f"{column} {values[row]!s} in column {column!r} of {self.place(row)} is not in the data; it knows"
+                f"{column} {values[row]!s} in column {column!r} of {self.place(row)} is not in the data, which has"
                 f" {vocabulary.size} {column}s, such as {vocabulary[0]!s}."
                 f"{did_you_mean(str(values[row]), map(str, vocabulary[:1000]))} Correct or drop the row."
             )
         return np.asarray(place, dtype=np.int64)
 
     def probabilities(self, column: str, x: Ints, a: Ints, states: Labels, actions: Labels) -> Floats:
-        """A probability column as a policy [X, A]; an error names the first bad cell, or state."""
+        """Policy [X, A] from a probability column. Raises PolicyError on the first bad cell or state."""
         cells = self.table.column(column).to_numpy(zero_copy_only=False)
         if cells.dtype.kind in "fiu":
             values = np.asarray(cells, dtype=np.float64)
         else:
             values = np.array([_float(cell) for cell in cells])
-        bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0 + ROUNDING)))  # mixtures can end a last bit above 1
+        bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0 + ROUNDING)))  # a mixture can round to just above 1
         if bad.size:
             row = int(bad[0])
             raise PolicyError(
@@ -270,13 +302,13 @@ class _PolicyFile:
             more = f" (and {wrong.size - 1} more states like it)" if wrong.size > 1 else ""
             raise PolicyError(
                 f"the probabilities of a state must sum to 1; those of state {states[state]!s} sum to {totals[state]:.6g}{more},"
-                f" beginning in {self.place(row)}. Correct them or add the rows that are missing."
+                f" beginning in {self.place(row)}. Correct them or add the missing rows."
             )
         return check_policy(policy, *policy.shape, name=f"policy in {self.name}", state_labels=states)
 
 
 def _float(cell: object) -> float:
-    """A cell as a number; NaN if it is none."""
+    """Number in a cell; NaN if it is not a number."""
     try:
         return float(str(cell))
     except ValueError:

@@ -1,14 +1,13 @@
-"""Runs: what was proposed, what to do about it, and the directory that keeps both.
+"""Runs: a proposed policy, the decision on it, and the directory that stores both.
 
-    run.json             schema number, the decision, settings, versions, data digest, returns in the estimated model
-    policy.parquet       state, action, probability (what to use), baseline, proposal (where it is another), count
-    certificate.json     what is promised, on what evidence; its own sha256 is in it
-    evaluation.parquet   off-policy estimates on the data that it was tested on, if any; its sha256 is in the certificate
-    report.html          all of it for people (`report`); made from the rest, and removed when that changes
+    run.json             schema, decision, settings, versions, data digest, returns in the estimated model
+    policy.parquet       state, action, probability (the policy to use), baseline, proposal (if refused), count
+    certificate.json     evidence, bounds and verdict, with the file's own sha256
+    evaluation.parquet   off-policy estimates on the test data, if any; the certificate has its sha256
+    report.html          report for people (`report`); made from the other files, and removed when they change
 
-A run is always written whole, under a temporary name, and renamed: a directory of that name is never half of one and half of
-another. A new certificate may change the decision, and with it the policy: the run is then written anew. Digests tell an accident
-or an edit from what was saved; they are no signature.
+A run is written under a temporary name and then renamed, so a directory never mixes two runs. A new certificate can change the
+decision, and with it the policy; the whole run is then rewritten. Digests detect accidents and edits; they are not signatures.
 """
 
 from __future__ import annotations
@@ -28,79 +27,93 @@ import numpy as np
 
 from bettersafe._system.files import file_digest, remove_leftovers, versions, whole_file, whole_folder
 from bettersafe._system.records import from_json, to_json
+from bettersafe.certificate.certificate import Certificate
 from bettersafe.certificate.files import certificate_from_json, certificate_json
-from bettersafe.errors import BettersafeError, RunError
+from bettersafe.errors import BettersafeError, RunError, check_path, check_type, check_types
 from bettersafe.logs.dataset import Objective, label_array, user_sign
 from bettersafe.runs.evaluation_file import read_evaluation, write_evaluation
-from bettersafe.runs.info import RunInfo, info_from_json, info_json
+from bettersafe.runs.info import DataInfo, RunInfo, info_from_json, info_json
 from bettersafe.runs.policy_file import read_saved_policy, write_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bettersafe.certificate.certificate import Certificate
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
-    from bettersafe.runs.info import CandidateInfo, DataInfo
+    from bettersafe.runs.info import CandidateInfo
     from bettersafe.typing import Floats, Ints, Labels
 
 
 SCHEMA = "run/1"
 
 MARK = "run.json"
-"""The file that tells a run directory."""
+"""File that marks a folder as a run directory."""
 
 REPORT = "report.html"
 FILES = ("run.json", "policy.parquet", "certificate.json", "evaluation.parquet")
-"""What a run consists of; the report is made from it."""
+"""Files of a run, without the report."""
 
 
 class Decision(Enum):
-    """What to do about a run; the value is its sentence."""
+    """Decision on a run; its value is a sentence.
+
+    Examples:
+        >>> run.decision is bettersafe.Decision.NOT_TESTED
+        True
+        >>> run.decision.short
+        'Not tested'
+    """
 
     USE_POLICY = "Use the policy: it passed on every objective."
     NOT_TESTED = (
-        "Not tested: the policy is a suggestion, made and judged by the same data. Test it on episodes that it was not made"
-        " from: bettersafe certify RUN HELD_OUT."
+        "Not tested: the policy is a suggestion, made and evaluated on the same data. Test it on held-out episodes:"
+        " bettersafe certify RUN HELD_OUT."
     )
     KEEP_BASELINE = "Keep the baseline: no other policy passed."
 
     @property
     def sentence(self) -> str:
-        """The decision in words; what stands before the colon is the decision in short."""
+        """Decision as a sentence."""
         return self.value
 
     @property
     def short(self) -> str:
-        """Two or three words."""
+        """Decision in two or three words: the part of the sentence before the colon."""
         return self.value.partition(":")[0]
 
     @property
     def word(self) -> str:
-        """For programs: use-policy, not-tested or keep-baseline."""
+        """Decision for programs: use-policy, not-tested or keep-baseline."""
         return self.name.lower().replace("_", "-")
 
     def to_json(self) -> dict[str, str]:
-        """The word for programs, and the sentence for people."""
+        """JSON object with ``word`` and ``sentence``."""
         return {"word": self.word, "sentence": self.sentence}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a method proposed, and what is known about it.
+    """Result of an improvement: the proposed policy, its certificate and metadata.
 
     Attributes:
-        proposal: What was proposed, shape [X, A]; the baseline where nothing was.
+        proposal: Proposed policy, shape [X, A]; the baseline if the method proposed no other.
         baseline: π_b, shape [X, A].
         counts: Visits of every pair, shape [X, A].
-        state_labels: Shape [X].
-        action_labels: Shape [A].
-        objectives: Length d.
+        state_labels: State labels, shape [X].
+        action_labels: Action labels, shape [A].
+        objectives: Objectives, length d.
         baseline_return: J_k(π_b) in the estimated model, shape [d]; higher is better.
-        proposal_return: J_k of the proposal in the estimated model, shape [d].
-        info: How it was made.
-        certificate: What is promised, if anything was looked into.
+        proposal_return: J_k of the proposal in the estimated model, shape [d]; higher is better.
+        info: Metadata.
+        certificate: Certificate of the proposal, if there is one.
         evaluation: Off-policy estimates (`evaluate.evaluation_rows`), one dict per estimator and objective.
+
+    Examples:
+        >>> run = bettersafe.run_task(task)
+        >>> run.policy.shape, run.info.method
+        ((6, 3), 's-opt')
+        >>> print(run.decision.sentence)
+        Not tested: the policy is a suggestion, made and judged by the same data. Test it on episodes...
     """
 
     proposal: Floats
@@ -117,12 +130,12 @@ class Run:
 
     @cached_property
     def has_proposal(self) -> bool:
-        """Whether the proposal differs from the baseline at all."""
+        """Whether the proposal differs from the baseline."""
         return bool(np.any(self.proposal != self.baseline))
 
     @property
     def decision(self) -> Decision:
-        """What to do: by the certificate if it says anything of the proposal; by the counts alone nothing is refused but a threshold."""
+        """Decision that follows from the certificate; evidence "theory" refuses a proposal only because of a threshold."""
         certificate = self.certificate
         if not self.has_proposal:
             return Decision.KEEP_BASELINE
@@ -136,7 +149,7 @@ class Run:
 
     @property
     def policy(self) -> Floats:
-        """What to use, shape [X, A]: the proposal, or the baseline where the decision is to keep it."""
+        """Policy to use, shape [X, A]: the proposal, or the baseline if the decision is to keep it."""
         return self.baseline if self.decision is Decision.KEEP_BASELINE else self.proposal
 
     @property
@@ -158,20 +171,35 @@ def make_run(
     status: str | None = None,
     candidates: Sequence[CandidateInfo] = (),
 ) -> Run:
-    """Put an improvement together with the labels and settings that a reader needs.
+    """Run from an improvement, with its labels, settings and data.
 
     Args:
-        improvement: What a method found; its policy is the run's proposal.
-        model: What it was found in.
-        objectives: Length d.
-        baseline_source: Where the baseline came from, in words.
-        data: What the model was estimated from.
-        settings: The task, in any form that JSON has.
-        notes: What is worth saying.
-        seed: Of whatever was drawn.
-        status: The outcome in one sentence; the improvement's if left out.
-        candidates: The policies that were looked at on the way.
+        improvement: Result of a method; its policy is the run's proposal.
+        model: Model in which the policy was optimised.
+        objectives: Objectives, length d.
+        baseline_source: Origin of the baseline, in words.
+        data: Log from which the model was estimated.
+        settings: Settings of the task, convertible to JSON.
+        notes: Notes of the reader on the log.
+        seed: Seed of the random draws.
+        status: Result in one sentence; default: the improvement's status.
+        candidates: Candidates of the method.
+
+    Examples:
+        >>> from bettersafe.runs import DataInfo, make_run
+        >>> found = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0)
+        >>> data = DataInfo(path="log.parquet", sha256="", rows=log.n_rows, episodes=log.n_episodes)
+        >>> own = make_run(found, model, log.objectives, baseline_source="given", data=data, settings={})
+        >>> own.info.states_changed
+        6
     """
+    from bettersafe.methods.result import Improvement
+    from bettersafe.model import Model
+
+    check_type("improvement", improvement, Improvement)
+    check_type("model", model, Model)
+    check_types("objectives", objectives, Objective)
+    check_type("data", data, DataInfo)
     counts = np.zeros(improvement.policy.shape, dtype=np.int64)
     counts[model.mdp.pair_state, model.mdp.pair_action] = model.counts
     return Run(
@@ -216,7 +244,7 @@ def make_run(
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """A run as the document run.json, but for the digest of its policy; returns are in the user's own sign."""
+    """Document run.json of a run, without the digest of its policy; returns have the sign of the log."""
     columns = {
         "baseline_return": run.baseline_return,
         "policy_return": run.policy_return,
@@ -238,7 +266,20 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
-    """Write a run directory; refuses to replace one unless ``force``."""
+    """Write a run directory; an existing one is replaced only with ``force``.
+
+    Args:
+        run: Run to save.
+        path: Directory to create.
+        force: Whether to replace an existing run.
+
+    Examples:
+        >>> folder = bettersafe.save_run(run, "my-run")
+        >>> sorted(file.name for file in folder.iterdir())
+        ['certificate.json', 'policy.parquet', 'run.json']
+    """
+    check_type("run", run, Run)
+    check_path("path", path)
     target = Path(path)
     with whole_folder(target, mark=MARK, force=force) as work:
         _write(run, work)
@@ -246,25 +287,33 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
 
 
 def save_certificate(path: str | Path, certificate: Certificate, evaluation: Sequence[Mapping[str, Any]] = ()) -> Run:
-    """Write a run directory anew with another certificate, and the decision and policy that follow from it.
+    """Rewrite a run directory with a new certificate, and the decision and policy that follow from it.
 
-    The report goes, which told of the certificate before; files that are no part of a run stay.
+    The report is removed, because it shows the previous certificate. Files that are not part of a run stay.
 
     Args:
-        path: The run directory.
-        certificate: About its proposal.
-        evaluation: The estimates beside it; those of the certificate before go.
+        path: Run directory.
+        certificate: New certificate of the run's proposal.
+        evaluation: Off-policy estimates of the new test; they replace the previous ones.
 
     Returns:
-        The run as it is now.
+        The run as saved.
+
+    Examples:
+        >>> from bettersafe.runs import save_certificate
+        >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
+        >>> print(save_certificate("run", certificate, rows).decision.sentence)
+        Use the policy: it passed on every objective.
     """
-    folder = Path(path).resolve()  # where it is a link, what it leads to is replaced
+    check_path("path", path)
+    check_type("certificate", certificate, Certificate)
+    folder = Path(path).resolve()  # replaces the target of a link, not the link
     here = _working_directory()
     rows = tuple(dict(row) for row in evaluation)
     run = dataclasses.replace(load_run(folder), certificate=certificate, evaluation=rows)
     with whole_folder(folder, mark=MARK, force=True, own=(*FILES, REPORT)) as work:
         _write(run, work)
-    if here is not None and here.is_relative_to(folder):  # another folder has its name now
+    if here is not None and here.is_relative_to(folder):  # the working directory was replaced by a new folder
         os.chdir(here)
     return run
 
@@ -277,7 +326,7 @@ def _working_directory() -> Path | None:
 
 
 def _write(run: Run, folder: Path) -> None:
-    """Write the files of a run into a folder that has none."""
+    """Write the files of a run into an empty folder."""
     policy = folder / "policy.parquet"
     refused = run.decision is Decision.KEEP_BASELINE and run.has_proposal
     write_policy(
@@ -306,11 +355,17 @@ def _write(run: Run, folder: Path) -> None:
 
 
 def load_certificate(folder: str | Path) -> Certificate | None:
-    """The certificate of a run directory, checked against the files beside it; None where there is none.
+    """Certificate of a run directory, checked against the digests of the run's files; None if there is none.
 
     Raises:
-        RunError: The certificate was altered, or it is about other files than those beside it.
+        RunError: If the certificate was altered or belongs to other files.
+
+    Examples:
+        >>> from bettersafe.runs import load_certificate
+        >>> load_certificate("run").evidence
+        'theory'
     """
+    check_path("folder", folder)
     folder = Path(folder)
     file = folder / "certificate.json"
     if not file.is_file():
@@ -322,26 +377,39 @@ def load_certificate(folder: str | Path) -> Certificate | None:
     for name in ("run.json", "policy.parquet", "evaluation.parquet"):
         beside, digest = folder / name, document.get(f"{Path(name).stem}_sha256")
         if digest is None and name != "evaluation.parquet":
-            raise RunError(f"{file} does not say which {name} it is about.")
+            raise RunError(f"{file} has no digest of {name}.")
         there = file_digest(beside) if beside.is_file() else None
         if there != digest:
-            raise RunError(f"{beside} is not the file that {file.name} is about.")
+            raise RunError(f"{beside} is not the file that {file.name} was made for: its digest is different.")
     return certificate
 
 
 def load_run(path: str | Path) -> Run:
-    """Read a run directory; its files must be those that were saved together, and its decision must follow from them."""
+    """Read a run directory.
+
+    Args:
+        path: Directory that `save_run` wrote.
+
+    Raises:
+        RunError: If a file is missing or altered, or the decision does not follow from the files.
+
+    Examples:
+        >>> saved = bettersafe.load_run("run")
+        >>> bool((saved.policy == run.policy).all())
+        True
+    """
+    check_path("path", path)
     folder = Path(path)
-    if not folder.exists():  # one that was being replaced when its process was killed comes back
+    if not folder.exists():  # restores a folder whose replacement was interrupted by a killed process
         remove_leftovers(folder.parent, folder.name)
     file = folder / MARK
     if not file.is_file():
         what = (
             "is not a run directory: it has no run.json"
             if folder.exists()
-            else "is no run directory: it does not exist"
+            else "is not a run directory: it does not exist"
         )
-        raise RunError(f"{folder} {what}. Name what `bettersafe improve -o` wrote.")
+        raise RunError(f"{folder} {what}. Give a directory that `bettersafe improve -o` wrote.")
     document = _read_json(file)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
@@ -377,15 +445,15 @@ def load_run(path: str | Path) -> Run:
     )
     if head.decision.word != run.decision.word or not np.array_equal(saved.policy, run.policy):
         raise RunError(
-            f"{file} says {head.decision.word}; from the files beside it follows {run.decision.word}. Something is missing or was"
-            " altered: make the run again."
+            f"{file} has the decision {head.decision.word}, but {run.decision.word} follows from the other files. A file is missing"
+            " or was altered: make the run again."
         )
     return run
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """An objective in run.json, in the user's own sign."""
+    """Objective in run.json; returns have the sign of the log."""
 
     name: str
     discount: float
@@ -405,7 +473,7 @@ class _Word:
 
 @dataclass(frozen=True, kw_only=True)
 class _Head:
-    """What run.json has besides the info."""
+    """Fields of run.json besides the metadata."""
 
     decision: _Word
     objectives: tuple[_Row, ...]
@@ -434,6 +502,6 @@ def _write_json(file: Path, document: dict[str, Any]) -> None:
 
 
 def _document_digest(document: dict[str, Any]) -> str:
-    """sha256 of a JSON document in its canonical form, hex."""
+    """Hexadecimal sha256 of a JSON document in canonical form."""
     text = json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.errors import ParameterError, check_type, did_you_mean
 from bettersafe.studies.garnet import plan as garnet
 from bettersafe.studies.garnet.figures import draw_garnet
 from bettersafe.studies.garnet.tables import garnet_summary, garnet_tables
@@ -118,7 +118,17 @@ CATALOGUE: Mapping[str, Entry] = {
 
 
 def find_study(study_id: str) -> Entry:
-    """The entry of that id; an error names the nearest."""
+    """The entry of that id; an error names the nearest.
+
+    Args:
+        study_id: Of `CATALOGUE`.
+
+    Examples:
+        >>> from bettersafe.studies import find_study
+        >>> find_study("gridworld/fixed").unit
+        'CMDPs'
+    """
+    check_type("study_id", study_id, str)
     if study_id not in CATALOGUE:
         raise ParameterError(
             f"there is no study {study_id!r}; there are {', '.join(CATALOGUE)}.{did_you_mean(study_id, CATALOGUE)}"
@@ -136,6 +146,11 @@ def make_study(study_id: str, *, seed: int = 0, **options: Any) -> Study:
 
     Raises:
         ParameterError: When there is no such study, or an option is not one of its options, or one is missing.
+
+    Examples:
+        >>> from bettersafe.studies import make_study
+        >>> len(make_study("garnet/bopt", worlds=2).jobs)
+        8
     """
     entry = find_study(study_id)
     given = {name: value for name, value in options.items() if value is not None}

@@ -8,6 +8,7 @@ learning makes of the log (Linearized), and S-OPT. The simulator then tells what
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from bettersafe._system.files import check_free, file_digest
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.errors import RunError
+from bettersafe.errors import RunError, check_path, check_type
 from bettersafe.logs.counts import Counts, count, with_rare
 from bettersafe.logs.dataset import write_dataset
 from bettersafe.mdp.values import expected_return
@@ -25,8 +26,6 @@ from bettersafe.runs.info import DataInfo
 from bettersafe.runs.run import MARK, make_run, save_run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bettersafe.logs.dataset import Dataset
     from bettersafe.mdp.mdp import MDP
     from bettersafe.methods.result import Improvement
@@ -65,7 +64,18 @@ class Demo:
 
 
 def run_demo(*, patients: int = COHORT, epsilon: float = 0.1, seed: int = 0) -> Demo:
-    """Draw a cohort, improve on it twice, and look up the truth."""
+    """Draw a cohort, improve on it twice, and look up the truth.
+
+    Args:
+        patients: Patients in the cohort.
+        epsilon: Budget ε of S-OPT.
+        seed: Seed of the cohort.
+
+    Examples:
+        >>> from bettersafe.studies import run_demo
+        >>> [policy for policy, _, _ in run_demo(patients=500).rows]
+        ['the clinicians', 'plain RL', 'bettersafe']
+    """
     world = icu_sepsis()
     dataset = sample_episodes(world, clinician_policy(), patients, np.random.default_rng(seed))
     # As with a real log, the clinicians' policy is not given: it is estimated.
@@ -116,8 +126,23 @@ def check_demo_free(folder: Path, *, force: bool) -> None:
     check_free(folder / "run", mark=MARK, force=force)
 
 
-def write_demo(demo: Demo, folder: Path, *, force: bool = False) -> None:
-    """Write the cohort, the run and a second cohort, for trying the other commands on."""
+def write_demo(demo: Demo, folder: str | Path, *, force: bool = False) -> None:
+    """Write the cohort, the run and a second cohort, for trying the other commands on.
+
+    Args:
+        demo: The demonstration.
+        folder: Where to.
+        force: Replace what was written before.
+
+    Examples:
+        >>> from bettersafe.studies import run_demo, write_demo
+        >>> write_demo(run_demo(patients=500), "demo")
+        >>> bettersafe.load_run("demo/run").info.method
+        's-opt'
+    """
+    check_type("demo", demo, Demo)
+    check_path("folder", folder)
+    folder = Path(folder)
     check_demo_free(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
     write_dataset(demo.dataset, folder / "cohort.parquet")

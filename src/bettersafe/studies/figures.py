@@ -26,6 +26,15 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
 
     Returns:
         What was written: every figure as PNG and SVG, `table.md` and `summary.csv`.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from bettersafe.studies import make_study, run_sweep, write_figures
+        >>> study = make_study("garnet/bopt", worlds=1)
+        >>> small = replace(study, jobs=study.jobs[:1])
+        >>> _ = run_sweep(small, "sweep", workers=1)
+        >>> [file.name for file in write_figures("sweep")]
+        ['garnet.png', 'garnet.svg', 'table.md', 'summary.csv']
     """
     from pyarrow import csv
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe._system.files import remove_leftovers, versions, whole_file
 from bettersafe._system.workers import PLACES, Lost, Place, here, in_pool, last_line, on_ray
-from bettersafe.errors import ParameterError, RunError, check_choice
+from bettersafe.errors import ParameterError, RunError, check_choice, check_path, check_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bettersafe.typing import Progress
 
 Settings = dict[str, Any]
+
 SCHEMA = "study/1"
 KEY_COLUMN = "job"
 
@@ -61,6 +62,12 @@ class Study:
         jobs: The experiments' settings: flat dictionaries of text, numbers, truth values, None, and lists of these.
         work: ``module:function``, which takes an experiment's settings and returns its rows, a list of flat
             dictionaries. Its result depends on the settings alone.
+
+    Examples:
+        >>> from bettersafe.studies import Study
+        >>> jobs = tuple({"seed": seed, "scale": 0.5} for seed in range(10))
+        >>> len(set(Study(id="my/study", version=1, jobs=jobs, work="my_module:my_function").keys))
+        10
     """
 
     id: str
@@ -153,7 +160,19 @@ def run_sweep(
 
     Raises:
         RunError: When the folder belongs to something else, or experiments failed. All others were done and are kept.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from bettersafe.studies import make_study, run_sweep
+        >>> study = make_study("garnet/bopt", worlds=1)
+        >>> small = replace(study, jobs=study.jobs[:1])
+        >>> run_sweep(small, "sweep", workers=1).done
+        1
+        >>> run_sweep(small, "sweep", workers=1).skipped  # what is done is not done again
+        1
     """
+    check_type("study", study, Study)
+    check_path("folder", folder)
     started = time.perf_counter()
     check_choice("engine", engine, PLACES)
     if workers is not None and workers < 1:
@@ -190,12 +209,25 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
     """The rows of a finished sweep; with ``partial``, those of the experiments that are finished.
 
     Columns are ``job`` (the experiment's key), the settings, and what the work returned.
+
+    Args:
+        folder: Where the sweep is.
+        partial: Whether it may be unfinished.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from bettersafe.studies import make_study, read_rows, run_sweep
+        >>> study = make_study("garnet/bopt", worlds=1)
+        >>> small = replace(study, jobs=study.jobs[:1])
+        >>> _ = run_sweep(small, "sweep", workers=1)
+        >>> {"method", "improvement", "failure"} <= set(read_rows("sweep").column_names)
+        True
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    document = read_description(folder)
     place = Path(folder)
-    document = read_description(place)
     keys = [job["job"] for job in document["jobs"]]
     names = [name for job in document["jobs"] for name in job["settings"]]
     if partial:
@@ -223,7 +255,21 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """What `study.json` says: ``id``, ``version``, ``jobs`` (each with ``job``, its key, and ``settings``), and more."""
+    """What `study.json` says: ``id``, ``version``, ``jobs`` (each with ``job``, its key, and ``settings``), and more.
+
+    Args:
+        folder: Where the sweep is.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from bettersafe.studies import make_study, read_description, run_sweep
+        >>> study = make_study("garnet/bopt", worlds=1)
+        >>> small = replace(study, jobs=study.jobs[:1])
+        >>> _ = run_sweep(small, "sweep", workers=1)
+        >>> read_description("sweep")["id"]
+        'garnet/bopt'
+    """
+    check_path("folder", folder)
     if Path(folder).is_file():
         raise RunError(f"{folder} is a file, not the folder of a study.")
     document = _read_description(Path(folder))

@@ -1,15 +1,15 @@
-"""Tasks: what is asked for, in TOML or Python, and carrying it out.
+"""Tasks: settings from TOML, Python or the command line, and the functions that run and test them.
 
-task              Task: where the data is, what is wanted, and how careful to be
-settings          the table of settings
+task              Task: data, objectives and settings
+settings          table of settings
 toml              task files
 run               from a task to a run
-evidence          a log for a saved policy, and off-policy estimates from it
-retest            a saved policy, tested on a log that it was not made from; the one-test rule
-retest_posterior  a saved policy, judged by the posterior
-verify            a saved run, checked again
-inputs            what a task names, read
-draft             a first task file from the columns of a log
+evidence          log and policies for the test of a saved policy, and off-policy estimates
+retest            test of a saved policy on held-out episodes; the one-test rule
+retest_posterior  certificate of a saved policy from the posterior
+verify            verification of a saved run
+inputs            inputs of a task: counts, log, baseline, model
+draft             draft of a task file from the columns of a log
 """
 
 import lazy_loader

@@ -1,15 +1,16 @@
-"""Evidence about a saved policy from a log: the log, and the two policies over its states and actions.
+"""Evidence on a saved policy: a log, with the policy and the baseline over its states and actions.
 
-A log that came later may have states and actions that the run does not know. In a state that it does not know the proposal is
-taken to do what the baseline does. A known baseline stays what it was; an estimated one is estimated again from the run's
-counts and the new log together, so that no decision in the new log is impossible under it.
+A new log may have states and actions that the run does not have. In a new state, the proposal follows the baseline. A known
+baseline is kept; an estimated baseline is estimated again from the run's counts and the new log together, so that every logged
+decision has a positive probability.
 
-A log of any size is read in blocks of episodes.
+Logs of any size are read in blocks of episodes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import file_digest
-from bettersafe.errors import DataError, ParameterError, check_choice
+from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
@@ -30,6 +31,7 @@ from bettersafe.mdp.policy import check_policy
 from bettersafe.model import check_logged_baseline, logged_baseline
 from bettersafe.runs.policy_file import in_vocabulary as policy_in_vocabulary
 from bettersafe.runs.policy_file import read_policy
+from bettersafe.runs.run import Run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
     check_ranges,
@@ -38,7 +40,7 @@ from bettersafe.tasks.inputs import (
     visit_table,
     with_derived_rows,
 )
-from bettersafe.tasks.task import Rare
+from bettersafe.tasks.task import Rare, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,9 +48,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.runs.run import Run
-    from bettersafe.tasks.task import Task
-    from bettersafe.typing import Floats, Log, Progress
+    from bettersafe.typing import Floats, Log, Progress, Rng
 
 
 Rows = tuple[dict[str, Any], ...]
@@ -56,15 +56,15 @@ Rows = tuple[dict[str, Any], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A log and the two policies over its states and actions.
+    """Log with a policy and a baseline over its states and actions.
 
     Attributes:
-        log: The log, with derived objectives, in memory or on disk.
+        log: Log with derived objectives, in memory or on disk.
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
-        baseline_known: False where it was estimated.
-        training_baseline: What the baseline was taken to be when the policy was made, shape [X, A].
-        notes: What is worth saying.
+        baseline_known: False if the baseline was estimated.
+        training_baseline: Baseline with which the policy was made, shape [X, A].
+        notes: Notes on the log.
     """
 
     log: Log
@@ -77,19 +77,34 @@ class Evidence:
 
 @contextmanager
 def evidence_for_run(
-    run: Run, data: str, *, columns: Columns | None = None, progress: Progress | None = None
+    run: Run, data: str | os.PathLike[str], *, columns: Columns | None = None, progress: Progress | None = None
 ) -> Iterator[Evidence]:
-    """A log read as the run's own was, with the run's policy and baseline over the states and actions of both.
+    """Evidence on a run from a log of any size, read with the run's settings.
 
-    The log may have any size: it is read in blocks while the context is open.
+    Policy and baseline are over the states and actions of the run and the log. The log is read in blocks while the context is
+    open.
+
+    Args:
+        run: Run.
+        data: Log: a file or a glob.
+        columns: Names of the columns, if they differ from the run's log.
+        progress: Callback while the log is read.
+
+    Examples:
+        >>> from bettersafe.tasks import evidence_for_run
+        >>> with evidence_for_run(run, "later.parquet") as evidence:
+        ...     print(evidence.log.n_episodes, evidence.baseline_known)
+        1000 True
     """
+    check_type("run", run, Run)
+    check_path("data", data)
     objectives, columns = read_like(run, columns)
     with open_episodes(data, objectives=objectives, columns=columns, progress=progress) as episodes:
-        yield evidence_on(run, episodes, data)
+        yield evidence_on(run, episodes, os.fspath(data))
 
 
 def read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Columns]:
-    """The objectives and columns to read for a run; ``columns`` go before the run's own."""
+    """Objectives and columns to read for a run; ``columns`` overrides the run's columns."""
     settings = run.info.settings
     names = {rare["name"] for rare in settings.get("derived", ())}
     columns = Columns(**settings.get("columns", {})) if columns is None else columns
@@ -99,7 +114,7 @@ def read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Colum
 
 
 def evidence_on(run: Run, own: Log, data: str) -> Evidence:
-    """Evidence about a run on the log ``own``, which was read from ``data``."""
+    """Evidence on a run from the log ``own``, which was read from ``data``."""
     derived = tuple(Rare(**rare) for rare in run.info.settings.get("derived", ()))
     for what, theirs, ours in (
         ("states", own.state_labels, run.state_labels),
@@ -108,7 +123,7 @@ def evidence_on(run: Run, own: Log, data: str) -> Evidence:
         if theirs.dtype.kind != ours.dtype.kind:
             kinds = {"U": "text", "i": "whole numbers"}
             raise DataError(
-                f"{what} are {kinds[ours.dtype.kind]} in the run and {kinds[theirs.dtype.kind]} in {data}. Write both alike."
+                f"{what} are {kinds[ours.dtype.kind]} in the run and {kinds[theirs.dtype.kind]} in {data}. Use the same type in both."
             )
     states = np.union1d(run.state_labels, own.state_labels)
     actions = np.union1d(run.action_labels, own.action_labels)
@@ -132,18 +147,18 @@ def evidence_on(run: Run, own: Log, data: str) -> Evidence:
     policy = policy_in_vocabulary(
         run.proposal, run.state_labels, run.action_labels, states, actions, elsewhere=baseline
     )
-    strange = ~np.isin(states, run.state_labels)
-    if not given:  # in a state never acted in, the run's row was a guess
-        strange |= old.sum(axis=1) == 0
+    new_state = ~np.isin(states, run.state_labels)
+    if not given:  # the run's row is arbitrary in a state without decisions
+        new_state |= old.sum(axis=1) == 0
         fill = logged_baseline(counts) if known and counts.baseline_prob is not None else estimated
-        baseline[strange] = fill[strange]
-        policy[strange] = fill[strange]
-    unknown = int(row_visits(log)[strange].sum()) if strange.any() else 0
+        baseline[new_state] = fill[new_state]
+        policy[new_state] = fill[new_state]
+    unknown = int(row_visits(log)[new_state].sum()) if new_state.any() else 0
     notes = list(own.notes)
     if unknown:
         notes.append(
-            f"{unknown:,} of {log.n_rows:,} decisions are in states that the run does not know; there the policy"
-            " is taken to do what the baseline does"
+            f"{unknown:,} of {log.n_rows:,} decisions are in states that the run does not have; there the policy follows the"
+            " baseline"
         )
     return Evidence(
         log=with_blocks(log, lambda block: with_derived_rows(block, old, derived, run.objectives)),
@@ -158,10 +173,10 @@ def evidence_on(run: Run, own: Log, data: str) -> Evidence:
 
 
 def _with_logged(baseline: Floats, counts: Counts, tried: npt.NDArray[np.bool_], *, trust_run: bool) -> Floats:
-    """The run's known baseline [X, A] with what a new log says of pairs that the run never saw tried.
+    """The run's known baseline [X, A], completed by a new log's probabilities of pairs without data in the run.
 
-    Where the run knows (``tried``, or everywhere if ``trust_run``), the log must agree. What is then left of a state's
-    probability goes evenly to the actions of which neither says anything.
+    The log must agree with the run on pairs in ``tried``, or on all pairs if ``trust_run``. A state's remaining probability is
+    spread evenly over the actions that neither of them covers.
     """
     assert counts.baseline_prob is not None
     known = tried | trust_run
@@ -190,13 +205,27 @@ def _with_logged(baseline: Floats, counts: Counts, tried: npt.NDArray[np.bool_],
 
 @contextmanager
 def evidence_for_policy(policy: str | Path, task: Task, *, progress: Progress | None = None) -> Iterator[Evidence]:
-    """A log read as ``task`` says, with a policy from a file and the baseline that the task names.
+    """Evidence on a policy file from the log and the baseline of ``task``.
 
-    The log may have any size: it is read in blocks while the context is open.
+    The log may have any size. It is read in blocks while the context is open.
+
+    Args:
+        policy: Policy file.
+        task: Task with the log and its columns.
+        progress: Callback while the log is read.
+
+    Examples:
+        >>> from bettersafe.tasks import evidence_for_policy
+        >>> with evidence_for_policy("run/policy.parquet", task) as evidence:
+        ...     print(evidence.policy.shape)
+        (6, 3)
     """
+    check_path("policy", policy)
+    check_type("task", task, Task)
     if task.derived:
         raise ParameterError(
-            f"what is rare ({task.derived[0].name}) is a matter of the data that the policy was made from: evaluate a run directory for that."
+            f"the derived objective {task.derived[0].name} depends on the data from which the policy was made: evaluate a run"
+            " directory instead."
         )
     with task_episodes(task, progress=progress) as log:
         counts = count(log)
@@ -219,27 +248,35 @@ def evaluate_saved(
     delta: float = 0.1,
     interval: str = "t",
     folds: int = 5,
-    seed: int = 0,
+    rng: Rng = 0,
 ) -> Rows:
-    """All estimators side by side, with intervals at level 1 − δ and diagnostics, in the user's own sign.
+    """Off-policy estimates with intervals and diagnostics, one row per estimator and objective, in the sign of the log.
 
-    Models for dr, wdr and model are cross-fitted with ``folds``; two lines "logged" say what the baseline earned.
+    Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes.
 
     Args:
-        evidence: From `evidence_for_run` or `evidence_for_policy`.
-        estimators: Which ones.
-        delta: Intervals are at level 1 − δ.
+        evidence: Result of `evidence_for_run` or `evidence_for_policy`.
+        estimators: Names of the estimators.
+        delta: δ; the level of the intervals is 1 − δ.
         interval: "t", "bootstrap" or "bca".
-        folds: Of the cross-fitting.
-        seed: Draws the folds.
+        folds: Number of folds for cross-fitting.
+        rng: Seed or generator for the split into folds.
+
+    Examples:
+        >>> from bettersafe.tasks import evaluate_saved, evidence_for_run
+        >>> with evidence_for_run(run, "later.parquet") as evidence:
+        ...     rows = evaluate_saved(evidence, estimators=["dr"])
+        >>> sorted({row["estimator"] for row in rows})
+        ['dr', 'logged']
     """
+    check_type("evidence", evidence, Evidence)
     data = evidence.log
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
     if not 0.0 < delta < 1.0:
         raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
     folds = min(folds, data.n_episodes)
-    if folds < 2:  # of one episode nothing can be cross-fitted
+    if folds < 2:  # cross-fitting needs at least two episodes
         estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
     logged = logged_rows(data, evidence.baseline, delta=delta, interval=interval)
     needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
@@ -249,16 +286,16 @@ def evaluate_saved(
         evidence.baseline,
         estimators=estimators,
         folds=needed,
-        rng=np.random.default_rng(seed),
+        rng=rng,
     )
     rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
     return (*logged, *rows)
 
 
 def known_log(run: Run, data: str, digest: str) -> str | None:
-    """What of ``data``, whose digest is ``digest``, the policy was made from: all, the first such file, or None.
+    """The part of ``data`` (with digest ``digest``) from which the policy was made: all, the first such file, or None.
 
-    Of a policy that was made from counts, the logs that had been counted are known.
+    For a policy made from counts, the counted logs are compared.
     """
     made_from = run.info.data
     if digest == made_from.sha256:
@@ -268,7 +305,7 @@ def known_log(run: Run, data: str, digest: str) -> str | None:
 
 
 def run_visits(run: Run, log: Log) -> npt.NDArray[np.int64]:
-    """The run's n(x,a) over the log's states and actions, shape [X, A]."""
+    """n(x,a) of the run over the log's states and actions, shape [X, A]."""
     table = np.zeros((log.n_states, log.n_actions), dtype=np.int64)
     x, a = (
         np.searchsorted(whole, own)

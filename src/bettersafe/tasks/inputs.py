@@ -1,4 +1,4 @@
-"""What a task names, read: counts, log, episodes, baseline, model, outcomes, and the checks that come before work."""
+"""Inputs of a task: counts, log, episodes, baseline, model and outcomes, with checks before the computation."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 ESTIMATED = "estimated from the data"
 
 LARGE_ROWS = 10_000_000
-"""Rows beyond which B-OPT counts a log where it lies, and does not hold it."""
+"""Rows beyond which B-OPT counts a log on disk and does not load it."""
 
-PAIR_REWARDS = "rewards are taken from counts: known by decision, not by where a step led"
+PAIR_REWARDS = "rewards are taken from counts: means per state and action, not per next state"
 
 
 def task_counts(task: Task, *, progress: Progress | None = None) -> Counts:
-    """Sufficient statistics of the task's data, with its derived objectives and the actions its baseline file names."""
+    """Counts of the task's data, with derived objectives and the actions of the baseline file."""
     if is_counts(task.data):
         counts = with_objectives(load_counts(task.data), task.objectives, title=Path(task.data).name)
         if task.baseline == "estimate":
@@ -71,12 +71,12 @@ def task_counts(task: Task, *, progress: Progress | None = None) -> Counts:
 
 
 def task_columns(task: Task) -> Columns:
-    """Which column is which; where the baseline is to be estimated, what was logged of it is not read at all."""
+    """Names of the columns; without ``baseline_prob`` if the baseline is to be estimated."""
     return dataclasses.replace(task.columns, baseline_prob="") if task.baseline == "estimate" else task.columns
 
 
 def task_dataset(task: Task, *, progress: Progress | None = None) -> Dataset:
-    """The task's data in memory, with the actions that its baseline file names, without derived objectives."""
+    """The task's data in memory, with the actions of the baseline file, without derived objectives."""
     dataset = read_dataset(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
     if _is_file(task.baseline):
         actions = _declared(task, count(dataset)).action_labels
@@ -86,7 +86,7 @@ def task_dataset(task: Task, *, progress: Progress | None = None) -> Dataset:
 
 @contextmanager
 def task_episodes(task: Task, *, progress: Progress | None = None) -> Iterator[Log]:
-    """The same as `task_dataset`, read in blocks, for logs of any size."""
+    """Data of `task_dataset`, read in blocks, for logs of any size."""
     with open_episodes(
         task.data, objectives=task.objectives, columns=task_columns(task), progress=progress
     ) as episodes:
@@ -98,7 +98,7 @@ def task_episodes(task: Task, *, progress: Progress | None = None) -> Iterator[L
 
 
 def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
-    """The baseline [X, A] that the task asks for, and where it came from, in words."""
+    """Baseline [X, A] of the task, and its origin in words."""
     if task.baseline == "estimate":
         return estimate_baseline(counts), ESTIMATED
     if task.baseline in ("", "logged"):
@@ -113,19 +113,19 @@ def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
 def by_objective(
     values: Mapping[str, float], objectives: tuple[Objective, ...], what: str, *, otherwise: float
 ) -> Floats:
-    """Numbers given by name as a vector [d]; ``otherwise`` where none was given."""
+    """Vector [d] of the values given by objective; ``otherwise`` for the other objectives."""
     names = [objective.name for objective in objectives]
     for name in values:
         if name not in names:
             raise ParameterError(
-                f"{what} of {name}: there is no such objective; there are {', '.join(names)}.{did_you_mean(name, names)}",
+                f"{what} of {name}: there is no such objective; the objectives are {', '.join(names)}.{did_you_mean(name, names)}",
                 setting=what,
             )
     return np.array([values.get(name, otherwise) for name in names])
 
 
 def task_thresholds(threshold: dict[str, float], objectives: tuple[Objective, ...]) -> Floats | None:
-    """Thresholds in the sign that more is better, shape [d], NaN for none; None where there are none at all."""
+    """Thresholds, signed so that more is better, shape [d], NaN for none; None if no objective has one."""
     if not threshold:
         return None
     given = by_objective(threshold, objectives, "threshold", otherwise=np.nan)
@@ -135,7 +135,7 @@ def task_thresholds(threshold: dict[str, float], objectives: tuple[Objective, ..
 
 
 class HeldOutSettings(Protocol):
-    """Settings of a held-out test: a Task has them, and what `certify` is asked."""
+    """Settings of a held-out test, as in a `Task` and in the settings of `certify_run`."""
 
     @property
     def delta(self) -> float: ...  # noqa: D102
@@ -150,7 +150,7 @@ class HeldOutSettings(Protocol):
 
 
 def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) -> SafetyRule:
-    """The rule of a held-out test; its ranges follow from the objectives'."""
+    """Rule of a held-out test, with ranges from the objectives."""
     ranges = reward_ranges(objectives)
     discount = np.array([objective.discount for objective in objectives])
     return SafetyRule(
@@ -165,12 +165,12 @@ def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) ->
 
 
 def task_priors(task: Task) -> PriorSet:
-    """The priors that the task asks for."""
+    """Priors of the task."""
     return PriorSet(neutral=task.prior, pessimism=task.pessimism)
 
 
 def task_question(task: Task, objectives: tuple[Objective, ...], cluster: RayCluster | None = None) -> Question:
-    """What the task asks of the posterior."""
+    """Settings of the posterior in the task."""
     return Question(
         delta=task.delta,
         zeta=by_objective(task.zeta, objectives, "zeta", otherwise=0.0),
@@ -183,49 +183,49 @@ def task_question(task: Task, objectives: tuple[Objective, ...], cluster: RayClu
 
 
 def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Floats) -> None:
-    """Raise where rewards were seen outside the range that was declared for them; edges are [d], higher is better."""
+    """Raises DataError if observed rewards are outside their declared range; edges have shape [d], higher is better."""
     for objective, low, high in zip(objectives, lowest, highest, strict=True):
         if objective.reward_range is None:
             continue
         seen = sorted((user_sign(objective, low), user_sign(objective, high)))
         if seen[0] < objective.reward_range[0] or seen[1] > objective.reward_range[1]:
             raise DataError(
-                f"{objective.name} was said to lie in {objective.reward_range[0]:g} … {objective.reward_range[1]:g}; the data has"
+                f"{objective.name} was declared to lie in {objective.reward_range[0]:g} … {objective.reward_range[1]:g}; the data has"
                 f" {seen[0]:g} … {seen[1]:g}. Correct the range."
             )
 
 
 def memory_needed(task: Task) -> tuple[float, str]:
-    """What it takes to do a task on a file of counts, in bytes, and the words for it: from the file's header alone."""
+    """Memory in bytes for a task on a counts file, from the file's header alone, and a description of the task."""
     sizes = counted_sizes(task.data)
     return counts_bytes(sizes) + task_bytes(task, sizes), f"{task.resolved_method} on {sizes}"
 
 
 def without_outcomes(counts: Counts) -> Counts:
-    """What is asked of counts once there is a model: all but the outcomes, which take more memory than all the rest."""
+    """Counts without the outcomes, which take most of the memory and are not used after the model is estimated."""
     none = np.empty(0, dtype=np.int64)
     return dataclasses.replace(
         counts,
         outcome_ptr=np.zeros(counts.n_pairs + 1, dtype=np.int64),
         outcome_state=none,
         outcome_count=none,
-        terminated_count=counts.pair_count,  # so that outcomes and ends still add up to the visits
+        terminated_count=counts.pair_count,  # outcomes and ends must add up to the visits
     )
 
 
 def check_by_counts(task: Task) -> None:
-    """Raise where a task on a file of counts needs episodes."""
+    """Raises DataError if the task needs episodes; for tasks on a counts file."""
     counts_suffice = METHODS[task.resolved_method].counts
     if task.share > 0.0 or not counts_suffice:
         what = "hold_out" if counts_suffice else task.resolved_method
         raise DataError(
-            f"{what} needs episodes, and {Path(task.data).name} has only counts. Give the log itself, or another"
-            f" method: {listed((name for name, facts in METHODS.items() if facts.counts), last='or')}."
+            f"{what} needs episodes, and {Path(task.data).name} has only counts. Give the log, or use another method:"
+            f" {listed((name for name, facts in METHODS.items() if facts.counts), last='or')}."
         )
 
 
 def task_bytes(task: Task, sizes: Sizes) -> float:
-    """Memory that a task takes beyond its counts."""
+    """Memory in bytes for a task, without its counts."""
     needed = model_bytes(sizes)
     if not METHODS[task.resolved_method].posterior:
         return needed
@@ -235,7 +235,7 @@ def task_bytes(task: Task, sizes: Sizes) -> float:
 
 
 def fits(data: str, n_objectives: int) -> bool:
-    """Whether ``data`` is a log, and small enough to be read whole; if not, B-OPT makes do with its counts."""
+    """Whether ``data`` is a log that fits into memory; if not, B-OPT uses its counts."""
     if is_counts(data):
         return False
     rows = rows_about(data)
@@ -245,7 +245,7 @@ def fits(data: str, n_objectives: int) -> bool:
 def counted_outcomes(
     counts: Counts, model: Model, derived: tuple[Rare, ...], *, form: Form, draws: int
 ) -> Outcomes | CountedOutcomes:
-    """Counts in the form that the posterior needs for draws or, where it is the linearised form that will be asked, for that."""
+    """Outcomes for the posterior, in the representation for draws or for linearisation, as ``form`` requires."""
     names = [objective.name for objective in counts.objectives]
     places = {names.index(rare.name): rare for rare in derived}
     if form_for(form, counts.sizes.n_outcomes, counts.n_objectives, draws=draws) == "linearised" and available():
@@ -259,7 +259,7 @@ def counted_outcomes(
 def task_outcomes(
     dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
 ) -> Outcomes:
-    """The log in the form that the posterior needs; derived objectives are rules on pairs, so known."""
+    """Outcomes of a log for the posterior; rewards of derived objectives are known, because they depend on the pair alone."""
     rows = with_derived_rows(dataset, visits, derived, objectives)
     names = [objective.name for objective in rows.objectives]
     known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
@@ -267,7 +267,7 @@ def task_outcomes(
 
 
 def visit_table(counts: Counts) -> Ints:
-    """n(x,a) as a table, shape [X, A]."""
+    """n(x,a), shape [X, A]."""
     table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
     table[counts.pair_state, counts.pair_action] = counts.pair_count
     return table
@@ -276,7 +276,7 @@ def visit_table(counts: Counts) -> Ints:
 def with_derived_rows(
     dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
 ) -> Dataset:
-    """The log with the derived objectives' rewards, by the visits [X, A] of the data that the policy was made from."""
+    """The log with rewards of the derived objectives, from the visits [X, A] in the training data."""
     for rare in derived:
         objective = next(objective for objective in objectives if objective.name == rare.name)
         dataset = with_rare_rows(dataset, visits, objective, below=rare.below, reward=rare.reward)
@@ -302,7 +302,7 @@ def _is_file(baseline: str) -> bool:
 
 
 def _declared(task: Task, counts: Counts) -> Counts:
-    """The counts with the actions that the baseline's file names, with a note on those never logged."""
+    """The counts with the actions of the baseline file, and a note on those never logged."""
     if not _is_file(task.baseline):
         return counts
     named: Labels = policy_actions(task.baseline, counts.action_labels)
@@ -315,13 +315,13 @@ def _declared(task: Task, counts: Counts) -> Counts:
 
 
 def check_size(task: Task, counts: Counts) -> None:
-    """Raise before a baseline and a model are made that there is no memory for."""
+    """Raises an error if the baseline and the model would not fit into memory."""
     sizes = counts.sizes
     check_memory(task_bytes(task, sizes), f"{task.resolved_method} on {sizes}")
 
 
 def task_model(task: Task, counts: Counts, baseline: Floats) -> Model:
-    """The model that the task asks for."""
+    """Model of the counts, with the task's settings."""
     return estimate_model(
         counts,
         delta=task.delta,

@@ -1,12 +1,13 @@
-"""A saved policy tested again, on a log that it was not made from: `bettersafe certify`.
+"""Test of a saved policy on held-out episodes: `bettersafe certify`.
 
-A test on held-out episodes may be made once: to test until a test passes breaks the risk that was promised, and so does asking the
-posterior in the place of a test that did not pass. Both are refused unless forced, and what was asked before stays on record.
+A run may be tested once. Repeating the test until it passes invalidates δ, and so does replacing a failed test by the posterior.
+Both are refused unless forced, and the certificate records all earlier tests.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,13 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
 from bettersafe.certificate.make import CrossFit, certify
-from bettersafe.errors import ParameterError, RunError
+from bettersafe.errors import ParameterError, RunError, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
+from bettersafe.runs.run import Run
 from bettersafe.tasks.evidence import (
     Rows,
     evaluate_saved,
@@ -43,30 +45,29 @@ if TYPE_CHECKING:
     from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
-    from bettersafe.runs.run import Run
     from bettersafe.typing import Log, Progress
 
 
 TUNING_SHARE = 0.2
-"""Share of a held-out log on which finite-sample bounds choose where to cut their terms."""
+"""Share of a held-out log on which finite-sample bounds choose their truncation level."""
 
 TESTS = ("held-out", "safety-test")
-"""Evidence of episodes that were held out."""
+"""Kinds of evidence from held-out episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutTest:
-    """How to test a run on held-out episodes; what is left out is as in the run's own settings.
+    """Settings of a held-out test; the run's settings are the defaults.
 
     Attributes:
         delta: δ.
         zeta: Accepted loss by objective.
-        threshold: What returns must be worth by objective, in their own sign.
+        threshold: Threshold on the return by objective, in the sign of the log.
         estimator: Off-policy estimator of the test.
         bound: Lower bound of the test.
-        levels: How δ is given to the objectives.
-        folds: Of the cross-fitting for dr and wdr.
-        seed: Draws the folds and the part that finite-sample bounds are tuned on.
+        levels: Rule that splits δ over the objectives.
+        folds: Number of folds for cross-fitting dr and wdr.
+        seed: Seed of the split into folds and of the tuning part of finite-sample bounds.
     """
 
     delta: float | None = None
@@ -83,7 +84,7 @@ AS_IN_THE_RUN = HeldOutTest()
 
 
 def certificates_before(run: Run) -> list[dict[str, Any]]:
-    """What was asked about the run's proposal before, and with what result, the first certificate first."""
+    """Summaries of all certificates of the run's proposal, oldest first."""
     last = run.certificate
     if last is None:
         return []
@@ -94,47 +95,56 @@ def certificates_before(run: Run) -> list[dict[str, Any]]:
 
 
 def check_untested(run: Run, *, posterior: bool) -> None:
-    """Raise where the run was tested on held-out episodes before: a test is made once, and no posterior stands in for it."""
+    """Raises ParameterError if the run was already tested on held-out episodes."""
     tests = [each for each in certificates_before(run) if each["evidence"] == "held-out"]
     if tests and posterior:
         passed = "passed" if all(each["accepted"] for each in tests) else "did not pass"
         raise ParameterError(
-            f"the run was tested on held-out episodes, and {passed}: that says more than the posterior, whose answer would"
-            " stand in its place. With force (--force, or force=True in Python) it is asked all the same; the test stays on record."
+            f"the run was tested on held-out episodes and {passed}; a certificate from the posterior is weaker evidence and would"
+            " replace the test's. To replace it all the same, use force (--force, or force=True in Python); the test stays on record."
         )
     if tests:
         raise ParameterError(
-            "the run was tested already. Testing again until a test passes breaks the promise; force (--force, or force=True in"
-            " Python) replaces the result if you know why."
+            "the run was tested already. Testing until a test passes invalidates delta. To replace the result all the same, use"
+            " force (--force, or force=True in Python)."
         )
 
 
 def certify_run(
     run: Run,
-    data: str,
+    data: str | os.PathLike[str],
     test: HeldOutTest = AS_IN_THE_RUN,
     *,
     columns: Columns | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Certificate, Rows]:
-    """Test a run's proposal on a log that it was not made from.
+    """Test a run's proposal on held-out episodes.
 
     Args:
-        run: The run.
-        data: The log: a file or a glob.
-        test: How.
-        columns: Which column is which, if not as in the run's log.
-        force: Test a run that was tested before.
-        progress: Called while the log is read.
+        run: Run to test.
+        data: Held-out log: a file or a glob.
+        test: Settings of the test.
+        columns: Names of the columns, if they differ from the run's log.
+        force: Whether to test a run that was already tested.
+        progress: Callback while the log is read.
 
     Returns:
-        The certificate, and all estimators' rows (`evaluate_saved`).
+        The certificate and the estimates of all estimators (`evaluate_saved`).
 
     Raises:
-        ParameterError: The run was tested before.
-        RunError: There is nothing to test, or the log is the one that the proposal was made from.
+        ParameterError: If the run was already tested.
+        RunError: If the run has no proposal, or the proposal was made from this log.
+
+    Examples:
+        >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
+        >>> print(certificate.verdict)
+        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
+    check_type("run", run, Run)
+    check_path("data", data)
+    check_type("test", test, HeldOutTest)
+    data = os.fspath(data)
     check_proposal(run)
     if not force:
         check_untested(run, posterior=False)
@@ -142,8 +152,8 @@ def certify_run(
     known = known_log(run, data, digest)
     if known is not None:
         raise RunError(
-            f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it promises nothing. Give"
-            " episodes that were held out."
+            f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it proves nothing. Give"
+            " held-out episodes."
         )
     settings = _filled(test, run.info.settings)
     rule = safety_rule(settings, run.objectives)
@@ -169,7 +179,7 @@ def certify_run(
             training_baseline=evidence.training_baseline,
         )
         tested = dataclasses.replace(evidence, log=held_out)
-        rows = evaluate_saved(tested, delta=settings.delta, folds=folds, seed=test.seed)
+        rows = evaluate_saved(tested, delta=settings.delta, folds=folds, rng=test.seed)
         earlier = certificates_before(run)
         before = sum(each["evidence"] in TESTS for each in earlier)
         return (
@@ -195,42 +205,42 @@ def certify_run(
 
 
 def check_proposal(run: Run) -> None:
-    """Raise where there is nothing to certify."""
+    """Raises RunError if the run has no proposal."""
     if not run.has_proposal:
-        raise RunError("the run's policy is the baseline itself: there is nothing to certify.")
+        raise RunError("the run's policy is the baseline: there is nothing to certify.")
 
 
 def _check_held_out(run: Run, log: Log, data: str) -> None:
-    """Raise where a log can't test a run: it is the run's own in another order, or too short, or out of range."""
+    """Raises RunError if the log has the same decisions as the run's or only one episode; DataError if rewards are out of range."""
     counts = count(log)
     if log.n_rows == run.info.data.rows and np.array_equal(visit_table(counts), run_visits(run, log)):
         raise RunError(
             f"{data} has the same decisions as the log that the policy was made from, in another order or file; a test on it"
-            " promises nothing. Give episodes that were held out."
+            " proves nothing. Give held-out episodes."
         )
     if log.n_episodes < 2:
-        raise RunError(f"{data} has one episode; a test needs at least 2, and many more to find anything.")
+        raise RunError(f"{data} has one episode; a test needs at least 2, and many more to be conclusive.")
     check_ranges(log.objectives, counts.reward_min, counts.reward_max)
 
 
 def _tested_before(times: int) -> tuple[str, ...]:
-    """What a second test rests on besides."""
+    """Additional assumption of a repeated test."""
     if not times:
         return ()
     return (
-        f"The policy was tested {times} time{'s' if times > 1 else ''} before; to test until a test passes breaks the risk.",
+        f"The policy was tested {times} time{'s' if times > 1 else ''} before; testing until a test passes invalidates δ.",
     )
 
 
 def data_of_test(run: Run, data: str, digest: str, rows: int, episodes: int) -> dict[str, Any]:
-    """The two logs of a certificate."""
+    """Data entries of a certificate: the logs "made_from" and "tested_on"."""
     tested = {"path": data, "sha256": digest, "rows": rows, "episodes": episodes}
     return {"made_from": to_json(run.info.data), "tested_on": tested}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _TestSettings:
-    """A `HeldOutTest` with the run's own settings filled in."""
+    """`HeldOutTest` with the run's settings filled in."""
 
     delta: float
     zeta: dict[str, float]

@@ -1,15 +1,16 @@
-"""A saved policy judged by the posterior of a log, which may be the one that it was made from: `bettersafe certify --posterior`."""
+"""Certificate of a saved policy from the posterior, which may use the policy's own log: `bettersafe certify --posterior`."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bettersafe._system.files import versions
-from bettersafe.errors import DataError
+from bettersafe.errors import DataError, check_path, check_type
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -21,6 +22,7 @@ from bettersafe.posterior.draws import connected
 from bettersafe.posterior.judge import Question, judge
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
+from bettersafe.runs.run import Run
 from bettersafe.tasks.evidence import (
     Evidence,
     evidence_on,
@@ -55,20 +57,19 @@ if TYPE_CHECKING:
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.runs.run import Run
     from bettersafe.typing import Floats, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorTest:
-    """How to ask the posterior about a run; what is left out is as in the run's own settings.
+    """Settings of a posterior certificate; the run's settings are the defaults.
 
     Attributes:
         delta: δ.
         zeta: Accepted loss by objective.
         draws: Processes drawn under every prior.
-        form: "draws", "linearised", or "auto" by the size of the log.
-        seed: Of the draws.
+        form: "draws", "linearised", or "auto" (by the size of the log).
+        seed: Seed of the draws.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every pair.
     """
@@ -87,7 +88,7 @@ AS_IN_THE_RUN = PosteriorTest()
 
 def certify_run_posterior(
     run: Run,
-    data: str,
+    data: str | os.PathLike[str],
     test: PosteriorTest = AS_IN_THE_RUN,
     *,
     columns: Columns | None = None,
@@ -95,21 +96,31 @@ def certify_run_posterior(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Certificate:
-    """Ask the posterior of a log, which may be the one that the proposal was made from, whether the proposal is safe.
+    """Posterior probability that a run's proposal is safe, given a log; the log may be the run's own.
 
     Args:
-        run: The run.
-        data: The log: a file or a glob; or a file of counts, of the run's states and actions alone.
-        test: How.
-        columns: Which column is which, if not as in the run's log.
-        cluster: Where to make the draws, if not here; the numbers are the same.
-        force: Ask about a run that was tested on held-out episodes before.
-        progress: Called while the log is read and while the posterior is asked.
+        run: Run to certify.
+        data: Log: a file or a glob; or a counts file with the run's states and actions.
+        test: Settings of the posterior.
+        columns: Names of the columns, if they differ from the run's log.
+        cluster: Ray cluster for the draws; default: this machine. The results are the same.
+        force: Whether to certify a run that was already tested on held-out episodes.
+        progress: Callback while the log is read and the posterior is evaluated.
 
     Raises:
-        ParameterError: The run was tested before: the posterior does not stand in for a test.
-        RunError: There is nothing to ask about.
+        ParameterError: If the run was already tested on held-out episodes, which is stronger evidence.
+        RunError: If the run has no proposal.
+
+    Examples:
+        >>> from bettersafe.tasks import PosteriorTest, certify_run_posterior
+        >>> certificate = certify_run_posterior(run, "log.parquet", PosteriorTest(draws=100))
+        >>> certificate.accepted, certificate.grade
+        (True, 'posterior')
     """
+    check_type("run", run, Run)
+    check_path("data", data)
+    check_type("test", test, PosteriorTest)
+    data = os.fspath(data)
     check_proposal(run)
     if not force:
         check_untested(run, posterior=True)
@@ -176,24 +187,24 @@ def certify_run_posterior(
 
 
 def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
-    """What the posterior leaves out of account."""
+    """Additional assumption if held-out tests came before; the posterior ignores them."""
     if not tests:
         return ()
     return (
-        f"On episodes held out the policy was tested {len(tests)} time{'s' if len(tests) > 1 else ''} before, and {_passed(tests)};"
-        " the posterior knows nothing of that.",
+        f"On held-out episodes the policy was tested {len(tests)} time{'s' if len(tests) > 1 else ''} before, and {_passed(tests)};"
+        " the posterior does not take that into account.",
     )
 
 
 def _passed(tests: list[dict[str, Any]]) -> str:
-    """Whether earlier tests passed, in words."""
+    """Outcome of earlier tests, in words."""
     passed = [test["accepted"] for test in tests]
     return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What the posterior is asked about, and of how large a log."""
+    """Data and policies for the posterior, and the size of the log."""
 
     outcomes: Outcomes | CountedOutcomes
     model: Model
@@ -204,7 +215,7 @@ class _Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class _CountedEvidence:
-    """`Evidence` of counts, which have no log."""
+    """`Evidence` from counts, without a log."""
 
     policy: Floats
     baseline: Floats
@@ -215,7 +226,7 @@ class _CountedEvidence:
 def _gathered(
     run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...], *, progress: Progress | None
 ) -> _Asked:
-    """A log read whole."""
+    """Data and policies from a log that fits into memory."""
     objectives, reading = read_like(run, columns)
     evidence = evidence_on(run, read_dataset(data, objectives=objectives, columns=reading, progress=progress), data)
     dataset = evidence.log
@@ -242,7 +253,7 @@ def _counted(
     draws: int,
     progress: Progress | None,
 ) -> _Asked:
-    """Counts, of a file of them or of a log that is too large to be held."""
+    """Data and policies from a counts file, or from a log too large for memory."""
     objectives, reading = read_like(run, columns)
     if is_counts(data):
         counts = with_objectives(load_counts(data), objectives, title=data)
@@ -260,8 +271,8 @@ def _counted(
     ]
     if not all(same):
         raise DataError(
-            f"{data} has other {'states' if not same[0] else 'actions'} than the run: where a log is counted, the posterior can be asked"
-            " about the run's own alone. Give the log that the policy was made from, or count both together."
+            f"{data} has other {'states' if not same[0] else 'actions'} than the run. With counts, both must have the same states and"
+            " actions. Give the log from which the policy was made, or count both together."
         )
     model = estimate_model(counts, baseline=run.baseline)
     return _Asked(

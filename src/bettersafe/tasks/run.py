@@ -1,10 +1,10 @@
-"""From a task to a run: counts, baseline, model, improvement, and what can be promised of it.
+"""From a task to a run: counts, baseline, model, improvement and certificate.
 
-Nothing held out: the log is counted where it lies, whatever its size, and the certificate is what the counts prove.
-A share held out (always with H-OPT): the log is read in blocks and split by episode; the policy is made from one part and tested
+Without a hold-out, a log of any size is counted on disk, and the certificate has the bounds that follow from the counts.
+With a hold-out (always with H-OPT), the log is read in blocks and split by episode; the policy is made from one part and tested
 on the other.
-B-OPT: all of the log is used for both. It is read into memory or, if it has more than `LARGE_ROWS` rows or does not fit, counted
-where it lies; rewards of counts are known by pair.
+B-OPT uses all of the log for candidates and posterior. The log is read into memory or, if it has more than `LARGE_ROWS` rows or
+does not fit, counted on disk; counts have rewards per pair.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bettersafe._system.memory import check_memory
 from bettersafe._system.records import to_json
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
+from bettersafe.errors import check_type
 from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
@@ -60,7 +61,7 @@ from bettersafe.tasks.inputs import (
     with_derived_rows,
     without_outcomes,
 )
-from bettersafe.tasks.task import settings_document
+from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
@@ -77,23 +78,22 @@ if TYPE_CHECKING:
     from bettersafe.posterior.judge import Answer
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.tasks.task import Task
     from bettersafe.typing import Floats, Log, Progress
 
 
-MODELLING = "Making the model"
+MODELLING = "Estimating the model"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Problem:
-    """A task with its log counted and its model made: where every method begins.
+    """Input of every method: a task with counts, baseline and model.
 
     Attributes:
-        task: The task.
-        counts: Counts of the data that the policy is made from; the objectives and sizes suffice, once there is a model.
+        task: Task.
+        counts: Counts of the training data; after the model is estimated, only objectives and sizes are used.
         baseline: π_b, shape [X, A].
-        source: Where the baseline came from, in words.
-        model: The model that the task asks for.
+        source: Origin of the baseline, in words.
+        model: Model with the task's settings.
     """
 
     task: Task
@@ -115,7 +115,7 @@ class _Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """What a method found, and what is promised of it: the fields of a run."""
+    """Result of a method, with its certificate: fields of a run."""
 
     improvement: Improvement
     certificate: Certificate | None = None
@@ -125,13 +125,19 @@ class _Found:
 
 
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
-    """From files to an improved policy and what can be promised of it.
+    """Improve a policy as the task says, with a certificate.
 
     Args:
-        task: What is wanted.
-        progress: Called at every step, while the log is read, after every round and while the posterior is asked.
-        cluster: Ray cluster that makes B-OPT's draws, else this machine; the numbers are the same.
+        task: Data, objectives and settings.
+        progress: Callback for every step, while the log is read, after every round and while the posterior is evaluated.
+        cluster: Ray cluster for B-OPT's draws; default: this machine. The results are the same.
+
+    Examples:
+        >>> run = bettersafe.run_task(bettersafe.Task(data="log.parquet", objectives=log.objectives, epsilon=1.0, hold_out=0.3))
+        >>> print(run.decision.sentence)
+        Use the policy: it passed on every objective.
     """
+    check_type("task", task, Task)
     if is_counts(task.data):
         check_by_counts(task)
         check_memory(*memory_needed(task))
@@ -146,7 +152,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
 
 
 def _counted(task: Task, progress: Progress | None) -> _Problem:
-    """The problem from counts, whatever the number of rows."""
+    """Problem from counts, for logs of any size."""
     say = progress or ignore
     say(Event(what="Reading counts" if is_counts(task.data) else "Reading and counting"))
     counts = task_counts(task, progress=progress)
@@ -159,16 +165,16 @@ def _counted(task: Task, progress: Progress | None) -> _Problem:
 
 
 def _run_by_counts(task: Task, progress: Progress | None) -> Run:
-    """Make the policy from counts; the certificate is what they prove."""
+    """Run from counts, with a certificate from the counts alone."""
     say = progress or ignore
     problem = _counted(task, progress)
     problem = dataclasses.replace(problem, counts=without_outcomes(problem.counts))
     counts = problem.counts
-    say(Event(what="Improving: the baseline's values"))
+    say(Event(what="Improving: values of the baseline"))
     improvement = task_improve(task, problem.model, problem.baseline, counts.objectives, progress)
     if not improvement.changed.size:
         return _run(problem, _Found(improvement=improvement))
-    say(Event(what="Proving what the counts prove"))
+    say(Event(what="Computing bounds from the counts"))
     thresholds = task_thresholds(task.threshold, counts.objectives)
     theory = _prove(
         problem,
@@ -183,7 +189,7 @@ def _run_by_counts(task: Task, progress: Progress | None) -> Run:
 
 
 def _prove(problem: _Problem, improvement: Improvement, *, delta: float, baseline_v: Floats | None = None) -> Theory:
-    """What the counts prove of the policy; Proposition 3.1 needs S-OPT's protection in every state as well as its budget."""
+    """Bounds from the counts; Proposition 3.1 requires S-OPT's protection in every state, not only its budget."""
     return prove(
         problem.model,
         improvement.policy,
@@ -198,7 +204,7 @@ def _prove(problem: _Problem, improvement: Improvement, *, delta: float, baselin
     )
 
 
-# ---- a share held out
+# ---- with a hold-out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +218,7 @@ class _Parts:
 
 
 def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
-    """Make the policy from one part of the episodes and test it on the other."""
+    """Run with a held-out test: the policy is made from one part of the episodes and tested on the other."""
     everything = count(log)
     (progress or ignore)(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
@@ -230,7 +236,7 @@ def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
     parts = _Parts(
         train=train,
         held_out=held_out,
-        # in dr and wdr, what was never tried is taken to be worth what the baseline is: the most neutral guess
+        # dr and wdr value a pair without data like the baseline, which is a neutral choice
         control=estimate_model(counts, unseen="baseline", baseline=baseline),
         rule=safety_rule(task, counts.objectives),
     )
@@ -240,7 +246,7 @@ def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
     if certificate is None:
         return _run(problem, found)
     if found.improvement.changed.size:
-        (progress or ignore)(Event(what="Evaluating what was held out"))
+        (progress or ignore)(Event(what="Evaluating on held-out episodes"))
         certificate, rows = _with_estimates(problem, parts, found.improvement, certificate)
     tested_on = {"path": task.data, "rows": held_out.n_rows, "episodes": held_out.n_episodes}
     certificate = dataclasses.replace(certificate, data={"tested_on": tested_on})
@@ -248,7 +254,7 @@ def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
 
 
 def _chosen_by_test(problem: _Problem, parts: _Parts, progress: Progress | None) -> _Found:
-    """H-OPT: candidates are tested, and one that passes is chosen."""
+    """H-OPT: candidates are tested, and a passing one is selected."""
     task = problem.task
     found = h_opt(
         parts.train,
@@ -265,7 +271,10 @@ def _chosen_by_test(problem: _Problem, parts: _Parts, progress: Progress | None)
     if found.tests:
         certificate = certify_h_opt(found, parts.held_out, baseline_known=problem.baseline_known, seed=task.seed)
     return _Found(
-        improvement=found.improvement, certificate=certificate, status=found.reason, candidates=_tested(found)
+        improvement=found.improvement,
+        certificate=certificate,
+        status=found.reason,
+        candidates=_tested_candidates(found),
     )
 
 
@@ -292,7 +301,7 @@ def _made_and_tested(problem: _Problem, parts: _Parts, progress: Progress | None
 def _with_estimates(
     problem: _Problem, parts: _Parts, improvement: Improvement, certificate: Certificate
 ) -> tuple[Certificate, Sequence[dict[str, Any]]]:
-    """The certificate with what the counts prove and with diagnostics, and the rows of all estimators on what was held out."""
+    """The certificate with bounds from the counts and diagnostics, and the rows of all estimators on the held-out episodes."""
     task, baseline = problem.task, problem.baseline
     evaluations = evaluate_many(parts.held_out, improvement.policy, baseline, model=parts.control)
     rows = [
@@ -307,7 +316,7 @@ def _with_estimates(
 
 
 def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """B-OPT on a log that is held in memory."""
+    """B-OPT on a log in memory."""
     dataset = task_dataset(task, progress=progress)
     (progress or ignore)(Event(what=MODELLING))
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
@@ -317,27 +326,27 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     model = task_model(task, counts, baseline)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
     problem = _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
-    return _believed_run(problem, outcomes, progress, cluster)
+    return _posterior_run(problem, outcomes, progress, cluster)
 
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
-    """B-OPT on counts, whatever the number of rows."""
+    """B-OPT on counts, for logs of any size."""
     problem = _counted(task, progress)
     counts = problem.counts
     outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
     header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
     problem = dataclasses.replace(problem, counts=header)
-    del counts  # the model has what is still needed of it
-    return _believed_run(problem, outcomes, progress, cluster)
+    del counts  # frees memory; only the model is used from here on
+    return _posterior_run(problem, outcomes, progress, cluster)
 
 
-def _believed_run(
+def _posterior_run(
     problem: _Problem,
     outcomes: Outcomes | CountedOutcomes,
     progress: Progress | None,
     cluster: RayCluster | None,
 ) -> Run:
-    """Make candidates, ask the posterior about them, and choose."""
+    """Make candidates, evaluate their posterior, and select one."""
     task, model, objectives = problem.task, problem.model, problem.counts.objectives
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     certificate = None
@@ -352,7 +361,8 @@ def _believed_run(
             policies=handed_in,
             progress=progress,
         )
-        if found.candidates and (found.accepted or not found.deciding.passed):  # never of a policy that is not returned
+        # a candidate that passed but was not returned has no certificate
+        if found.candidates and (found.accepted or not found.deciding.passed):
             certificate = posterior_certificate(
                 found.answer,
                 found.deciding,
@@ -375,13 +385,13 @@ def _believed_run(
             improvement=found.improvement,
             certificate=certificate,
             status=found.reason,
-            candidates=_believed(found),
+            candidates=_posterior_candidates(found),
         ),
     )
 
 
-def _tested(found: HOpt) -> list[CandidateInfo]:
-    """H-OPT's candidates for run.json, in the order of their tests."""
+def _tested_candidates(found: HOpt) -> list[CandidateInfo]:
+    """H-OPT's candidates for run.json, in order of their tests."""
     return [
         CandidateInfo(
             name=f"{100 * (1.0 - test.mix):.0f} % of the proposal",
@@ -396,8 +406,8 @@ def _tested(found: HOpt) -> list[CandidateInfo]:
     ]
 
 
-def _believed(found: BOpt) -> list[CandidateInfo]:
-    """B-OPT's candidates for run.json, in the order they were made."""
+def _posterior_candidates(found: BOpt) -> list[CandidateInfo]:
+    """B-OPT's candidates for run.json, in order of creation."""
     answer = found.answer
     return [
         PosteriorCandidate(
@@ -431,7 +441,7 @@ def posterior_certificate(
     objectives: Sequence[Objective],
     progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of a candidate, with its probabilities under other priors."""
+    """Posterior certificate of a candidate, with a sensitivity analysis over other priors."""
     others = sensitivity(
         candidate.policy,
         outcomes,
@@ -446,7 +456,7 @@ def posterior_certificate(
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
-    """What doubts the estimates of the test's estimator, for the certificate."""
+    """Diagnostics of the test's estimator, for the certificate."""
     row = next(row for row in rows if row["estimator"] == estimator)
     names = (
         "episodes", "effective_sample_size", "mean_weight", "largest_weight", "largest_weight_share", "unsupported_share",
@@ -462,7 +472,7 @@ def task_improve(
     objectives: tuple[Objective, ...],
     progress: Progress | None = None,
 ) -> Improvement:
-    """The policy of the task's method in ``model``; not for methods that choose among candidates."""
+    """Improvement in ``model`` by the task's method; not for methods that select among candidates."""
     preference = np.array([objective.weight for objective in objectives])
     return METHODS[task.resolved_method].make(
         model, baseline, preference=preference, epsilon=task.budget, engine=task.engine, progress=progress
@@ -470,7 +480,7 @@ def task_improve(
 
 
 def _run(problem: _Problem, found: _Found) -> Run:
-    """Put a run together: what was found, what is promised of it, and where it came from."""
+    """Run from an improvement, its certificate, and the metadata of task and log."""
     task, counts, certificate = problem.task, problem.counts, found.certificate
     settings = settings_document(task)
     data = DataInfo(

@@ -1,8 +1,8 @@
 """Settings of a task: one table. Task files, options, help, completion, the repeated command and docs/settings.md follow from it.
 
-A row of `SETTINGS` is a field of `Task`; rows of `OBJECTIVE`, `COLUMNS` and `RARE` are fields of `Objective`, `Columns` and `Rare`. To add a
-setting: a row here, a field there, and the code that uses it. Help names other settings in backticks; the command line writes
-their options in their place. No NumPy here: the command line reads the table for every --help.
+A row of `SETTINGS` is a field of `Task`; rows of `OBJECTIVE`, `COLUMNS` and `RARE` are fields of `Objective`, `Columns` and `Rare`.
+To add a setting, add a row here, a field there, and the code that uses it. Help texts name other settings in backticks; the
+command line replaces them by options. This module does not import NumPy, because the command line reads it for every --help.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Kind = Literal[
 Group = Literal["What is wanted", "How it is tested", "Details", "Which column is which"]
 
 BUDGET = 0.1
-"""ε, if not said otherwise."""
+"""Default of ε."""
 
 H_OPT_SHARE = 0.3
-"""Share of episodes that H-OPT tests on, if not said otherwise: the published one."""
+"""Default share of held-out episodes for H-OPT, as published."""
 
 LOG = "The log: a file or quoted glob (Parquet, CSV, JSON lines, Arrow)"
 
@@ -45,26 +45,26 @@ BASELINES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
-    """One setting; rows are told apart by identity.
+    """Setting of a task; rows are compared by identity.
 
     Attributes:
-        name: Name of the field, and of the key in a task file unless ``key`` says otherwise.
+        name: Name of the field, and of the key in a task file unless ``key`` is given.
         kind: Kind of value.
-        default: Value of the field if left out.
-        help: One sentence without its full stop; the choices are added to it.
+        default: Default value of the field.
+        help: Sentence without a full stop; the choices are appended.
         more: Further sentences, for the long help.
         metavar: Placeholder of the value in help.
         group: Heading in help; None for the general one.
-        choices: What it may be, and what each means; empty where that is no list.
-        by_objective: Whether every objective has its own: NAME=VALUE on the command line, a key of the objective in a task file.
-        others: Whether it may be something else than one of ``choices``.
-        otherwise: What is taken if left out, in words, where ``default`` does not say it.
-        methods: Methods that use it; empty for all.
-        brief: Help on the first screen, with {choices} for their names and {default}; empty for settings that are not on it.
-        path: Whether it names files, relative to the task file.
-        option: Option of the command line, if not the name with hyphens.
+        choices: Allowed values with their meanings; empty if any value of the kind is allowed.
+        by_objective: Whether every objective has a value: NAME=VALUE on the command line, a key of the objective in a task file.
+        others: Whether values other than ``choices`` are allowed.
+        otherwise: Description of the default, if ``default`` does not show it.
+        methods: Methods that use the setting; empty for all.
+        brief: Help on the first screen, with {choices} and {default} as placeholders; empty to leave the setting out.
+        path: Whether the value is a path, relative to the task file.
+        option: Option on the command line, if not the name with hyphens.
         key: Key in a task file, if not the name.
-        least: Least value that the command line takes.
+        least: Smallest value that the command line accepts.
     """
 
     name: str
@@ -87,41 +87,41 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """The option, such as --hold-out."""
+        """Option on the command line, such as --hold-out."""
         return self.option or f"--{self.name.replace('_', '-')}"
 
     @property
     def parameter(self) -> str:
-        """The option as a Python name, such as hold_out."""
+        """Option as a Python name, such as hold_out."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def repeats(self) -> bool:
-        """Whether the option may be given several times."""
+        """Whether the option may be repeated."""
         return self.by_objective or self.kind in ("list of texts", "table of whole numbers")
 
     @property
     def toml_key(self) -> str:
-        """The key in a task file."""
+        """Key in a task file."""
         return self.key or self.name
 
     @property
     def default_text(self) -> str:
-        """What is taken if it is left out, in words; empty if nothing is."""
+        """Default in words; empty if there is none."""
         if self.otherwise or self.default is None or self.default is False or self.default in ("", (), {}):
             return self.otherwise
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
     @property
     def short_help(self) -> str:
-        """Help on the first screen; empty for settings that are not on it."""
+        """Help on the first screen; empty if the setting is not shown there."""
         return self.brief.format(
             choices=listed(self.choices or [""], last="or"), default=f"(default: {self.default_text})"
         )
 
     @functools.cached_property
     def long_help(self) -> str:
-        """All there is to say: methods, choices and what they mean, more, and the default."""
+        """Complete help: methods, choices with their meanings, further sentences and the default."""
         meanings = [
             f"{', '.join(names)} ({meaning})" if meaning else ", ".join(names)
             for meaning, names in itertools.groupby(self.choices, self.choices.__getitem__)
@@ -134,7 +134,7 @@ class Setting:
 
 
 FEW = 3
-"""Methods that are named before the help of their setting."""
+"""Largest number of methods that the help of a setting names."""
 
 GOAL: Group = "What is wanted"
 TEST: Group = "How it is tested"
@@ -155,11 +155,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="baseline", kind="text", default="", metavar="FILE|RULE", group=GOAL, path=True,
-        brief="Policy file, {choices}.", help="The policy that made the data, a policy file or a rule", choices=BASELINES, others=True,
+        brief="Policy file, {choices}.", help="Policy that collected the data: a policy file or a rule", choices=BASELINES, others=True,
         otherwise="logged if the column is there, else estimate",
     ),
     Setting(
-        name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="How to improve",
+        name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="Method of improvement",
         choices={
             "auto": "b-opt, unless `epsilon`, `threshold` or `hold_out` is given, which are s-opt's",
             **{name: facts.sentence for name, facts in METHODS.items()},
@@ -168,7 +168,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="epsilon", kind="number", default=None, metavar="E", group=GOAL, otherwise=f"{BUDGET:g}",
         methods=WITH_BUDGET,
-        brief="Budget; inf: no limit. {default}", help="How far the policy may leave the baseline where data is thin; 0 not at all, inf no limit",
+        brief="Budget; inf: no limit. {default}", help="Deviation budget: how far the policy may leave the baseline where there is little data; 0 for not at all, inf for no limit",
     ),
     Setting(
         name="delta", kind="number", default=0.1, metavar="D", group=GOAL,
@@ -176,15 +176,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="candidates", kind="list of texts", default=(), metavar="FILE", group=GOAL, path=True, option="--candidate",
-        methods=WITH_POSTERIOR, help="A policy file to have among the candidates",
+        methods=WITH_POSTERIOR, help="Policy file to add to the candidates",
     ),
     Setting(
         name="hold_out", kind="number", default=None, metavar="SHARE", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
-        otherwise=f"{H_OPT_SHARE:g} for h-opt, else 0", brief="Share of the episodes to test on.", help="Share of episodes to test on, and not learn from",
+        otherwise=f"{H_OPT_SHARE:g} for h-opt, else 0", brief="Share of the episodes to test on.", help="Share of episodes held out for the test",
     ),
     Setting(
         name="zeta", kind="number", by_objective=True, default={}, metavar="NAME=LOSS", group=TEST, otherwise="0",
-        brief="Accepted loss of return. {default}", help="Loss of return that is accepted on an objective",
+        brief="Accepted loss of return. {default}", help="Accepted loss of return on an objective",
     ),
     Setting(
         name="threshold", kind="number", by_objective=True, default={}, metavar="NAME=VALUE", group=TEST, methods=OF_ONE_MODEL,
@@ -203,7 +203,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="levels", kind="text", default="split", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
-        help="How the test gives delta to the objectives", choices=LEVELS,
+        help="Split of delta over the objectives", choices=LEVELS,
     ),
     Setting(
         name="selection", kind="text", default="sequential", metavar="RULE", group=TEST, methods=WITH_EPISODES,
@@ -211,7 +211,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="comparison", kind="text", default="paired", metavar="NAME", group=TEST, methods=WITH_EPISODES,
-        help="What the test compares the policy with", choices=COMPARISONS,
+        help="Quantity with which the test compares the policy", choices=COMPARISONS,
     ),
     Setting(
         name="draws", kind="whole number", default=200, metavar="M", group=TEST, methods=WITH_POSTERIOR,
@@ -219,7 +219,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="form", kind="text", default="auto", metavar="FORM", group=TEST, methods=WITH_POSTERIOR,
-        help="How the posterior is asked", choices=FORMS,
+        help="Computation of the posterior", choices=FORMS,
     ),
     Setting(
         name="prior", kind="text", default="hierarchical", metavar="NAME", group=TEST, methods=WITH_POSTERIOR,
@@ -227,22 +227,22 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="pessimism", kind="number", default=1.0, metavar="N", group=TEST, methods=WITH_POSTERIOR,
-        help="Bad visits that the pessimistic priors add to every decision; 0 leaves these priors out",
+        help="Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors",
     ),
     Setting(
         name="seed", kind="whole number", default=0, metavar="S", group=TEST,
-        help="Seed of what is held out and of b-opt's draws",
+        help="Seed of the hold-out split and of b-opt's draws",
     ),
     Setting(
         name="error_kind", kind="text", default="q", metavar="KIND", group=DETAILS, help="Error function", choices=ERROR_KINDS,
     ),
     Setting(
         name="support", kind="whole number", default=None, metavar="N", group=DETAILS,
-        help="The most successors that a decision can have, if known; for the error function l1",
+        help="Largest number of successors of a decision, if known; for the error function l1",
     ),
     Setting(
         name="unseen", kind="text", default="end", metavar="RULE", group=DETAILS, choices=UNSEEN_RULES,
-        help="What a decision that was never tried is worth", more="S-OPT never uses one.",
+        help="Value of a decision without data", more="S-OPT never uses one.",
     ),
     Setting(
         name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES,
@@ -253,7 +253,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs fastest",
     ),
 )  # fmt: skip
-"""Fields of `Task` that are no table of their own."""
+"""Fields of `Task` that are not tables."""
 
 OBJECTIVE: tuple[Setting, ...] = (
     Setting(
@@ -274,17 +274,17 @@ OBJECTIVE: tuple[Setting, ...] = (
     ),
     Setting(
         name="label", kind="text", by_objective=True, default=None, metavar="COL=TEXT", group=DETAILS, otherwise="the column's name",
-        help="What people read for an objective",
+        help="Label of an objective for people",
     ),
     Setting(
         name="unit", kind="text", by_objective=True, default="", metavar="COL=TEXT", group=DETAILS, help="Unit of an objective, for people",
     ),
 )  # fmt: skip
-"""Fields of `Objective` but its name: keys of [objectives.NAME]; on the command line COL=VALUE, repeated."""
+"""Fields of `Objective` except its name: keys of [objectives.NAME]; on the command line COL=VALUE, repeated."""
 
 COLUMNS: tuple[Setting, ...] = (
     Setting(
-        name="episode", kind="text", default="episode", metavar="COL", group=ROLES, help="Column that tells episodes apart",
+        name="episode", kind="text", default="episode", metavar="COL", group=ROLES, help="Column with the episode",
     ),
     Setting(
         name="step", kind="text", default="step", metavar="COL", group=ROLES, help="Column with the step number, or 'row-order'",
@@ -329,10 +329,10 @@ RARE: tuple[Setting, ...] = (
         otherwise="that of the first objective",
     ),
 )  # fmt: skip
-"""Fields of `Rare` but its name: keys of [derived.NAME]; on the command line of the one objective 'rare'."""
+"""Fields of `Rare` except its name: keys of [derived.NAME]; on the command line, those of the objective 'rare'."""
 
 TABLES: Mapping[str, tuple[Setting, ...]] = {"objectives": OBJECTIVE, "columns": COLUMNS, "derived": RARE}
-"""Fields of `Task` that are tables of their own, in a task file too."""
+"""Fields of `Task` that are tables, also in a task file."""
 
 EVERY: tuple[Setting, ...] = (*SETTINGS, *OBJECTIVE, *COLUMNS, *RARE)
 """All rows of all tables."""
@@ -340,16 +340,16 @@ EVERY: tuple[Setting, ...] = (*SETTINGS, *OBJECTIVE, *COLUMNS, *RARE)
 BY_NAME: Mapping[str, Setting] = {row.name: row for row in (*SETTINGS, *OBJECTIVE, *COLUMNS)} | {
     row.parameter: row for row in EVERY
 }
-"""Rows by the field's name (those of `Rare` as in rare_below) and by the option's Python name."""
+"""Rows by name of the field (those of `Rare` as rare_below) and by the option's Python name."""
 
 
 def with_flags(text: str) -> str:
-    """A text of the table as the command line says it: `epsilon` becomes --epsilon."""
+    """Text of the table with options in place of names: `epsilon` becomes --epsilon."""
     return re.sub(r"`(\w+)`", lambda found: BY_NAME[found[1]].flag, text)
 
 
 def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
-    """Words of the command line that change a setting of the task from ``before`` to ``value``; none where they are the same."""
+    """Command-line words that change a setting from ``before`` to ``value``; none if they are equal."""
     if value is None or value == before:
         return []
     if row.kind == "list of texts":
@@ -367,7 +367,7 @@ def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
 
 
 def value_text(value: float | str | tuple[float, float]) -> str:
-    """A value as the command line reads it back to the last digit."""
+    """Text of a value, which the command line reads back exactly."""
     if isinstance(value, tuple):
         return "..".join(value_text(edge) for edge in value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

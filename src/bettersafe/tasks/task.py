@@ -1,11 +1,11 @@
-"""A task: where the data is, what is wanted, and how careful to be. A TOML file or command-line options say the same.
+"""Task: data, objectives and settings of an improvement. As a task file:
 
 data = "visits.parquet"            # file or glob, relative to the task file
 method = "auto"
 delta = 0.1
-baseline = "estimate"              # or a policy file; left out: the logged column if there is one, else estimate
+baseline = "estimate"              # or a policy file; default: the logged column if there is one, else estimate
 
-[columns]                          # only those whose names differ
+[columns]                          # only names that differ from the default
 episode = "stay"
 
 [objectives.survival]
@@ -14,7 +14,7 @@ discount = 0.99
 
 [objectives.pain]
 lower_is_better = true
-zeta = 0.1                         # a loss that is accepted
+zeta = 0.1                         # accepted loss
 label = "Pain score"
 unit = "points"
 
@@ -26,10 +26,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_probability, listed
+from bettersafe.errors import (
+    ParameterError,
+    check_choice,
+    check_epsilon,
+    check_path,
+    check_probability,
+    check_type,
+    check_types,
+    listed,
+)
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import (
@@ -55,7 +65,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Rare:
-    """A derived objective: ``reward`` for every decision that the data has fewer than ``below`` times."""
+    """Derived objective: ``reward`` for every decision with fewer than ``below`` occurrences in the data."""
 
     name: str = "rare"
     below: int = 10
@@ -66,44 +76,49 @@ class Rare:
     def __post_init__(self) -> None:
         if self.below < 1:
             raise ParameterError(
-                f"rare decisions are those seen fewer than a number of times, at least 1; got {self.below}.",
+                f"rare_below must be a number of occurrences, at least 1; got {self.below}.",
                 setting="rare_below",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Everything `run_task` needs; a row of `settings.SETTINGS` says more of each field.
+    """Data, objectives and settings for `run_task`; `settings.SETTINGS` describes each field in detail.
 
     Attributes:
         data: The log: a file or quoted glob (Parquet, CSV, JSON lines, Arrow); or a counts file (not for h-opt, `hold_out`).
-        objectives: The reward columns, at least one.
-        columns: Which column is which.
-        derived: Objectives made from the counts.
-        baseline: The policy that made the data, a policy file or a rule.
-        method: How to improve.
-        epsilon: How far the policy may leave the baseline where data is thin; 0 not at all, inf no limit.
+        objectives: Reward columns, at least one.
+        columns: Names of the columns.
+        derived: Objectives derived from the counts.
+        baseline: Policy that collected the data: a policy file or a rule.
+        method: Method of improvement.
+        epsilon: Deviation budget: how far the policy may leave the baseline where there is little data; 0 for not at all, inf for no limit.
         delta: Risk of accepting a worse policy; also in the error function.
         error_kind: Error function.
-        support: The most successors that a decision can have, if known; for the error function l1.
-        unseen: What a decision that was never tried is worth.
+        support: Largest number of successors of a decision, if known; for the error function l1.
+        unseen: Value of a decision without data.
         engine: Engine of the programs.
-        zeta: Loss of return that is accepted on an objective.
+        zeta: Accepted loss of return on an objective.
         threshold: Return that an objective must reach (a cost: at most).
-        hold_out: Share of episodes to test on, and not learn from.
+        hold_out: Share of episodes held out for the test.
         estimator: Off-policy estimator of the test.
         bound: Lower bound of the test.
         selection: Rule that selects among tested candidates.
-        levels: How the test gives delta to the objectives.
-        comparison: What the test compares the policy with.
+        levels: Split of delta over the objectives.
+        comparison: Quantity with which the test compares the policy.
         draws: Processes drawn under every prior.
-        form: How the posterior is asked.
+        form: Computation of the posterior.
         prior: Neutral prior.
-        pessimism: Bad visits that the pessimistic priors add to every decision; 0 leaves these priors out.
-        candidates: A policy file to have among the candidates.
-        seed: Seed of what is held out and of b-opt's draws.
+        pessimism: Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors.
+        candidates: Policy file to add to the candidates.
+        seed: Seed of the hold-out split and of b-opt's draws.
         action_shape: For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs
             fastest.
+
+    Examples:
+        >>> task = bettersafe.Task(data="log.parquet", objectives=log.objectives, epsilon=0.3, hold_out=0.2)
+        >>> task.resolved_method
+        's-opt'
     """
 
     data: str
@@ -135,6 +150,12 @@ class Task:
     action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_path("data", self.data)
+        object.__setattr__(self, "data", os.fspath(self.data))
+        check_types("objectives", self.objectives, Objective)
+        object.__setattr__(self, "objectives", tuple(self.objectives))
+        check_type("columns", self.columns, Columns)
+        check_types("derived", self.derived, Rare)
         for row in SETTINGS:
             if row.choices and not row.others:
                 check_choice(row.name, getattr(self, row.name), row.choices)
@@ -145,8 +166,8 @@ class Task:
         facts = METHODS[self.resolved_method]
         if self.candidates and not facts.posterior:
             raise ParameterError(
-                f"candidates are a setting of b-opt alone, and the method is {self.resolved_method}; test a policy of your own"
-                " with: bettersafe evaluate.",
+                f"candidates is a setting of b-opt, but the method is {self.resolved_method}; evaluate your own policy with:"
+                " bettersafe evaluate.",
                 setting="candidates",
             )
         if self.seed < 0:
@@ -157,24 +178,24 @@ class Task:
             )
         if facts.episodes and self.hold_out == 0.0:
             raise ParameterError(
-                f"{facts.name} tests its candidates on episodes held out: hold_out must be more than 0.",
+                f"{facts.name} tests its candidates on held-out episodes: hold_out must be more than 0.",
                 setting="hold_out",
             )
         if self.threshold and not facts.one_model:
             raise ParameterError(
-                f"thresholds are not a part of {facts.name}'s test; test its policy against them with: bettersafe certify RUN"
+                f"{facts.name} does not support thresholds; test its policy against them with: bettersafe certify RUN"
                 " HELD_OUT.",
                 setting="threshold",
             )
         if self.hold_out and facts.posterior:
             raise ParameterError(
-                f"{facts.name} uses all the data: hold nothing out, or test its policy later with `certify`.",
+                f"{facts.name} uses all the data: leave out hold_out, and test the policy on other data with `certify`.",
                 setting="hold_out",
             )
         if self.epsilon is not None and not facts.one_model:
             raise ParameterError(
                 f"epsilon is the budget of {listed(WITH_BUDGET)}; {facts.name} has none"
-                f"{' and tries many' if facts.posterior else ''}. Leave one of them out.",
+                f"{' and tries many' if facts.posterior else ''}. Remove epsilon, or choose another method.",
                 setting="epsilon",
             )
         check_epsilon(self.budget)
@@ -182,50 +203,50 @@ class Task:
         sizes = self.action_shape.values()
         if sizes and (len(sizes) != 2 or not all(type(size) is int and size >= 2 for size in sizes)):
             raise ParameterError(
-                "action_shape names two choices and how many there are of each, such as { fluid = 5, vasopressor = 5 };"
+                "action_shape must name two choices and the number of options of each, such as { fluid = 5, vasopressor = 5 };"
                 f" got {self.action_shape}.",
                 setting="action_shape",
             )
         if self.support is not None and self.error_kind != "l1":
-            raise ParameterError('support is a setting of the error function "l1" alone.', setting="support")
+            raise ParameterError('support is a setting of the error function "l1" only.', setting="support")
 
     @property
     def resolved_method(self) -> str:
-        """The method, "auto" resolved."""
+        """Name of the method, with "auto" resolved."""
         if self.method != "auto":
             return self.method
         return "s-opt" if self.epsilon is not None or self.threshold or self.hold_out else "b-opt"
 
     @property
     def budget(self) -> float:
-        """ε, or what it is if not said."""
+        """ε, or its default."""
         return BUDGET if self.epsilon is None else self.epsilon
 
     @property
     def share(self) -> float:
-        """The share of episodes held out."""
+        """Share of held-out episodes."""
         if self.hold_out is None:
             return H_OPT_SHARE if METHODS[self.resolved_method].episodes else 0.0
         return self.hold_out
 
 
 def settings_document(task: Task) -> dict[str, Any]:
-    """The task's settings as run.json has them: the method resolved, and its budget if it has one."""
+    """Settings of the task for run.json, with the method resolved and its budget, if it has one."""
     document = {**dataclasses.asdict(task), "method": task.resolved_method}
     if METHODS[task.resolved_method].posterior:
-        del document["epsilon"]  # it has none
+        del document["epsilon"]  # B-OPT has no budget of its own
     else:
         document["epsilon"] = task.budget if math.isfinite(task.budget) else "inf"
     return document
 
 
 def command_words(task: Task, *, base: Task | None = None, task_file: str | None = None) -> list[str] | None:
-    """The data and the options of `bettersafe improve` that say this task; None where only a task file can (several derived objectives).
+    """Arguments of `bettersafe improve` for this task; None if it needs a task file (several derived objectives).
 
     Args:
-        task: The task.
-        base: What ``task_file`` says; options are named that differ from it.
-        task_file: The task file, if there is one.
+        task: Task to express.
+        base: Task of ``task_file``; only options that differ from it are given.
+        task_file: Task file, if there is one.
     """
     before = base or Task(data=task.data, objectives=())
     if task.derived != before.derived and (len(task.derived) != 1 or task.derived[0].name != Rare().name):
@@ -245,7 +266,7 @@ def command_words(task: Task, *, base: Task | None = None, task_file: str | None
 
 
 def _objective_words(objectives: tuple[Objective, ...], before: tuple[Objective, ...]) -> Iterator[str]:
-    """Every objective with its weight, and what else of it differs from what it was before."""
+    """Options of every objective: its weight, and the fields that differ from ``before``."""
     known = {objective.name: objective for objective in before}
     for row in OBJECTIVE:
         for objective in objectives:

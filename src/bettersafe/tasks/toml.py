@@ -1,4 +1,4 @@
-"""Task files: TOML to `Task`, by the tables of `settings`."""
+"""Task files: TOML to `Task`, with the tables of `settings`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.errors import ParameterError, check_path, did_you_mean
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.tasks.settings import COLUMNS, OBJECTIVE, RARE, SETTINGS, TABLES
 from bettersafe.tasks.task import Rare, Task
@@ -26,12 +26,23 @@ PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in 
 
 
 def read_task(path: str | Path, *, data: str | None = None) -> Task:
-    """Read a task file; paths in it are relative to it.
+    """Read a task file; its paths are relative to the file.
 
     Args:
-        path: The TOML file. An unknown key or a value of the wrong type is an error that says so.
-        data: The log, if not the one that the file names.
+        path: TOML file.
+        data: Log, in place of the one in the file.
+
+    Raises:
+        ParameterError: If a key is unknown or a value has the wrong type.
+
+    Examples:
+        >>> with open("task.toml", "w") as file:
+        ...     for line in ('data = "log.parquet"', "epsilon = 0.3", "[objectives.r0]"):
+        ...         print(line, file=file)
+        >>> bettersafe.read_task("task.toml").epsilon
+        0.3
     """
+    check_path("path", path)
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"there is no task file {file}.")
@@ -49,12 +60,12 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     if data is not None:
         settings["data"] = data
     elif "data" not in settings:
-        raise ParameterError(f'{name} must say where the data is: data = "log.parquet".', setting="data")
+        raise ParameterError(f'{name} must name the data: data = "log.parquet".', setting="data")
     settings.update({row.name: tables[row.toml_key] for row in BY_NAME})
     settings.update({row.name: {} for row in BY_OBJECTIVE})
 
     def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> dict[str, Any]:
-        """The fields of one objective; what is a setting of the task goes to ``settings``."""
+        """Fields of one objective; settings of the task go to ``settings``."""
         where = f"{kind}.{key}"
         found = _checked(_table(tables[kind][key], where, name), (*rows, *BY_OBJECTIVE), name, f"[{where}]")
         for row in BY_OBJECTIVE:
@@ -71,7 +82,7 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
 
 
 def _beside(file: Path, value: str | tuple[str, ...], row: Setting) -> str | tuple[str, ...]:
-    """Paths relative to the task file; a word that is one of the setting's choices stays."""
+    """Paths relative to the task file; one of the setting's choices is returned unchanged."""
     if isinstance(value, tuple):
         return tuple(str(file.parent / each) for each in value)
     return value if not value or value in row.choices else str(file.parent / value)
@@ -86,7 +97,7 @@ def _table(value: Any, key: str, file: str) -> dict[str, Any]:
 def _checked(
     table: dict[str, Any], rows: Iterable[Setting], file: str, where: str, more: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The table with every key known, by the name of its field, and every value of its type; numbers become floats."""
+    """Values by name of the field, after a check of keys and types; numbers become floats."""
     known = {row.toml_key: row for row in rows}
     result = {}
     for key, value in table.items():
@@ -106,7 +117,7 @@ def _checked(
 
 
 def _is(row: Setting, value: Any) -> bool:
-    """Whether a value of a task file is of the setting's kind."""
+    """Whether a value of a task file has the setting's kind."""
     if row.kind == "text":
         return isinstance(value, str)
     if row.kind == "true or false":

@@ -1,4 +1,4 @@
-"""Is a run as it was saved, and does its test, made again, give the same?"""
+"""Verification of a saved run: digests, and the repeated test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe.certificate.files import certificate_json
-from bettersafe.errors import RunError
+from bettersafe.errors import RunError, check_path
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns
 from bettersafe.runs.run import load_run
@@ -24,24 +24,32 @@ if TYPE_CHECKING:
 SAME = (
     "evidence", "grade", "delta", "objectives", "thresholds", "unsupported", "refusal", "beliefs", "verdict", "accepted",
 )  # fmt: skip
-"""What a test made again must give again."""
+"""Fields of a certificate that a repeated test must reproduce."""
 
 
 def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
-    """Check that a run directory is whole and that its certificate is about the files beside it.
+    """Check that a run directory is complete and unaltered, and that its certificate belongs to its files.
 
     Args:
-        folder: The run directory.
-        data: The log that it was tested on: then its digest is compared, the test is made again, and the numbers must agree.
+        folder: Run directory.
+        data: Log of the test. If given, its digest is compared and the test is repeated; the numbers must agree.
 
     Raises:
-        RunError: Something is missing, was altered, or does not agree; the message says what.
+        RunError: If a file is missing or altered, or the repeated test gives another result.
+
+    Examples:
+        >>> from bettersafe.runs import save_certificate
+        >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
+        >>> tested = save_certificate("run", certificate, rows)
+        >>> bettersafe.verify_run("run", data="later.parquet").accepted  # the test is made again
+        True
     """
+    check_path("folder", folder)
     run = load_run(folder)
     certificate = run.certificate
     if certificate is None:
         raise RunError(
-            f"{folder} has no certificate: nothing was promised. Make one with: bettersafe certify RUN HELD_OUT."
+            f"{folder} has no certificate; there is nothing to verify. Make one with: bettersafe certify RUN HELD_OUT."
         )
     if data is not None:
         _repeat(run, certificate, data)
@@ -49,33 +57,32 @@ def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
 
 
 def _repeat(run: Run, certificate: Certificate, data: str) -> None:
-    """Make a certificate's test again on ``data``, and raise unless it gives the same."""
+    """Repeat a certificate's test on ``data``. Raises RunError if the result is different."""
     by_posterior = certificate.evidence == "posterior"
     tested = certificate.data.get("tested_on") or (certificate.data.get("made_from", {}) if by_posterior else {})
     if "sha256" not in tested:
         raise RunError(
-            "the test was made within `improve`, on a part of its log held out by chance; run that again with the same seed to"
-            " repeat it."
+            "the test was part of `improve`, on a random part of its log. To repeat it, run `improve` again with the same seed."
         )
     if data_digest(data) != tested["sha256"]:
         raise RunError(f"{data} is not the log that the policy was tested on: its digest differs.")
     if by_posterior and not run.has_proposal:
         raise RunError(
-            "the certificate is about a policy that was not trusted and is not in the run; run `improve` again with the same seed"
-            " to repeat it."
+            "the certificate is about a refused policy, which is not in the run. To repeat it, run `improve` again with the same"
+            " seed."
         )
     old, new = (certificate_json(each) for each in (certificate, _again(run, certificate, data)))
     for key in SAME:
         if not _alike(old[key], new[key]):
             raise RunError(
-                f"the test made again gives another result: {key} is {new[key]}, where the certificate says {old[key]}."
+                f"the repeated test gives another result: {key} is {new[key]}, but the certificate has {old[key]}."
             )
     if set(new["assumptions"]) - set(old["assumptions"]):
-        raise RunError("the test made again rests on assumptions that the certificate does not name.")
+        raise RunError("the repeated test has assumptions that the certificate lacks.")
 
 
 def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
-    """Ask what a certificate answers once more; the run is taken as untested, or it would count itself as a test before."""
+    """Certificate of the repeated test; without the run's certificate, which would count as an earlier test."""
     settings = certificate.settings
     columns = None if settings["columns"] is None else Columns(**settings["columns"])
     untested = dataclasses.replace(run, certificate=None)
@@ -104,7 +111,7 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Whether two JSON values are the same but for rounding."""
+    """Whether two JSON values are equal up to rounding."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):

@@ -60,7 +60,7 @@ def test_truncation_and_termination_are_told_apart():
     assert np.all(np.abs(result.value - true) <= 5.0 * result.standard_error)
     short = evaluate_policy(data, target, baseline, estimator="pdis")
     assert np.any(np.abs(short.value - true) > 5.0 * short.standard_error)  # it misses what came after, and says so
-    assert "cut off" in short.trust
+    assert "truncated" in short.trust
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
@@ -96,7 +96,9 @@ def test_diagnostics_and_errors():
     few = evaluate_policy(take_episodes(data, np.arange(5)), sharp, baseline, estimator="wis")
     assert few.trust.startswith("Do not rely on it")
     assert "Can be used" in evaluate_policy(data, baseline, baseline, estimator="pdis").trust
-    assert "own opinion" in evaluate_policy(data, baseline, baseline, estimator="model", model=truth_model(world)).trust
+    assert (
+        "own estimate" in evaluate_policy(data, baseline, baseline, estimator="model", model=truth_model(world)).trust
+    )
     clipped = evaluate_policy(data, target, baseline, estimator="dr", model=truth_model(world), clip=([-1, -1], [1, 1]))
     assert "clipped" in clipped.trust
     assert np.all(np.abs(clipped.per_trajectory) <= 1.0)

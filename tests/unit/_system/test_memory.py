@@ -221,7 +221,7 @@ def test_what_needs_too_much_is_refused_with_the_number(tmp_path: Path, monkeypa
         MemoryLimitError, match=r"s-opt on 2 states × 2 actions with 2 pairs.* needs about 150 MB .* 0 MB are"
     ):
         run_task(task)
-    with pytest.raises(MemoryLimitError, match=r"reading the 3 rows of .*log.parquet whole.* needs about 100 MB"):
+    with pytest.raises(MemoryLimitError, match=r"reading the 3 rows of .*log.parquet into memory.* needs about 100 MB"):
         read_dataset(log, objectives=[GAIN, PAIN])
     with pytest.raises(MemoryLimitError, match=r"counting 2 different transitions of log.parquet needs about 25 MB"):
         count_files(log, objectives=[GAIN, PAIN])
@@ -244,7 +244,7 @@ def test_b_opt_counts_a_log_that_does_not_fit(tmp_path: Path, monkeypatch: pytes
 def test_text_is_refused_when_its_rows_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write(tmp_path / "log.csv", small_log())
     monkeypatch.setenv(VARIABLE, "1MB")
-    with pytest.raises(MemoryLimitError, match=r"reading the 3 rows of log.csv whole"):
+    with pytest.raises(MemoryLimitError, match=r"reading the 3 rows of log.csv into memory"):
         read_dataset(log, objectives=[GAIN, PAIN])
 
 

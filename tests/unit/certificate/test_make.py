@@ -49,7 +49,7 @@ def test_thresholds_by_hand():
         assert floor.passed is kept
         assert made.delta == 0.1
         assert {f.level for f in made.findings} == {0.025}
-    with pytest.raises(ParameterError, match="thresholds need 2"):
+    with pytest.raises(ParameterError, match="thresholds must be 2"):
         certify(policy, baseline, held_out, pdis, baseline_known=True, thresholds=[1.0])
     # episodes that were cut off earn more than was logged: pdis can't say what, dr asks its model
     _, baseline, policy, _, held_out, model = held_out_case(horizon=2)
@@ -88,12 +88,12 @@ def test_grades_and_assumptions():
         assert whole.grade == ("finite-sample" if known and bound == "betting" else "approximate")
         text = " ".join(made.assumptions)
         assert ("was estimated" in text) is not known
-        assert "were cut off" in text
+        assert "are truncated" in text
         assert ("declared ranges" in text) is (bound == "betting")
     assert "linearised" in " ".join(
         certify(policy, baseline, held_out, safety_rule(estimator="wis"), baseline_known=True).assumptions
     )
-    with pytest.raises(ParameterError, match="needs other episodes"):
+    with pytest.raises(ParameterError, match="needs separate episodes"):
         certify(policy, baseline, held_out, safety_rule(bound="betting", estimator="is", **ranges), baseline_known=True)
     with pytest.raises(ParameterError, match="0 or more"):
         safety_rule(zeta=np.array([-1.0, 0.0]))
@@ -207,7 +207,7 @@ def test_what_was_never_seen_and_what_changes_nothing_does_not_pass():
     odd = np.tile([0.0, 0.0, 1.0], (5, 1))
     test = safety_test(odd, baseline, held_out, generous, model=model)
     assert test.unseen > 0.5
-    assert "no data has" in test.refusal
+    assert "have no data" in test.refusal
     assert not certify(odd, baseline, held_out, generous, baseline_known=True, model=model).accepted
     result = h_opt(train, held_out, baseline, preference=[1.0, 0.0])
     assert np.all(result.improvement.policy[:, 2] <= baseline[:, 2])

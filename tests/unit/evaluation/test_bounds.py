@@ -128,7 +128,7 @@ def test_a_cap_for_terms_that_never_rise_above_their_least():
     [
         ({"method": "beting"}, "Did you mean 'betting'"),
         ({"method": "betting", "low": None}, "approximate"),
-        ({"method": "betting", "low": [0.5]}, "below the stated least value"),
+        ({"method": "betting", "low": [0.5]}, "below the stated smallest value"),
         ({"method": "t", "delta": 0.0}, "delta"),
         ({"method": "t", "terms": np.zeros(3)}, "shape"),
         ({"method": "t", "terms": np.array([[np.nan], [0.0]])}, "finite"),

@@ -162,7 +162,7 @@ def test_files_that_are_none_or_damaged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bad.parquet can't be read as counts: .* Count the log again"):
         load_counts(tmp_path / "bad.parquet")
     (tmp_path / "cut.parquet").write_bytes(saved.read_bytes()[:-10])
-    with pytest.raises(DataError, match=r"cut.parquet is damaged: it has no end"):
+    with pytest.raises(DataError, match=r"cut.parquet is damaged: its end is missing"):
         load_counts(tmp_path / "cut.parquet")
     table = parquet.read_table(saved)
     metadata = {**table.schema.metadata, b"bettersafe.schema": b"counts/9"}

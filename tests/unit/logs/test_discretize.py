@@ -43,7 +43,7 @@ def map_of(centers, *transforms):
     return Discretizer(features=rules, centers=np.array(centers, dtype=float))
 
 
-def blobs(n=60, rng=0):
+def blobs(n=60, seed=0):
     """Three far clusters in two features."""
     rng = np.random.default_rng(seed)
     where = np.arange(n) % 3
@@ -270,7 +270,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
 # ---- a table becomes logs
 
 
-def ward(n=30, rng=0):
+def ward(n=30, seed=0):
     """Episodes of 3 rows, shuffled: two features, a reward, an action, a remark; CSV cells as a user writes them."""
     rng = np.random.default_rng(seed)
     rows = [

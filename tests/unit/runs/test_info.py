@@ -58,7 +58,7 @@ def test_a_wrong_candidate_is_named():
     for change, message in (
         ({"evidence": "a hunch"}, "must be one of safety-test, posterior; got 'a hunch'"),
         ({"least": [0.5, "much"]}, r"candidates\[0\]\.least\[1\] must be a number"),
-        ({"gain": [1.0]}, "has gains of 1 objectives; there are 2"),
+        ({"gain": [1.0]}, "has gains of 1 objectives; expected 2"),
         ({"draws": 1.5}, r"candidates\[0\]\.draws must be a whole number"),
     ):
         document = {**info_json(toy_run().info), "candidates": [{**row, **change}]}

@@ -186,7 +186,7 @@ def test_a_run_may_be_a_link_or_the_working_directory(folder, monkeypatch):
 def test_what_does_not_follow_from_the_files_is_refused(folder):
     save_certificate(folder, REFUSED)
     (folder / "certificate.json").unlink()  # and with it what was refused
-    with pytest.raises(RunError, match="says keep-baseline; from the files beside it follows not-tested"):
+    with pytest.raises(RunError, match="has the decision keep-baseline, but not-tested follows from"):
         load_run(folder)
 
 
@@ -195,7 +195,7 @@ def test_a_policy_beside_another_decision_is_refused(tmp_path):
     file = folder / "run.json"
     document = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({**document, "decision": Decision.USE_POLICY.to_json()}), encoding="utf-8")
-    with pytest.raises(RunError, match="says use-policy"):
+    with pytest.raises(RunError, match="has the decision use-policy"):
         load_run(folder)
 
 

@@ -49,7 +49,7 @@ def test_a_run_is_tested_once(tested, files):
     run = load_run(tested)
     with pytest.raises(ParameterError, match=r"tested already.*force=True"):
         certify_run(run, later)
-    with pytest.raises(ParameterError, match=r"tested on held-out episodes, and passed.*force=True"):
+    with pytest.raises(ParameterError, match=r"tested on held-out episodes and passed.*force=True"):
         certify_run_posterior(run, log, PosteriorTest(draws=40))
     asked = certify_run_posterior(run, log, PosteriorTest(draws=40), force=True)
     assert asked.settings["tested_before"] == 1

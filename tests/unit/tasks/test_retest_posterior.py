@@ -39,7 +39,7 @@ def test_what_was_asked_before_stays_on_record(saved, files, tmp_path):
     assert [each["evidence"] for each in asked.settings["earlier"]] == ["held-out"]
     assert asked.settings["tested_before"] == 1
     assert any("tested 1 time before, and did not pass" in text for text in asked.assumptions)
-    assert any(text.startswith("No pessimistic prior was asked") for text in asked.assumptions)
+    assert any(text.startswith("No pessimistic prior was used") for text in asked.assumptions)
     again, _ = certify_run(dataclasses.replace(worse, certificate=asked), later, force=True)
     assert [each["evidence"] for each in again.settings["earlier"]] == ["held-out", "posterior"]
     assert again.settings["earlier"][1]["pessimism"] == 0.0
@@ -61,13 +61,13 @@ def test_priors_and_policies_of_your_own(files, tmp_path):
     assert run.info.candidates[-1].name == str(tmp_path / "mixed.csv")
     assert run.certificate.beliefs[0].priors.startswith("support; support, pessimistic for gain")
     assert len(run.certificate.beliefs) == 3  # no concentration to halve or double
-    assert "counts for one visit" in " ".join(run.certificate.assumptions)
+    assert "as much as one visit" in " ".join(run.certificate.assumptions)
     save_run(run, tmp_path / "RUN")
     assert verify_run(tmp_path / "RUN", data=log).settings["pessimism"] == 2.0
     question = PosteriorTest(prior="hierarchical", pessimism=0.0, draws=60)
     again = certify_run_posterior(load_run(tmp_path / "RUN"), log, question)
     assert again.beliefs[0].priors == "hierarchical"
-    with pytest.raises(ParameterError, match="candidates are a setting of b-opt alone"):
+    with pytest.raises(ParameterError, match="candidates is a setting of b-opt"):
         dataclasses.replace(task, candidates=("x.csv",), method="s-opt")
     with pytest.raises(ParameterError, match="b-opt has none and tries many"):
         dataclasses.replace(task, method="b-opt", epsilon=0.1)

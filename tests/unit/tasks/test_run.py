@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("method", "last"), [("s-opt", "Improving: the baseline's values"), ("b-opt", "Making candidates")]
+    ("method", "last"), [("s-opt", "Improving: values of the baseline"), ("b-opt", "Making candidates")]
 )
 def test_a_task_on_counts_says_what_it_does(tmp_path: Path, method: str, last: str) -> None:
     """Where nothing counts rows, the steps are named; then come rounds and, of b-opt, how far the posterior is."""
@@ -41,7 +41,7 @@ def test_a_task_on_counts_says_what_it_does(tmp_path: Path, method: str, last: s
     told: list[Event] = []
     run_task(task, progress=told.append)
     words = [one.what for one in told if not one.unit]
-    assert words[:3] == ["Reading counts", "Making the model", last]
+    assert words[:3] == ["Reading counts", "Estimating the model", last]
     rounds = [one for one in told if one.unit == "rounds"]
     assert rounds[0].what == ("Making candidates: 1 of 7, S-OPT ε = 0.03" if method == "b-opt" else "")
     assert any(one.unit in ("candidates", "priors") for one in told) == (method == "b-opt")

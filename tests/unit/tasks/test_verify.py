@@ -18,7 +18,7 @@ from toy_runs import RANGED
 
 
 def test_every_part_of_the_certificate_counts(tested, files):
-    """An edit with the digest made anew is caught when the test is made again; without, at once."""
+    """An edit with a new digest is caught when the test is repeated; without one, at once."""
     file = tested / "certificate.json"
     original = json.loads(file.read_text(encoding="utf-8"))
     assert verify_run(tested, data=str(files / "later.parquet")).accepted
@@ -40,15 +40,15 @@ def test_every_part_of_the_certificate_counts(tested, files):
         with pytest.raises(RunError, match="digest"):
             verify_run(tested)
         write(changes, digest=True)
-        with pytest.raises(RunError, match="made again"):
+        with pytest.raises(RunError, match="repeated test"):
             verify_run(tested, data=str(files / "later.parquet"))
     for missing in ("policy_sha256", "run_sha256"):
         write({missing: None}, digest=True)
-        with pytest.raises(RunError, match="does not say which"):
+        with pytest.raises(RunError, match="has no digest of"):
             verify_run(tested)
     for name in ("policy", "run", "evaluation"):
         write({f"{name}_sha256": "0" * 64}, digest=True)
-        with pytest.raises(RunError, match="is about"):
+        with pytest.raises(RunError, match="was made for"):
             verify_run(tested)
     file.write_text(json.dumps(original), encoding="utf-8")
     verify_run(tested)
@@ -98,5 +98,5 @@ def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path)
     few = str(files / "few.parquet")
     save_run(run_task(dataclasses.replace(task, data=few, zeta={})), tmp_path / "FEW")
     assert not load_run(tmp_path / "FEW").has_proposal
-    with pytest.raises(RunError, match="was not trusted"):
+    with pytest.raises(RunError, match="a refused policy"):
         verify_run(tmp_path / "FEW", data=few)

@@ -1,9 +1,9 @@
-"""A first task file from the columns of a log: guesses, each with its reason, and what is left to decide.
+"""Draft of a task file from the columns of a log: guesses with reasons, and open decisions.
 
-Names come first: a column is taken for a role when its name, or a word of it, is one that people give to that role. Its
-cells have a veto: a step must be a whole number that stands once in an episode, an end must be true or false, a
-probability must be one. Where names say nothing, a column that alone could play a missing role is taken for it. Nothing is
-guessed between equals without saying so, and what can't be guessed stays a commented line.
+A column gets a role if its name, or a word in its name, is common for that role and its cells are valid for it: a step must be
+a whole number, unique in its episode; an end must be true or false; a probability must lie in (0, 1]. If no name matches, a
+missing role goes to the only column with valid cells. Equally good alternatives are listed beside a guess. A role without a
+guess becomes a commented line.
 """
 
 from __future__ import annotations

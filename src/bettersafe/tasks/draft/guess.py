@@ -1,4 +1,4 @@
-"""Which column of a log is which: by its name, if its cells don't contradict, and else by its cells."""
+"""Guesses the roles of a log's columns, from their names and their cells."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 SAMPLE = 10_000
-"""Rows that are looked at."""
+"""Rows in the sample."""
 
 MANY = 10
-"""With more columns of numbers than this, only those whose names say so are objectives: the others are likely features."""
+"""If there are more columns of numbers than this, only those with a matching name are objectives; others may be features."""
 
 NEARLY = 0.8
-"""With this share of numbers, a column is one of numbers with slips in it."""
+"""Share of numbers from which a column counts as one of numbers with bad cells."""
 
 MOST_PAIRS = 400
-"""Pairs of columns that are tried as episode and step."""
+"""Largest number of pairs of columns tried as episode and step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """What the sample tells of a column: how many cells are filled, whole numbers, finite numbers, true or false, …
+    """Statistics of a column in the sample: numbers of cells that are filled, whole numbers, finite numbers, booleans, …
 
-    ``odd_row`` is the first row (from 1, without the header) whose cell is no number where nearly all are, or is empty where
-    nearly none is; ``odd_text`` what stands there.
+    ``odd_row`` is the first row (from 1, without the header) with a bad cell in a column of numbers: text, or else empty.
+    ``odd_text`` is the text of that cell.
     """
 
     name: str
@@ -55,27 +55,27 @@ class Sampled:
 
     @property
     def is_nearly_number(self) -> bool:
-        """A column of numbers, but for a few cells of text; ``odd_row`` is the first of them, counted from 1."""
+        """Whether most filled cells, but not all, are numbers."""
         return NEARLY * self.filled <= self.numbers < self.filled
 
     @property
     def is_label(self) -> bool:
-        """Every row has one, and it is text or a whole number."""
+        """Whether every cell is filled, with text or whole numbers."""
         return self.filled == self.rows and (self.integers == self.rows or self.numbers < self.rows)
 
     @property
     def is_number(self) -> bool:
-        """Every filled cell is a finite number, and there is one."""
+        """Whether every filled cell is a finite number, and at least one cell is filled."""
         return 0 < self.filled == self.numbers
 
     @property
     def is_time(self) -> bool:
-        """Dates or times, and nothing else."""
+        """Whether every filled cell is a date or time."""
         return 0 < self.filled == self.times
 
     @property
     def is_text(self) -> bool:
-        """Labels that are no numbers, and that come again."""
+        """Whether the column has text labels that repeat."""
         return (
             self.is_label and not self.is_time and self.numbers < self.rows and self.distinct <= max(1, self.rows // 2)
         )
@@ -83,7 +83,7 @@ class Sampled:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleGuess:
-    """Which column plays a role, and why that is thought; ``others`` could as well."""
+    """Column guessed for a role, with the reason; ``others`` are equally good alternatives."""
 
     role: str
     column: str
@@ -93,13 +93,13 @@ class RoleGuess:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveGuess:
-    """A column of numbers that may be an objective.
+    """Column of numbers that may be an objective.
 
     Attributes:
-        column: Its name.
-        used: Whether the task file has it as an objective, or as a commented line.
-        lower_is_better: Suggested.
-        reason: For the direction, or for leaving it out.
+        column: Name of the column.
+        used: True for an objective of the task file, False for a commented line.
+        lower_is_better: Suggested direction.
+        reason: Reason for the direction, or for not using the column.
     """
 
     column: str
@@ -110,15 +110,15 @@ class ObjectiveGuess:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a task file can be begun with.
+    """Guesses for a task file.
 
     Attributes:
-        rows: Rows that were looked at.
-        whole: They are all the rows there are.
-        roles: The guesses, at most one per role.
-        objectives: Columns of numbers that are left.
-        open: Required role -> why none was guessed.
-        unused: Columns without any use, and why.
+        rows: Rows in the sample.
+        whole: Whether the sample is the whole log.
+        roles: Guessed columns, at most one per role.
+        objectives: Columns of numbers without a role.
+        open: Reasons why a required role has no guess, by role.
+        unused: Reasons why a column is not used, by column.
     """
 
     rows: int
@@ -130,17 +130,17 @@ class Start:
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing that `read_task` and `improve` need."""
+        """Whether the task file would have all columns and objectives that `improve` needs."""
         return not self.open and any(objective.used for objective in self.objectives)
 
 
 def guess_task(paths: PathsLike) -> Start:
-    """Look at the first `SAMPLE` rows of a log (of the first file, if there are several) and guess what its columns are."""
+    """Guess the roles of a log's columns from the first `SAMPLE` rows of its first file."""
     with open_table(paths) as table:
         whole = _take_sample(table)
         columns = {column.name: column for column in _look(table)}
         if not next(iter(columns.values())).rows:
-            raise DataError(f"{table.raw.title} has no rows. Name a file with logged decisions.")
+            raise DataError(f"{table.raw.title} has no rows. Give a file with logged decisions.")
         guesses, problems = _by_name(table, columns, whole)
         _by_content(table, columns, guesses, whole)
     free = [column for name, column in columns.items() if name not in {guess.column for guess in guesses.values()}]
@@ -158,7 +158,7 @@ def guess_task(paths: PathsLike) -> Start:
 
 
 def _take_sample(table: Table) -> bool:
-    """Put the first rows of the first file into a table "sample"; True when that is all there is."""
+    """Create the table "sample" from the first rows of the first file; True if that is the whole log."""
     raw = table.raw
     with readable(raw.title, raw.files[0].format):
         raw.connection.execute(
@@ -197,7 +197,7 @@ def _look(table: Table) -> list[Sampled]:
 
 
 def _with_odd(table: Table, column: Sampled) -> Sampled:
-    """A column of numbers with the first cell that is none: text before what is empty."""
+    """The column with its first cell that is not a number; text is preferred to an empty cell."""
     role = table.role(column.name)
     form = table.raw.shapes[role]
     number, text = cells.number(role, form), cells.shown(role, form)
@@ -209,14 +209,14 @@ def _with_odd(table: Table, column: Sampled) -> Sampled:
 
 
 def _double_steps(table: Table, episode: str, step: str) -> int:
-    """How many rows of the sample have a step that stands in their episode already."""
+    """Number of rows in the sample with a repeated step in their episode."""
     e, s = (cells.shown(table.role(name), table.raw.shapes[table.role(name)]) for name in (episode, step))
     [(double,)] = table.raw.connection.execute(f"SELECT count(*) - count(DISTINCT ({e}, {s})) FROM sample").fetchall()
     return int(double)
 
 
 def _gaps(table: Table, episode: str, step: str) -> int:
-    """How many episodes of the sample have steps that are not consecutive."""
+    """Number of episodes in the sample with steps that are not consecutive."""
     e = cells.shown(table.role(episode), table.raw.shapes[table.role(episode)])
     s = cells.integer(table.role(step), table.raw.shapes[table.role(step)])
     [(gaps,)] = table.raw.connection.execute(
@@ -226,7 +226,7 @@ def _gaps(table: Table, episode: str, step: str) -> int:
 
 
 def _strangers(table: Table, column: str, state: str) -> int:
-    """How many cells of a column hold what is no state."""
+    """Number of cells of a column that are not a state."""
     c, x = (cells.shown(table.role(name), table.raw.shapes[table.role(name)]) for name in (column, state))
     [(strange,)] = table.raw.connection.execute(
         f"SELECT count({c}) FROM sample WHERE {c} NOT IN (SELECT {x} FROM sample WHERE {x} IS NOT NULL)"
@@ -235,7 +235,7 @@ def _strangers(table: Table, column: str, state: str) -> int:
 
 
 def _fit(role: str, column: Sampled) -> str:
-    """Why the cells of a column can't play a role; empty where they can."""
+    """Reason why the cells of a column are not valid for a role; empty if they are."""
     rows = column.rows
     if role == "step":
         return "" if column.integers == rows else "its cells are not all whole numbers"
@@ -252,14 +252,12 @@ def _fit(role: str, column: Sampled) -> str:
     if column.filled < rows:
         return "some of its cells are empty"
     return (
-        ""
-        if column.is_label
-        else "it has numbers with fractions, and labels are needed: make states with `bettersafe discretize`"
+        "" if column.is_label else "it has numbers with fractions, not labels: make states with `bettersafe discretize`"
     )
 
 
 def _by_name(table: Table, columns: Mapping[str, Sampled], whole: bool) -> tuple[dict[str, RoleGuess], dict[str, str]]:
-    """Guesses by name that the cells don't contradict; and for the others, what they contradict."""
+    """Guesses by name with valid cells; and for columns with invalid cells, the problem by role."""
     guesses: dict[str, RoleGuess] = {}
     problems: dict[str, str] = {}
     taken: set[str] = set()
@@ -283,7 +281,7 @@ def _by_name(table: Table, columns: Mapping[str, Sampled], whole: bool) -> tuple
             if not problem and role == "step" and "episode" in guesses:
                 problem = _order_problem(table, guesses["episode"].column, name, whole)
             if problem:
-                problems.setdefault(role, f"column {quoted(name)} is called like one, but {problem}")
+                problems.setdefault(role, f"column {quoted(name)} has a matching name, but {problem}")
             else:
                 fitting.append(name)
         if fitting:
@@ -297,14 +295,14 @@ def _by_name(table: Table, columns: Mapping[str, Sampled], whole: bool) -> tuple
 
 def _order_problem(table: Table, episode: str, step: str, whole: bool) -> str:
     if _double_steps(table, episode, step):
-        return f"in an episode (column {quoted(episode)}) a number stands more than once"
+        return f"it repeats a number within an episode (column {quoted(episode)})"
     if whole and _gaps(table, episode, step):
-        return "it jumps: steps must be consecutive within an episode"
+        return "it has gaps: steps must be consecutive within an episode"
     return ""
 
 
 def _by_content(table: Table, columns: Mapping[str, Sampled], guesses: dict[str, RoleGuess], whole: bool) -> None:
-    """Add roles that one column alone could play."""
+    """Add guesses for roles with exactly one valid column."""
 
     def alone(role: str, could: Sequence[str], reason: str) -> None:
         if role not in guesses and len(could) == 1:
@@ -327,7 +325,7 @@ def _by_content(table: Table, columns: Mapping[str, Sampled], guesses: dict[str,
         ids = [
             c.name for c in free() if c.is_label and 1 < c.distinct < c.rows and not _double_steps(table, c.name, step)
         ]
-        alone("episode", ids, "the only column in which every step stands once")
+        alone("episode", ids, "the only column within which no step is repeated")
     if "episode" in guesses:
         episode = guesses["episode"].column
         numbers = [
@@ -335,10 +333,10 @@ def _by_content(table: Table, columns: Mapping[str, Sampled], guesses: dict[str,
             for c in free()
             if c.integers == c.rows and c.distinct < c.rows and not _order_problem(table, episode, c.name, whole)
         ]
-        alone("step", numbers, "the only whole number that stands once in every episode")
+        alone("step", numbers, "the only whole number that is not repeated within an episode")
     texts = [c.name for c in free() if c.is_text and not says(c.name, COSTS | GAINS)]
-    if ("state" in guesses) != ("action" in guesses):  # one is known, so what is left is the other
-        alone("state" if "action" in guesses else "action", texts, "the only column of labels that is left")
+    if ("state" in guesses) != ("action" in guesses):  # one is known, so a single remaining label column is the other
+        alone("state" if "action" in guesses else "action", texts, "the only other column of labels")
     if "state" in guesses:
         state = guesses["state"].column
         states = [c.name for c in free() if c.filled and not c.numbers and not _strangers(table, c.name, state)]
@@ -346,7 +344,7 @@ def _by_content(table: Table, columns: Mapping[str, Sampled], guesses: dict[str,
 
 
 def _counted(table: Table, free: Sequence[Sampled]) -> list[tuple[str, str]]:
-    """Pairs of columns of which the second counts the rows of each label of the first, from 0 or from 1, without a gap."""
+    """Pairs of columns in which the second numbers the rows of each label of the first, from 0 or 1, without gaps."""
     numbers = [c for c in free if c.integers == c.rows and 1 < c.distinct < c.rows and c.low in (0.0, 1.0)]
     labels = [c for c in free if c.is_label and 1 < c.distinct < c.rows]
     pairs = [(label, number) for number in numbers for label in labels if label.name != number.name]
@@ -378,30 +376,30 @@ def _objectives(free: Sequence[Sampled]) -> tuple[ObjectiveGuess, ...]:
 
 
 def _no_objective(column: Sampled, n_numeric: int) -> str:
-    """Why a column of numbers is not proposed as an objective; empty where it is."""
+    """Reason why a column of numbers is not an objective; empty if it is."""
     if column.is_nearly_number:
         few = column.filled - column.numbers
-        what = f"{few} cells are" if few > 1 else "a cell is"
-        return f"{what} no number: {quoted(str(column.odd_text)[:40])} in row {column.odd_row} below the header; a number is needed in every row"
+        what = f"{few} cells are not numbers" if few > 1 else "a cell is not a number"
+        return f"{what}: {quoted(str(column.odd_text)[:40])} in row {column.odd_row} below the header; a number is needed in every row"
     if column.numbers < column.rows:
         where = f", the first in row {column.odd_row} below the header" if column.odd_row else ""
-        return f"{column.rows - column.numbers} of {column.rows} cells looked at are empty{where}; a reward is needed in every row"
+        return f"{column.rows - column.numbers} of {column.rows} sampled cells are empty{where}; a reward is needed in every row"
     if column.low == column.high and column.rows > 1:
-        return f"always {column.low:g} in the rows looked at"
+        return f"always {column.low:g} in the sampled rows"
     if says(column.name, (COSTS - {"time"}) | GAINS):
         return ""
     role = next((role for role, names in NAMES.items() if words_of(column.name) in names), None)
     if role is not None:
-        return f"it is called like the {role}, and is not it"
+        return f"its name suggests the {role}, but another column was chosen or its cells are not valid"
     if column.integers == column.rows == column.distinct and column.rows > 2:
-        return "every row has another whole number: a row's own number?"
+        return "a different whole number in every row: is it a row number?"
     if n_numeric > MANY and not says(column.name, COSTS):
         return f"one of {n_numeric} columns of numbers: an objective, or a feature of the state?"
     return ""
 
 
 def _nothing(role: str, free: Sequence[Sampled]) -> str:
-    """That no column was found for a role, and which could be it: those with labels that come again, or an empty cell or two."""
+    """Reason for an open role: no matching name, with the columns that could have the role, a few empty cells allowed."""
     if role == "step":
         could = [quoted(column.name) for column in free if not _fit(role, column)]
     else:
@@ -415,19 +413,19 @@ def _nothing(role: str, free: Sequence[Sampled]) -> str:
             and 1 < column.distinct <= max(1, column.rows // 2)
             and (column.integers == column.filled or column.numbers < (1.0 - NEARLY) * column.filled)
         ]
-    named = f"; these could be it: {', '.join(could)}" if could else ""
-    return f"no column is called like one{named}"
+    named = f"; possible columns: {', '.join(could)}" if could else ""
+    return f"no column has a matching name{named}"
 
 
 def _useless(column: Sampled) -> str:
     if not column.filled:
         return "empty"
     if column.flags == column.filled:
-        return "yes or no: does it say where the process ended, or where only the logging stopped?"
-    if column.numbers and column.numbers < column.filled:  # not nearly all of them: those are named as objectives
+        return "yes or no: does it mark where the process ended, or where only the logging stopped?"
+    if column.numbers and column.numbers < column.filled:  # if nearly all are numbers, it is listed with the objectives
         return f"{column.numbers} of {column.filled} cells are numbers, the others are text"
     if column.is_time:
-        return "times: to have them as steps, number each episode's rows by them, 0, 1, 2, …, in a column of its own"
+        return "times: to use them as steps, number the rows of each episode 0, 1, 2, … in a separate column"
     if column.distinct == 2:
-        return "two words: if they say where the process ended, write yes and no, or true and false"
+        return "two words: if they mark where the process ended, write yes and no, or true and false"
     return "text"

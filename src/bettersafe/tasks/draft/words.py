@@ -1,4 +1,4 @@
-"""What people call the columns of a log, and words in a name that say whether more or less is better."""
+"""Common names of columns, and words in a name that tell rewards from costs."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 
 NAMES["next_state"] += tuple(f"next_{name}" for name in NAMES["state"])
-"""What people call the column of each role, the plainest first; looked for in this order, so that next_state is no state."""
+"""Common column names by role, most specific first. Roles are matched in this order, so that next_state is not taken as a state."""
 
 
 ALONE = frozenset({"end", "last", "final", "time", "run", "cell", "move", "status"})
-"""Names that mean something else as a part of another: end_date, run_time."""
+"""Names with another meaning inside a longer name: end_date, run_time."""
 
 GAINS = frozenset((
     "reward", "rewards", "r", "return", "gain", "gains", "benefit", "utility", "score", "profit", "revenue",
@@ -66,20 +66,20 @@ COSTS = frozenset((
     "dead", "mortality", "readmission", "complaint", "complaints", "churn", "violation", "violations", "crash",
     "crashes", "collision", "collisions", "waste", "emission", "emissions", "distress",
 ))  # fmt: skip
-"""Words in a name that say: of this, less is better."""
+"""Words in a name that suggest a cost (lower is better)."""
 
 
 def words_of(name: str) -> str:
-    """A name as lower-case words joined by underscores: "NextState", "next-state" and "next state" are next_state."""
+    """Name in snake case: "NextState", "next-state" and "next state" become next_state."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return re.sub(r"\W+|_+", "_", parted).strip("_").lower()
 
 
 def says(name: str, vocabulary: frozenset[str]) -> str:
-    """The first word of a name that is in the vocabulary, or an empty string."""
+    """First word of a name that is in the vocabulary, or an empty string."""
     return next((word for word in words_of(name).split("_") if word.rstrip("0123456789") in vocabulary), "")
 
 
 def quoted(name: str) -> str:
-    """A name as a TOML string on one line."""
+    """Name as a TOML string on one line."""
     return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f").replace("\x85", "\\u0085")

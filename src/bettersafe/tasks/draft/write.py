@@ -1,4 +1,4 @@
-"""The task file that the guesses make: TOML, with a comment on each of them."""
+"""Task file from the guesses: TOML with comments."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ if TYPE_CHECKING:
 
 
 _DECIDE = {
-    "episode": "name the column that tells episodes apart",
-    "step": f'name a column of whole numbers, or, if the rows stand in the order in which they happened: step = "{ROW_ORDER}"',
-    "state": "name the column with the state, or make states of measurements with `bettersafe discretize`",
+    "episode": "name the column that identifies episodes",
+    "step": f'name a column of whole numbers, or, if the rows are in the order of time: step = "{ROW_ORDER}"',
+    "state": "name the column with the state, or make states from measurements with `bettersafe discretize`",
     "action": "name the column with the action that was taken",
 }
 
 _WITHOUT = {
-    "next_state": "no column was found: the state of the next row is taken",
-    "terminated": "no column was found: the last row of every episode is taken as its end",
-    "truncated": "no column was found; needed where the log stopped before the process ended",
+    "next_state": "no column was found: the state of the next row is used",
+    "terminated": "no column was found: the last row of every episode is its end",
+    "truncated": "no column was found; needed if the log stopped before the process ended",
     "baseline_prob": "no column was found: the baseline is estimated from how often each action was taken",
 }
 
 
 def task_text(start: Start, data: str) -> str:
-    """The task file: TOML with a comment on every guess.
+    """Text of a task file: TOML with a comment on every guess.
 
     Args:
-        start: The guesses.
-        data: The log, relative to the file.
+        start: Guesses.
+        data: Path of the log, relative to the task file.
     """
     looked = f"all {start.rows:,} rows" if start.whole else f"the first {start.rows:,} rows"
     lines = [
-        f"# What bettersafe is to do, begun from {looked} of the log. Everything here is a guess until you have read it.",
+        f"# Task for bettersafe, drafted from {looked} of the log. All values are guesses: check them.",
         "# All settings are explained in docs/settings.md.",
         "",
         f"data = {quoted(data)}",
-        'method = "auto"               # the best policy that loses on no objective with probability 1 - delta, given the log',
-        "delta = 0.1                   # the risk that you accept",
+        'method = "auto"               # best policy that, given the log, loses on no objective with probability 1 - delta',
+        "delta = 0.1                   # accepted risk",
         "",
-        "[columns]                     # which column is which",
+        "[columns]                     # roles of the columns",
     ]
     guesses = {guess.role: guess for guess in start.roles}
     for role in ROLES:
         if role in guesses:
             guess = guesses[role]
             others = f"; or {', '.join(quoted(name) for name in guess.others)}?" if guess.others else ""
-            lines.append(f"{role} = {quoted(guess.column)}".ljust(29) + f" # since: {guess.reason}{others}")
+            lines.append(f"{role} = {quoted(guess.column)}".ljust(29) + f" # reason: {guess.reason}{others}")
         elif role in REQUIRED:
             lines += [
                 f"# DECIDE {role}: {start.open[role]}.",
@@ -64,46 +64,46 @@ def task_text(start: Start, data: str) -> str:
         else:
             lines.append(f'# {role} = "..."'.ljust(29) + f" # {_WITHOUT[role]}")
     if "terminated" in guesses and "truncated" not in guesses and words_of(guesses["terminated"].column) == "done":
-        lines.append('# Does "done" also mark where only the logging stopped? Then the two need a column each.')
-    lines += ["", "# One table per objective. No objective may lose; the weights say what is to gain."]
+        lines.append('# If "done" is also true where only the logging stopped, use separate columns for the two.')
+    lines += ["", "# One table per objective. No objective may lose; the weights set what to improve."]
     used = [objective for objective in start.objectives if objective.used]
     if not used:
         lines += [
-            "# DECIDE objectives: no column of numbers is left that could be one. At least one is needed.",
+            "# DECIDE objectives: no other column of numbers was found. At least one objective is needed.",
             '# [objectives."..."]',
         ]
     for objective in used:
         lines += [
             "",
             f"[objectives.{quoted(objective.column)}]",
-            "weight = 1.0                  # 0: not pursued, only protected",
+            "weight = 1.0                  # 0: protected but not pursued",
         ]
         if objective.lower_is_better:
             lines.append(
-                f"lower_is_better = true        # suggested, since {objective.reason}; remove it if more is better"
+                f"lower_is_better = true        # reason: {objective.reason}; remove the line if more is better"
             )
         elif objective.reason:
             lines.append(f"# lower_is_better = true      # {objective.reason}")
-        lines.append("# discount = 0.99             # what the next step counts against this one")
+        lines.append("# discount = 0.99             # discount factor per step")
     left = [objective for objective in start.objectives if not objective.used]
     if left:
-        lines += ["", "# Left out; remove the # to protect or pursue it:"]
+        lines += ["", "# Other columns of numbers; remove the # to make one an objective:"]
         lines += [
             f"# [objectives.{quoted(objective.column)}]".ljust(29) + f" # {objective.reason}" for objective in left
         ]
     if start.unused:
-        lines += ["", "# Without a use:"]
+        lines += ["", "# Unused columns:"]
         lines += [f"#   {quoted(name)}".ljust(29) + f" # {why}" for name, why in start.unused.items()]
     return "\n".join(lines) + "\n"
 
 
 def write_start(paths: str, output: str | os.PathLike[str], *, force: bool = False) -> Start:
-    """Write a task file for a log; returns what was guessed.
+    """Write a draft of a task file for a log; returns the guesses.
 
     Args:
-        paths: The log: a file or a glob. The task file names it relative to itself.
-        output: The task file.
-        force: Replace the file that is there.
+        paths: Log: a file or a glob. The task file names it relative to itself.
+        output: Task file to write.
+        force: Whether to replace an existing file.
     """
     target = Path(output)
     if target.exists() and not force:
@@ -116,7 +116,7 @@ def write_start(paths: str, output: str | os.PathLike[str], *, force: bool = Fal
 
 
 def start_json(start: Start, data: str, output: str | os.PathLike[str]) -> dict[str, Any]:
-    """The guesses for programs."""
+    """Guesses as a JSON document."""
     return {
         "task": str(output),
         "data": data,

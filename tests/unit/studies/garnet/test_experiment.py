@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
-from bettersafe.errors import ParameterError
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
 from bettersafe.studies.garnet.experiment import experiment
 from bettersafe.studies.garnet.plan import FAMILIES, METHODS, SIZES, garnet_study
-from bettersafe.studies.garnet.tables import garnet_tables
 from bettersafe.studies.sweep import read_rows, run_sweep
 
 
@@ -39,25 +36,3 @@ def test_a_world_is_the_same_whichever_others_are_asked_for():
     job = {**one.jobs[0], "draws": 20}
     assert experiment(job) == experiment(job)
     assert experiment(job) != experiment({**job, "cmdp": 5})
-
-
-def test_failures_and_improvements_are_counted_against_the_baseline():
-    rows = [
-        {"cmdp": n, "family": "weak", "delta": 0.1, "episodes": 20, "method": "b-opt", "parameter": "",
-         "improvement": 10.0 * n, "failure": n == 3}
-        for n in range(4)
-    ]  # fmt: skip
-    page = garnet_tables(pa.Table.from_pylist(rows), note="This is small.")
-    assert "0.250 [0.006, 0.806] (4)" in page
-    assert "15.0 ± 6.5" in page
-    assert "This is small." in page
-    assert "near-optimal" not in page.split("\n\n", 2)[2]
-
-
-def test_wrong_options():
-    with pytest.raises(ParameterError, match="at least 1 world"):
-        garnet_study(worlds=0)
-    with pytest.raises(ParameterError, match="delta"):
-        garnet_study(delta=1.5)
-    with pytest.raises(ParameterError, match="--cmdps does not belong"):
-        make_study("garnet/bopt", cmdps=3)

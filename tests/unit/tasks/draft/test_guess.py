@@ -42,8 +42,8 @@ def test_cells_have_a_veto(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda i: 4 * (i % 2), "it jumps"),
-        (lambda i: 0, "more than once"),
+        (lambda i: 4 * (i % 2), "it has gaps"),
+        (lambda i: 0, "repeats a number"),
         (lambda i: i + 0.5, "whole numbers"),
     ],
 )
@@ -166,7 +166,7 @@ def test_slips_in_a_column_of_numbers_are_named(tmp_path):
     start = guess_task(write(tmp_path / "log.csv", log))
     reasons = {o.column: o.reason for o in start.objectives if not o.used}
     assert '"about 40" in row 8 below the header' in reasons["cost"]
-    assert "2 of 40 cells" in reasons["pain"]
+    assert "2 of 40 sampled cells" in reasons["pain"]
     assert "the first in row 5 below the header" in reasons["pain"]
     assert "yes and no" in start.unused["left"]
     assert '# [objectives."cost"]' in task_text(start, "log.csv")
@@ -186,6 +186,6 @@ def test_times_are_no_states_and_say_how_they_become_steps(tmp_path):
         for i in range(24)
     ]  # fmt: skip
     start = guess_task(write(tmp_path / "visits.csv", log))
-    assert "number each episode's rows by them" in start.unused["charted"]
+    assert "number the rows of each episode" in start.unused["charted"]
     assert "charted" not in start.open.get("state", "")
     assert "charted" not in start.open.get("action", "")

@@ -1,4 +1,4 @@
-"""The studies, as a user runs them: a smoke run of the paper's first study, its figures, and what can go wrong."""
+"""Studies and the demo, as a user runs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 import synthetic_mimic
 from bettersafe.studies.sweep import read_rows
-from commands import run
+from commands import run, run_on_one_core
 
 
 def test_a_smoke_run_and_its_figures(tmp_path):
@@ -90,3 +90,38 @@ def test_a_made_up_cohort_from_its_two_tables_to_the_papers(tmp_path):
     assert "Paper: on MIMIC-III too" in page
     assert "B-OPT δ = 0.1" in page
     assert "nan" not in page
+
+
+def test_demo(tmp_path):
+    text, _ = run("demo", "--patients", 3000, "-o", tmp_path / "sepsis")
+    assert "3,000 patients" in text
+    assert "bettersafe" in text
+    assert "Largest changes" in run("show", tmp_path / "sepsis/run")[0]
+    described, _ = run("describe", tmp_path / "sepsis/cohort.parquet", "--objective", "survival")
+    assert "3,000 episodes" in described
+    assert "exists" in run("demo", "--patients", 3000, "-o", tmp_path / "sepsis", code=1)[1]
+    document = json.loads(run("demo", "--patients", 3000, "--seed", 1, "--json")[0])
+    assert set(document["policies"]) == {"the clinicians", "plain RL", "bettersafe"}
+
+
+def test_sepsis_prepare_then_improve(tmp_path):
+    files = synthetic_mimic.write(tmp_path, *synthetic_mimic.cohort(300))
+    out = tmp_path / "out"
+    text, _ = run_on_one_core("sepsis", "prepare", *files, "--k", 12, "--starts", 1, "--iv-bins", "quartile", "-o", out)
+    for part in ("300 stays", "vasopressor: cut at", "fluid: cut at", "not the paper's cohort"):
+        assert part in text
+    settings = json.loads((out / "prepare.json").read_text(encoding="utf-8"))["settings"]
+    assert (settings["k"], settings["n_init"], settings["iv_bins"], settings["quick"]) == (12, 1, "quartile", False)
+    described, _ = run_on_one_core(
+        "describe", out / "train.parquet", "--objective", "survival", "--rare-below", 10, "--json"
+    )
+    found = json.loads(described)
+    assert (found["episodes"], found["states"]) == (210, 12)
+    run_on_one_core(
+        "improve", out / "train.parquet", "--objective", "survival", "--rare-below", 10, "-o", tmp_path / "run"
+    )
+    _, error = run_on_one_core("sepsis", "prepare", files[0], files[0], "-o", tmp_path / "other", code=1)
+    assert "has the columns of the stays, not those of the four-hour blocks" in " ".join(error.split())
+    _, error = run_on_one_core("sepsis", "prepare", *files[::-1], "-o", tmp_path / "other", code=1)
+    assert "these look swapped" in error
+    run_on_one_core("sepsis", "prepare", *files, code=2)

@@ -16,8 +16,7 @@ import synthetic_mimic
 from bettersafe.cli.main import app
 from bettersafe.evaluation.facts import BOUNDS, TESTABLE
 from bettersafe.methods.facts import METHODS
-from bettersafe.tasks.toml import read_task
-from commands import BETTERSAFE, COLUMNS, GOALS, run, visits, write_log
+from commands import BETTERSAFE, COLUMNS, GOALS, visits, write_log
 from patience import TIMEOUT
 
 
@@ -88,6 +87,7 @@ JSON = {
         "MIMIC",
     ),
 }
+
 ELSEWHERE = {"study run", "study figures", "explore"}  # their JSON is read in the tests of the studies and the explorer
 
 
@@ -191,23 +191,3 @@ def test_typos_get_the_nearest_word(arguments, suggested, code, place, monkeypat
     assert done.exit_code == code
     assert f"Did you mean '{suggested}'?" in " ".join(said.replace("│", " ").split())
     assert not Path("X").exists()
-
-
-def test_init(tmp_path, monkeypatch):
-    rows = [
-        {{"zustand": "state", "what was done": "action"}.get(name, name): value for name, value in row.items()}
-        for row in visits(60)
-    ]
-    write_log(tmp_path / "ward log.csv", rows)
-    monkeypatch.chdir(tmp_path)
-    text = CliRunner().invoke(app, ["init", "ward log.csv", "-o", "my task.toml"]).stdout
-    assert "bettersafe describe --task 'my task.toml'" in text
-    assert 'lower is better   its name says "pain"' in text
-    assert [o.name for o in read_task("my task.toml").objectives] == ["recovery", "pain"]
-    done = CliRunner().invoke(
-        app, ["improve", "--task", "my task.toml", "--epsilon", "0.5", "--no-report", "-o", "RUN"]
-    )
-    assert done.exit_code == 0
-    assert "--force" in run("init", "ward log.csv", "-o", "my task.toml", code=1)[1]
-    assert "there is no file" in str(CliRunner().invoke(app, ["init", "gone.csv"]).exception)
-    assert CliRunner().invoke(app, ["init"]).exit_code == 2
