@@ -374,7 +374,7 @@ def test_evaluate_a_run_and_a_policy_file(made, logs, tmp_path):
     value = next(r["value"] for r in other["rows"] if (r["estimator"], r["objective"]) == ("dr", "recovery"))
     assert value == pytest.approx(rows["dr", "recovery"]["value"], rel=0.05)
     assert "made from" in run("evaluate", made, logs[0])[0]
-    assert "knows its objectives" in " ".join(run("evaluate", made, logs[1], *GOALS, code=2)[1].split())
+    assert "has its objectives" in " ".join(run("evaluate", made, logs[1], *GOALS, code=2)[1].split())
 
 
 def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
