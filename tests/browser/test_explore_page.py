@@ -18,7 +18,7 @@ from bettersafe.explore import session as explore
 from bettersafe.logs.dataset import Objective
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.task import Task
-from bettersafe.text.headlines import tell
+from bettersafe.text.headlines import summarise
 from patience import TIMEOUT, until
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
@@ -232,7 +232,7 @@ def test_one_is_kept_as_improve_would(page, server, visitor, library):
     assert text_of(page, "#kept-report") == [str(server.folder / "kept-1" / "report.html")]
     settings = requests.read_settings(settled(page)["settings"], library)
     np.testing.assert_array_equal(load_run(kept).policy, explore.solve(library, settings).policy)
-    assert text_of(page, "#kept-headline") == [tell(load_run(kept)).headline]
+    assert text_of(page, "#kept-headline") == [summarise(load_run(kept)).headline]
     assert text_of(page, "#kept-command")[0].startswith("bettersafe improve")
     name = page.get_by_label("Save the run as")
     assert name.input_value() == "kept-2"

@@ -150,7 +150,7 @@ def test_logged_baseline():
     check_logged_baseline(counts, baseline)
     with pytest.raises(PolicyError, match=r"state a sum to 1.3 over 2 of 2 actions"):
         logged_baseline(with_probabilities(0.9, 1.0, 0.9, 0.4))
-    with pytest.raises(PolicyError, match="--baseline-prob"):
+    with pytest.raises(PolicyError, match="`baseline_prob`"):
         logged_baseline(count(small_log()))
 
 

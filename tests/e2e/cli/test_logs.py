@@ -144,7 +144,7 @@ def test_inconsistent_logged_probabilities_and_their_remedy(tmp_path):
     ]
     path = write_log(tmp_path / "log.csv", rows)
     _, error = run("describe", path, "--objective", "r", code=1)
-    assert "--baseline estimate" in error
+    assert "set --baseline to estimate" in error
     run("describe", path, "--objective", "r", "--baseline", "estimate")
 
 

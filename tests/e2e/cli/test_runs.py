@@ -515,7 +515,7 @@ def test_h_opt_and_hold_out(logs, tmp_path):
     for wrong, message in (
         (("--hold-out", 1.5), "share of the episodes"),
         (("--method", "h-opt", "--hold-out", 0), "must be more than 0"),
-        (("--method", "h-opt", "--threshold", "pain=1"), "certify RUN HELD_OUT"),
+        (("--method", "h-opt", "--threshold", "pain=1"), "bettersafe certify"),
         (("--reward-range", "pain=0..1"), "Correct the range"),
     ):
         assert message in " ".join(

@@ -114,9 +114,9 @@ def test_the_same_counts_are_the_same_bytes(tmp_path: Path) -> None:
 def test_a_file_is_not_counted_twice(tmp_path: Path) -> None:
     save_counts(counted(tmp_path / "monday.csv", small_log()), tmp_path / "counts.parquet")
     copy = write(tmp_path / "copy.csv", small_log())
-    with pytest.raises(DataError, match=r"copy.csv was counted already as monday.csv: .* --force"):
+    with pytest.raises(DataError, match=r"copy.csv was counted already as monday.csv: .* `force`"):
         add_files(copy, objectives=BOTH, add=[tmp_path / "counts.parquet"])
-    with pytest.raises(DataError, match=r"monday.csv was counted already: .* --force"):
+    with pytest.raises(DataError, match=r"monday.csv was counted already: .* `force`"):
         merge_files([tmp_path / "counts.parquet"] * 2)
     with pytest.raises(DataError, match=r"monday.csv is the same as .*copy.csv"):
         add_files([copy, tmp_path / "monday.csv"], objectives=BOTH)
@@ -197,7 +197,7 @@ def test_what_can_not_be_saved(tmp_path: Path) -> None:
         check_output(tmp_path / "new.csv", inputs=[])
     with pytest.raises(RunError, match="there is no directory"):
         check_output(tmp_path / "nowhere" / "new.parquet", inputs=[])
-    with pytest.raises(RunError, match=r"a.parquet exists.* add to it with --add"):
+    with pytest.raises(RunError, match=r"a.parquet exists.* add to it: name it with `add`"):
         check_output(tmp_path / "a.parquet", inputs=[tmp_path / "log.csv"])
 
 

@@ -242,7 +242,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
             (work / "done").write_text(text, encoding="utf-8")
     assert (target / "done").read_text(encoding="utf-8") == "two"
     assert [path.name for path in target.parent.iterdir()] == ["out"]
-    with pytest.raises(RunError, match="replace it with --force"), whole_folder(target, mark="done"):
+    with pytest.raises(RunError, match="replace it with `force`"), whole_folder(target, mark="done"):
         pass
     with pytest.raises(RunError, match="it holds something else"), whole_folder(target, mark="other", force=True):
         pass
@@ -322,7 +322,7 @@ def test_a_fitted_map_gives_new_data_the_same_states(tmp_path):
     assert again.discretizer.n_states == 4
     for name in ("log.parquet", "discretizer.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    with pytest.raises(ParameterError, match="leave out features and train_share"):
+    with pytest.raises(ParameterError, match="leave out `features` and `train_share`"):
         discretize_log(data, tmp_path / "three", columns=WARD, fitted=saved, train_share=0.5)
     poor = write_rows(tmp_path / "poor.csv", [{k: v for k, v in row.items() if k != "pulse"} for row in feature_rows()])
     with pytest.raises(DataError, match=r"poor.csv has no column 'pulse'"):
@@ -344,7 +344,7 @@ def test_a_fitted_map_needs_no_actions(tmp_path):
     assert "action" not in log.column_names
     assert set(found.passed_on) == set(log.column_names[3:])
     assert log["state"].to_pylist() == with_actions["state"].to_pylist()
-    with pytest.raises(DataError, match=r"has no column 'dose'.*--action"):  # one that was named must be there
+    with pytest.raises(DataError, match=r"has no column 'dose'.*`action`"):  # one that was named must be there
         discretize_log(waiting, tmp_path / "three", columns=WARD, fitted=saved)
     with pytest.raises(DataError, match=r"has no column 'action'.*--action"):  # and a new map is fitted for a log
         discretize_log(waiting, tmp_path / "three", k=4, columns=unnamed, features=FEATURES)

@@ -25,7 +25,7 @@ def test_baseline_probability_of_a_pair(tmp_path: Path) -> None:
         assert counts.baseline_prob.tolist() == [0.25, 1.0]
     rows[2]["baseline_prob"] = 0.3
     path = write(tmp_path / "log.parquet", rows)
-    message = "state a, action go has 0.25 and 0.3. Correct it, or let it be estimated with --baseline estimate"
+    message = "state a, action go has 0.25 and 0.3. Correct it, or set `baseline` to estimate"
     with pytest.raises(DataError, match=message):
         count_files(path, objectives=BOTH)
     with pytest.raises(DataError, match=message):

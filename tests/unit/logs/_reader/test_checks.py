@@ -56,7 +56,7 @@ def test_step_that_is_no_integer(tmp_path: Path, name: str) -> None:
     assert message == (
         f"steps must be integers; got '0.5' in column 'step' of {where(name, 0)}."
         " Number the rows of each episode 0, 1, 2, ... (times: by their order); or, if the rows are in chronological order,"
-        " use --step row-order."
+        " set `step` to row-order."
     )
 
 
@@ -178,7 +178,7 @@ def test_gap_in_steps(tmp_path: Path, name: str, bare: bool) -> None:
     assert complaint(write(tmp_path / name, rows)) == (
         f"steps must be consecutive within an episode; episode 1 goes from 0 to 3 in column 'step' of"
         f" {where(name, 1)}. Add the missing rows, renumber the steps, or, if the rows are in chronological order,"
-        " use --step row-order."
+        " set `step` to row-order."
     )
 
 

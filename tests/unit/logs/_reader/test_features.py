@@ -45,7 +45,7 @@ def test_tables_that_can_not_be_a_log_are_refused(tmp_path):
     attempt("steps must be consecutive within an episode; episode .* in column 'block'", with_cell(7, block=9))
     attempt("has no column 'nothing'", features=["nothing"])
     attempt(
-        "has no column 'dosis'.*Did you mean 'dose'.*--action",
+        "has no column 'dosis'.*Did you mean 'dose'.*`action`",
         columns=Columns(episode="stay", step="block", action="dosis"),
     )
     attempt("has no column 'profit'.*--objective", objectives=["profit"])

@@ -65,21 +65,21 @@ def test_missing_column(tmp_path: Path, name: str) -> None:
     rows = [{("states" if k == "state" else k): v for k, v in row.items()} for row in small_log()]
     message = complaint(write(tmp_path / name, rows))
     assert message.startswith(f"{name} has no column 'state'; it has ")
-    assert message.endswith(" Did you mean 'states'? Name it with --state or in the task file.")
+    assert message.endswith(" Did you mean 'states'? Name it with `state` or in the task file.")
 
 
 def test_missing_columns_name_their_option(tmp_path: Path) -> None:
     path = write(tmp_path / "log.csv", small_log())
     there = "it has episode, step, state, action, next_state, terminated, gain, pain."
     assert complaint(path, objectives=[Objective(name="cost")]) == (
-        f"log.csv has no column 'cost'; {there} Name it with --objective or in the task file."
+        f"log.csv has no column 'cost'; {there} Name it with `objectives` or in the task file."
     )
     assert complaint(path, Columns(next_state="x2")) == (
-        f"log.csv has no column 'x2'; {there} Name it with --next-state or in the task file."
+        f"log.csv has no column 'x2'; {there} Name it with `next_state` or in the task file."
     )
     assert complaint(path, Columns(step="time")) == (
         f"log.csv has no column 'time'; {there}"
-        " Name it with --step or in the task file; or, if the rows are in chronological order, use --step row-order."
+        " Name it with `step` or in the task file; or, if the rows are in chronological order, set `step` to row-order."
     )
 
 
@@ -93,7 +93,7 @@ def test_column_missing_from_one_of_several_files(tmp_path: Path) -> None:
 def test_no_objective(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, [row | {"ward": "north"} for row in small_log()])
     assert complaint(path, objectives=[]) == (
-        "at least one objective is needed; got none. Name it with --objective;"
+        "at least one objective is needed; got none. Name it with `objectives`;"
         f" numeric columns of {name} that could be one: gain, pain."
     )
 

@@ -14,5 +14,5 @@ def test_wrong_options():
         garnet_study(worlds=0)
     with pytest.raises(ParameterError, match="delta"):
         garnet_study(delta=1.5)
-    with pytest.raises(ParameterError, match="--cmdps does not belong"):
+    with pytest.raises(ParameterError, match="`cmdps` does not belong"):
         make_study("garnet/bopt", cmdps=3)

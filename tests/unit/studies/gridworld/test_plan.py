@@ -13,7 +13,7 @@ def test_only_studies_of_b_opt_take_a_delta():
     for study_id, plan in PLANS.items():
         asked = {"cmdps": 2, "delta": 0.01}
         if not study_id.startswith("gridworld/bopt"):
-            with pytest.raises(ParameterError, match=r"--delta does not belong .* takes --cmdps\. Leave it out"):
+            with pytest.raises(ParameterError, match=r"`delta` does not belong .* takes `cmdps`\. Leave it out"):
                 make_study(study_id, **asked)
             continue
         jobs = make_study(study_id, **asked).jobs

@@ -254,7 +254,7 @@ def test_what_was_prepared_is_checked_on_loading(tmp_path):
     with pytest.raises(RunError, match="is not a prepared cohort"):
         load_mimic(tmp_path)
     prepare(tmp_path, listed, blocks)
-    with pytest.raises(RunError, match="replace it with --force"):
+    with pytest.raises(RunError, match="replace it with `force`"):
         prepare(tmp_path, listed, blocks)
     prepare(tmp_path, listed, blocks, force=True)
     out = tmp_path / "out"
@@ -301,7 +301,7 @@ def test_splits_that_are_there_are_kept_and_others_not_overwritten(pair):
     assert more[:2] == documents
     assert more[2]["settings"]["seed"] == 5
     before = (two / "split-00/prepare.json").stat().st_mtime_ns
-    with pytest.raises(RunError, match=r"split-00 was prepared otherwise: k was 6, is 5\. Give the same .* --force"):
+    with pytest.raises(RunError, match=r"split-00 was prepared otherwise: k was 6, is 5\. Give the same .* `force`"):
         prepare_splits(*files, two, Preparation(seed=3, **(SMALL | {"k": 5})), splits=3)
     with pytest.raises(RunError, match=r"otherwise: seed was 3, is 4; the table file has other contents\."):
         prepare_splits(files[0], files[0], two, Preparation(seed=4, **SMALL), splits=1)

@@ -17,10 +17,10 @@ def test_options_belong_to_their_studies():
     }
     assert {job["preset"] for job in make_study("sepsis/icu-published").jobs} == {"published"}
     for study_id, options, match in (
-        ("sepsis/icu", {"cmdps": 3}, "--cmdps does not belong to the study sepsis/icu, which takes --seeds"),
-        ("gridworld/fixed", {"patients": 9}, "--patients does not belong .* takes --cmdps. Leave it out"),
+        ("sepsis/icu", {"cmdps": 3}, "`cmdps` does not belong to the study sepsis/icu, which takes `seeds`"),
+        ("gridworld/fixed", {"patients": 9}, "`patients` does not belong .* takes `cmdps`. Leave it out"),
         ("sepsis/mimic", {}, "needs --data, a folder that 'bettersafe sepsis prepare' wrote"),
-        ("sepsis/mimic", {"data": ["."], "cohort": "fixed"}, "--cohort does not belong"),
+        ("sepsis/mimic", {"data": ["."], "cohort": "fixed"}, "`cohort` does not belong"),
         ("sepsis/icu", {"unseen": "deth"}, "unseen must be one of death, end, baseline.*'death'"),
         ("sepsis/icu", {"patients": 5}, "at least 100 patients"),
         ("sepsis/icu", {"seeds": 0}, "at least 1 seed"),

@@ -36,7 +36,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
     log = str(write(tmp_path / "log.csv", rows_of(r=lambda i: i)))
     task = tmp_path / "task.toml"
     task.write_text("mine")
-    with pytest.raises(RunError, match="--force"):
+    with pytest.raises(RunError, match="`force`"):
         write_start(log, task)
     assert task.read_text() == "mine"
     write_start(log, task, force=True)
