@@ -346,5 +346,5 @@ def test_a_fitted_map_needs_no_actions(tmp_path):
     assert log["state"].to_pylist() == with_actions["state"].to_pylist()
     with pytest.raises(DataError, match=r"has no column 'dose'.*`action`"):  # one that was named must be there
         discretize_log(waiting, tmp_path / "three", columns=WARD, fitted=saved)
-    with pytest.raises(DataError, match=r"has no column 'action'.*--action"):  # and a new map is fitted for a log
+    with pytest.raises(DataError, match=r"has no column 'action'.*`action`"):  # and a new map is fitted for a log
         discretize_log(waiting, tmp_path / "three", k=4, columns=unnamed, features=FEATURES)

@@ -48,7 +48,7 @@ def test_tables_that_can_not_be_a_log_are_refused(tmp_path):
         "has no column 'dosis'.*Did you mean 'dose'.*`action`",
         columns=Columns(episode="stay", step="block", action="dosis"),
     )
-    attempt("has no column 'profit'.*--objective", objectives=["profit"])
+    attempt("has no column 'profit'.*`objectives`", objectives=["profit"])
     attempt("remark must be a finite number; got .* in column 'remark' of bad.csv, line 2", features=["remark"])
     attempt("clashes with the log's own", [row | {"next_state": 1} for row in feature_rows()])
     attempt("has no column of numbers left", features=[])

@@ -19,12 +19,12 @@ def test_options_belong_to_their_studies():
     for study_id, options, match in (
         ("sepsis/icu", {"cmdps": 3}, "`cmdps` does not belong to the study sepsis/icu, which takes `seeds`"),
         ("gridworld/fixed", {"patients": 9}, "`patients` does not belong .* takes `cmdps`. Leave it out"),
-        ("sepsis/mimic", {}, "needs --data, a folder that 'bettersafe sepsis prepare' wrote"),
+        ("sepsis/mimic", {}, "needs `data`, a folder that `prepare_mimic` wrote"),
         ("sepsis/mimic", {"data": ["."], "cohort": "fixed"}, "`cohort` does not belong"),
         ("sepsis/icu", {"unseen": "deth"}, "unseen must be one of death, end, baseline.*'death'"),
         ("sepsis/icu", {"patients": 5}, "at least 100 patients"),
         ("sepsis/icu", {"seeds": 0}, "at least 1 seed"),
-        ("sepsis/mimic", {"data": ["."], "seed": 2}, "draws nothing; .* `sepsis prepare --seed 2`"),
+        ("sepsis/mimic", {"data": ["."], "seed": 2}, "draws nothing; .* `prepare_mimic` with `seed` 2"),
     ):
         with pytest.raises(ParameterError, match=match):
             make_study(study_id, **options)
