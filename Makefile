@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard src/bettersafe/_kernel/*.cpp src/bettersafe/_kernel/*.hpp)
 
-.PHONY: demo docs test test-long browser check format bench clean help
+.PHONY: demo docs test test-all test-long browser check format bench clean help
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,11 +19,14 @@ $(BIN)/.ready: pyproject.toml constraints.txt $(NATIVE)
 demo: $(BIN)/.ready ## Improve on clinicians in a simulator of sepsis care
 	@$(BIN)/bettersafe demo
 
-test: $(BIN)/.ready ## Run the tests
-	$(BIN)/python -m pytest -n auto
+test: $(BIN)/.ready ## Run the tests that stand for all
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-long: $(BIN)/.ready ## Run the full-size property and statistical tests too
-	$(BIN)/python -m pytest -n auto -m "long or not long"
+test-all: $(BIN)/.ready ## Run the slow tests too, as CI does
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not long"
+
+test-long: $(BIN)/.ready ## Run all tests, with full-size ones and new random examples
+	BETTERSAFE_EXAMPLES=new $(BIN)/python -m pytest -n auto --dist worksteal -m "long or not long"
 
 browser: ## Install Chromium for the browser tests, where it can be had
 	@scripts/install_chromium
