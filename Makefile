@@ -19,14 +19,14 @@ $(BIN)/.ready: pyproject.toml constraints.txt $(NATIVE)
 demo: $(BIN)/.ready ## Improve on clinicians in a simulator of sepsis care
 	@$(BIN)/bettersafe demo
 
-test: $(BIN)/.ready ## Run the quick tests of everything
-	$(BIN)/python -m pytest -n auto
+test: $(BIN)/.ready ## Run the tests that stand for all
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-all: $(BIN)/.ready ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest -n auto -m "not long"
+test-all: $(BIN)/.ready ## Run the slow tests too, as CI does
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not long"
 
-test-long: $(BIN)/.ready ## Run the full-size property and statistical tests too, with new random examples
-	BETTERSAFE_EXAMPLES=new $(BIN)/python -m pytest -n auto -m "long or not long"
+test-long: $(BIN)/.ready ## Run all tests, with full-size ones and new random examples
+	BETTERSAFE_EXAMPLES=new $(BIN)/python -m pytest -n auto --dist worksteal -m "long or not long"
 
 browser: ## Install Chromium for the browser tests, where it can be had
 	@scripts/install_chromium

@@ -26,7 +26,7 @@ MODULES = {
 }
 
 
-RUNGS = ("unit", "property", "statistical", "e2e")
+LEVELS = ("unit", "property", "statistical", "e2e")
 # Modules without tests of their name, and the module whose tests are theirs too: tables of words, and parts of one thing.
 TESTED_WITH = {
     "cli.show.evaluation": "cli.runs",
@@ -87,12 +87,12 @@ def test_there_is_no_cycle_of_imports():
 
 
 def test_every_module_has_tests_of_its_name():
-    """Those of ``folder.module`` are in tests/RUNG/folder/test_module.py, and there are no others."""
+    """Those of ``folder.module`` are in tests/LEVEL/folder/test_module.py, and there are no others."""
     modules = {name.removeprefix("bettersafe.") for name, path in MODULES.items() if path.name != "__init__.py"}
     tested = set()
-    for rung in RUNGS:
-        for path in sorted((ROOT / "tests" / rung).rglob("test_*.py")):
-            place = path.relative_to(ROOT / "tests" / rung)
+    for level in LEVELS:
+        for path in sorted((ROOT / "tests" / level).rglob("test_*.py")):
+            place = path.relative_to(ROOT / "tests" / level)
             if place.as_posix() not in WHOLE:
                 module = ".".join((*place.parent.parts, place.stem.removeprefix("test_")))
                 assert module in modules, f"{path} is named after no module"
