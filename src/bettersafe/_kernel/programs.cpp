@@ -22,6 +22,9 @@ constexpr double kAcceptFeas = 1e-9;    // row violation above which an answer i
 constexpr double kRelax = 1e-6;         // perturbation of rows to escape a massively degenerate vertex
 constexpr double kAcceptGap = 5e-9;     // relative gap that counts as solved
 constexpr double kSnap = 1e-14;         // smaller deviations are rounding errors: the baseline's bits are kept
+constexpr double kForbidden = 2.5e-9;   // an entry that a row holds below this share of the mass keeps its baseline: moving it is
+                                        // worth at most kAcceptGap
+constexpr double kSmallReach = 1e-4;    // a row that can gain less than this share of its half-range is scaled by what it can gain
 constexpr int kRefactorEvery = 60;
 
 // If the compiler supports it, the solver is also built for AVX2 and selected at load time. Only element-wise loops use
@@ -168,24 +171,32 @@ private:
             entry_[n_] = j;
             n_ += error[j] <= most_error;
         }
-        if (n_ < 2) return false;
-        all_free_ = n_ == count;
-        wide_ = padded(n_);
-        base_.resize(wide_);
-        cost_.resize(wide_);
-        gather(in.baseline + begin, base_.data());
-        mass_ = 0.0;
-        for (int f = 0; f < n_; ++f) mass_ += base_[f];
-        if (!(mass_ > 0.0)) return false;
-        half_ = centred(in.objective + begin, 1.0, cost_.data());
-        if (half_ == 0.0) return false;  // constant objective: keep the baseline
-        at_least(matrix_, (static_cast<std::size_t>(in.n_rows) + 2) * wide_);
-        std::fill(matrix_.begin(), matrix_.begin() + n_, 1.0);
-        std::fill(matrix_.begin() + n_, matrix_.begin() + wide_, 0.0);
-        m_ = 1;
-        for (std::int64_t k = 0; k < in.n_rows; ++k) {
-            double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
-            if (centred(in.rows + k * in.n_entries + begin, -1.0, target) != 0.0) ++m_;  // a constant row is implied by Σδ = 0
+        for (bool complete = false; !complete;) {  // again, with fewer entries, after a row has shown some to be forbidden
+            if (n_ < 2) return false;
+            all_free_ = n_ == count;
+            wide_ = padded(n_);
+            base_.resize(wide_);
+            cost_.resize(wide_);
+            gather(in.baseline + begin, base_.data());
+            mass_ = 0.0;
+            for (int f = 0; f < n_; ++f) mass_ += base_[f];
+            if (!(mass_ > 0.0)) return false;
+            half_ = centred(in.objective + begin, 1.0, cost_.data());
+            if (half_ == 0.0) return false;  // constant objective: keep the baseline
+            at_least(matrix_, (static_cast<std::size_t>(in.n_rows) + 2) * wide_);
+            std::fill(matrix_.begin(), matrix_.begin() + n_, 1.0);
+            std::fill(matrix_.begin() + n_, matrix_.begin() + wide_, 0.0);
+            m_ = 1;
+            complete = true;
+            for (std::int64_t k = 0; k < in.n_rows && complete; ++k) {
+                double* target = matrix_.data() + static_cast<std::size_t>(m_) * wide_;
+                const double* values = in.rows + k * in.n_entries + begin;
+                const double half = centred(values, -1.0, target);
+                if (half == 0.0) continue;  // a constant row is implied by Σδ = 0
+                const double top = top_of(values), reach = scale_by_reach(values, top, half, target);
+                complete = reach > 2.0 * kForbidden * mass_ * half || !forbid(values, top, reach);
+                ++m_;
+            }
         }
         budget_ = false;
         if (finite && in.epsilon > 0.0) {
@@ -257,6 +268,37 @@ private:
         const double scale = sign / half;
         for (f = 0; f < n_; ++f) target[f] = (target[f] - middle) * scale;
         return half;
+    }
+
+    double top_of(const double* values) const {
+        double top = values[entry_[0]];
+        for (int f = 1; f < n_; ++f) top = std::max(top, values[entry_[f]]);
+        return top;
+    }
+
+    // The most that a row can gain, Σ base (top − value). If that is little beside its half-range, the row becomes (top − value) in
+    // units of this gain: in units of the half-range, losing as much would be within the tolerance.
+    double scale_by_reach(const double* values, double top, double half, double* target) const {
+        double reach = 0.0;
+        for (int f = 0; f < n_; ++f) reach += base_[f] * (top - values[entry_[f]]);
+        const double scale = reach / mass_;
+        if (scale < kSmallReach * half && scale > 1e-300) {
+            for (int f = 0; f < n_; ++f) target[f] = (top - values[entry_[f]]) / scale;
+        }
+        return reach;
+    }
+
+    // Removes the free entries that a row forbids; false if there are none. The row is Σ π (top − value) ≤ reach, and no term is
+    // negative, so π_j ≤ reach / (top − value_j).
+    bool forbid(const double* values, double top, double reach) {
+        const int before = n_;
+        n_ = 0;
+        for (int f = 0; f < before; ++f) {
+            const double missing = top - values[entry_[f]];
+            entry_[n_] = entry_[f];
+            n_ += !(missing > 0.0 && reach <= kForbidden * mass_ * missing);
+        }
+        return n_ < before;
     }
 
     void set_slack_basis() {

@@ -9,6 +9,10 @@ with the entries of state x at ptr[x]:ptr[x+1]. Actions without an entry keep th
 entries is fixed. π_b is feasible, so in deviations δ = π − π_b = p − n (p ≥ 0, 0 ≤ n ≤ π_b) the origin is a feasible
 vertex. Both engines solve for δ: in π, solvers reported feasible programs with ε = 0 as infeasible.
 Because Σδ = 0, objective and rows may be shifted per state: both engines centre and scale them to [−1, 1].
+A row can gain at most its reach, Σ_a π_b(a) (top − rows(a)), with all probability on its largest entry. If the reach is below
+`SMALL_REACH` of the half-range, for example because of a large penalty on an action that is never played, the row is scaled by the
+reach instead: otherwise, losing all of it would be within the tolerance. The row then reads Σ_a π(a) (top − rows(a)) ≤ reach; an
+entry whose probability it holds below `FORBIDDEN` keeps its baseline, and the gap leaves it out.
 
 Ties go to the policy nearest the baseline (least Σ|δ|), and a constant objective keeps the baseline to the bit.
 Every answer has a duality gap: an upper bound on how much better any feasible row is.
@@ -37,6 +41,15 @@ if TYPE_CHECKING:
 
 ACCEPTED_GAP = 5e-9
 """Gap, as a share of the objective's half-range over the state's free actions, up to which a state counts as solved."""
+
+ACCEPTED_LOSS = 1e-7
+"""Violation of a scaled row up to which an answer of HiGHS is accepted (the native engine accepts 1e-9)."""
+
+FORBIDDEN = 0.5 * ACCEPTED_GAP
+"""Share of a state's free probability: an entry that a row holds below it is not moved, which costs at most the accepted gap."""
+
+SMALL_REACH = 1e-4
+"""Reach, as a share of a row's half-range, below which the row is scaled by its reach."""
 
 THREADED_ENTRIES = 4_000
 """Entries below which one core is faster than two."""
@@ -258,7 +271,10 @@ def _solve_highs(programs: Programs, objective: Floats) -> Solution:
                 moved[(moved < 1e-9) & (state.base > 1e-9)] = 0.0  # HiGHS stops about this far from the bounds
                 largest = int(np.argmax(np.where(moved != state.base, moved, -1.0)))
                 moved[largest] += state.base.sum() - moved.sum()
-                policy[state.entries] = moved
+                if np.all(state.rows @ (moved - state.base) >= -ACCEPTED_LOSS):
+                    policy[state.entries] = moved
+                else:
+                    solved[x], gap[x] = False, math.inf
     return Solution(policy=policy, gap=gap, solved=solved, pivots=0, warm=None)
 
 
@@ -269,7 +285,7 @@ class _ScaledState:
     base: Floats  # [n]
     cost: Floats  # centred, half-range 1, [n]
     scale: float  # half-range of the objective
-    rows: Floats  # centred, half-range 1, [m, n]
+    rows: Floats  # centred, half-range 1, or scaled by the reach, [m, n]
     error: Floats | None  # scaled to at most 1, or None if the budget can't bind
     limit: float
 
@@ -280,6 +296,36 @@ def _centred(values: Floats) -> tuple[Floats, float]:
     return ((values - (0.5 * low + 0.5 * high)) / half if half > 0.0 else np.zeros_like(values)), half
 
 
+def _reach(base: Floats, row: Floats) -> tuple[Floats, float]:
+    """Half of what every entry [n] lacks to the largest of a row (all of it may overflow), and half of the row's reach."""
+    missing = 0.5 * row.max() - 0.5 * row
+    return missing, float(base @ missing)
+
+
+def _scaled_row(base: Floats, row: Floats) -> Floats:
+    """A row as the program needs it, shape [n]; zero if it is constant."""
+    centred, half = _centred(row)
+    missing, reach = _reach(base, row)
+    scale = reach / base.sum()
+    return -missing / scale if 1e-300 < scale < 0.5 * SMALL_REACH * half else centred
+
+
+def _allowed(base: Floats, rows: Floats) -> Ints:
+    """Indices of the entries that no row of ``rows`` [d, n] forbids; fewer entries lower the reach of a row."""
+    allowed = np.arange(base.size)
+    for _ in range(base.size):
+        before = allowed.size
+        for row in rows:
+            if allowed.size < 2:
+                return allowed
+            own = base[allowed]
+            missing, reach = _reach(own, row[allowed])
+            allowed = allowed[~((missing > 0.0) & (reach <= FORBIDDEN * own.sum() * missing))]
+        if allowed.size == before:
+            break
+    return allowed
+
+
 def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState]]:
     free = programs.free
     block: list[_ScaledState] = []
@@ -287,13 +333,14 @@ def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState
     for x in range(programs.n_states):
         begin, end = programs.ptr[x], programs.ptr[x + 1]
         entries = begin + np.flatnonzero(free[begin:end])
+        entries = entries[_allowed(programs.baseline[entries], programs.rows[:, entries])]
         base = programs.baseline[entries]
         if entries.size < 2 or not base.sum() > 0.0:
             continue
         cost, scale = _centred(objective[entries])
         if scale == 0.0:
             continue
-        rows = [row for row, half in map(_centred, programs.rows[:, entries]) if half > 0.0]
+        rows = [row for row in (_scaled_row(base, row) for row in programs.rows[:, entries]) if np.any(row)]
         error: Floats | None = programs.error[entries]
         limit = math.inf
         largest = float(error.max()) if math.isfinite(programs.epsilon) and error is not None else 0.0

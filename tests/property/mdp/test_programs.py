@@ -272,6 +272,44 @@ def test_hard_programs_never_break_it(family, seeds, unsolved_at_most):
     assert unsolved <= 2 * unsolved_at_most * len(seeds)
 
 
+@pytest.mark.parametrize("engine", ["native", "highs"])
+@pytest.mark.parametrize("decades", [6, 9, 12, 17, 25])
+def test_a_penalty_on_an_action_that_is_never_played_hides_no_loss(engine, decades):
+    """One row has a penalty 6 to 25 decades larger than its other entries. The answer is that without the penalised actions, and
+    the row loses nothing, compared with what it could gain. Where a penalty is just not large enough to forbid its action, one of
+    twenty may stay unsolved, with its baseline."""
+    unsolved = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        n, small, d = int(rng.integers(3, 12)), 10.0 ** rng.uniform(-14, 0), int(rng.integers(1, 4))
+        baseline, objective, error = (
+            rng.dirichlet(np.ones(n)),
+            rng.normal(size=n),
+            np.sqrt(20.0 / rng.integers(1, 200, n)),
+        )
+        rows = rng.normal(size=(d, n))
+        rows[0] *= small
+        rows -= (rows @ baseline)[:, None]
+        epsilon = float(rng.choice([0.1, 1.0, math.inf]))
+        best = state_program(baseline, objective, error, rows, epsilon)
+        m = int(rng.integers(1, 4))
+        penalised = rng.normal(size=(d, m))
+        penalised[0] = -small * 10.0**decades * rng.uniform(0.5, 1.0, m)
+        program = (
+            np.append(baseline, np.zeros(m)), np.append(objective, 1.0 + rng.random(m)), np.append(error, np.ones(m)),
+            np.hstack([rows, penalised]), epsilon,
+        )  # fmt: skip
+        packed, q = pack([program])
+        answer = solve(packed, q, engine=engine)
+        unsolved += not answer.solved.all()
+        reach = rows.max(axis=1)
+        delta = answer.policy - program[0]
+        assert np.all(program[3] @ delta >= -1e-5 * reach), (seed, program[3] @ delta / reach)
+        assert np.all(answer.policy[n:] <= 10.0 ** (2 - decades))
+        assert not answer.solved.all() or abs(float(q @ delta) - best) <= (3e-8 + 10.0 ** (2 - decades)) * np.ptp(q)
+    assert unsolved <= (1 if decades == 9 else 0)
+
+
 def test_warm_starts_of_all_kinds():
     rng = np.random.default_rng(12)
     for i in range(400):
