@@ -26,7 +26,9 @@ does it, a cvxpy problem per state and round, timed once on the largest log, tim
 
 def estimated(data, baseline, rewards):
     """The study's model of a log: known rewards, its error function for one objective."""
-    return estimate_model(data, delta=0.1, unseen="end", baseline=baseline, rewards=rewards, error_objectives=1)
+    return estimate_model(
+        data, delta=0.1, unseen="end", baseline=baseline, rewards=rewards, error_objectives=1, vocabulary="declared"
+    )
 
 
 def parts(n_cmdps):

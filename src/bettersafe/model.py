@@ -5,9 +5,12 @@
 
 Pairs never tried have no row; the rule ``unseen`` sets their value:
 
+    "baseline"  the value of the state under the baseline's tried actions (the default)
     "end"       the process ends there with reward 0 (as in the published code; optimistic if rewards are negative)
     "worst"     the lowest return that rewards in the observed range allow
-    "baseline"  the value of the state under the baseline
+
+The rule also values what the baseline itself does there. "worst" therefore lowers the baseline's own return, and makes a policy
+that only avoids such states look better than it is.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ from bettersafe.errors import (
     check_type,
 )
 from bettersafe.logs.counts import Counts, count
-from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
-from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, VOCABULARIES, ErrorKind, Unseen, Vocabulary
+from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
-from bettersafe.mdp.values import policy_values
+from bettersafe.mdp.values import weighted_values
 from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 
 if TYPE_CHECKING:
@@ -84,7 +87,7 @@ def error_bound_q(counts: Ints, n_states: int, n_actions: int, n_objectives: int
 
     Args:
         counts: Visits n(x,a) of every pair, shape [P].
-        n_states: |X|, number of states seen or declared.
+        n_states: |X|.
         n_actions: |A|.
         n_objectives: d; 1 reproduces the published code, which has no union over objectives.
         delta: δ.
@@ -137,10 +140,11 @@ def estimate_model(
     delta: float = 0.1,
     error_kind: ErrorKind = "q",
     support: int | None = None,
-    unseen: Unseen = "end",
+    unseen: Unseen | None = None,
     baseline: Floats | None = None,
     rewards: npt.ArrayLike | None = None,
     error_objectives: int | None = None,
+    vocabulary: Vocabulary = "seen",
 ) -> Model:
     """Estimate an MDP and its error function.
 
@@ -149,10 +153,12 @@ def estimate_model(
         delta: δ of the error function.
         error_kind: "q" or "l1".
         support: For "l1", the largest number of successors of a pair; None if not known.
-        unseen: Rule for pairs never tried: "end", "worst" or "baseline".
-        baseline: π_b [X, A]; needed only for unseen="baseline".
+        unseen: Rule for pairs never tried: "baseline", "end" or "worst"; default: "baseline", with known rewards "end".
+        baseline: π_b [X, A], for the rule "baseline"; default: `estimate_baseline`.
         rewards: Known rewards [d, X, A], as in the published gridworld study; estimated from the data if None.
         error_objectives: d in the error function; the number of objectives if None (1 reproduces the published code).
+        vocabulary: |X| and |A| in the error function: "seen" for the states and actions in the data, so that declaring others
+            changes no policy; "declared" for all labels, as in the published code.
 
     Examples:
         >>> pessimistic = bettersafe.estimate_model(log, delta=0.05, unseen="worst")
@@ -162,7 +168,9 @@ def estimate_model(
     if not isinstance(data, Counts):
         check_log("data", data)
     check_choice("error_kind", error_kind, ERROR_KINDS)
+    unseen = unseen or ("baseline" if rewards is None else "end")
     check_choice("unseen", unseen, UNSEEN_RULES)
+    check_choice("vocabulary", vocabulary, VOCABULARIES)
     counts = data if isinstance(data, Counts) else count(data)
     n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
     discount = np.array([objective.discount for objective in counts.objectives])
@@ -213,14 +221,16 @@ def estimate_model(
         unseen_value=unseen_value,
     )
     if unseen == "baseline":
-        if baseline is None:
-            raise ParameterError('unseen="baseline" needs the baseline: pass baseline=.')
-        mdp = _with_baseline_value(mdp, check_policy(baseline, n_states, n_actions, name="baseline"))
+        played = visits.astype(np.float64)
+        if baseline is not None:
+            played = check_policy(baseline, n_states, n_actions, name="baseline").take(mdp.pair_index)
+        mdp = _with_baseline_value(mdp, played)
+    sizes = _seen_sizes(mdp, visits) if vocabulary == "seen" else (n_states, n_actions)
     d_in_error = n_objectives if error_objectives is None else error_objectives
     if error_kind == "q":
-        error = error_bound_q(visits, n_states, n_actions, d_in_error, delta)
+        error = error_bound_q(visits, *sizes, d_in_error, delta)
     else:
-        error = error_bound_l1(visits, n_states, n_actions, d_in_error, delta, support=support)
+        error = error_bound_l1(visits, *sizes, d_in_error, delta, support=support)
     return Model(
         mdp=mdp,
         counts=frozen(visits, np.int64),
@@ -243,18 +253,26 @@ def _shares(counts: Counts) -> Floats:
     return shares
 
 
-def _with_baseline_value(mdp: MDP, baseline: Floats) -> MDP:
-    """Set the unseen value to v^{π_b}(x), with the baseline conditioned on tried pairs.
+def _with_baseline_value(mdp: MDP, played: Floats) -> MDP:
+    """Add v^{π_b}(x) to the value of unseen pairs, with the baseline conditioned on tried pairs, ``played`` [P] up to a factor.
 
-    A state in which the baseline plays no tried action keeps its unseen value.
+    The value before is the reward of an unseen pair, zero except for derived objectives. It stays alone in a state in which the
+    baseline plays no tried action.
     """
-    tried = np.zeros((mdp.n_states, mdp.n_actions))
-    tried[mdp.pair_state, mdp.pair_action] = baseline[mdp.pair_state, mdp.pair_action]
-    mass = tried.sum(axis=1, keepdims=True)
-    known = mass[:, 0] > 0.0
-    conditional = np.where(mass > 0.0, tried / np.where(mass > 0.0, mass, 1.0), baseline)
-    v, _ = policy_values(mdp, conditional)
-    return replace(mdp, unseen_value=np.where(known, v, mdp.unseen_value))
+    mass = by_state(mdp, played)
+    weight = played / np.where(mass > 0.0, mass, 1.0).take(mdp.pair_state)
+    v = weighted_values(mdp, weight, np.where(mass > 0.0, 0.0, 1.0))
+    return replace(mdp, unseen_value=mdp.unseen_value + np.where(mass > 0.0, v, 0.0))
+
+
+def _seen_sizes(mdp: MDP, visits: Ints) -> tuple[int, int]:
+    """Number of states that occur in the data, as a state or as a successor, and of actions; ``visits`` has shape [P]."""
+    tried = visits > 0
+    states, actions = np.zeros(mdp.n_states, dtype=bool), np.zeros(mdp.n_actions, dtype=bool)
+    states[mdp.pair_state[tried]] = True
+    states[mdp.transition.indices] = True  # pairs that were not tried have no successors
+    actions[mdp.pair_action[tried]] = True
+    return int(states.sum()), int(actions.sum())
 
 
 def estimate_baseline(counts: Counts) -> Floats:

@@ -12,7 +12,7 @@ from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.logs.counts import count, with_rare
 from bettersafe.logs.dataset import Dataset, Objective
 from bettersafe.mdp.mdp import dense_q
-from bettersafe.mdp.values import policy_values
+from bettersafe.mdp.values import policy_values, weighted_values
 from bettersafe.model import (
     check_logged_baseline,
     error_bound_l1,
@@ -102,10 +102,37 @@ def test_unseen_rules():
     assert value("worst") == pytest.approx([1.0, -40.0])
     # v_b(b) with the baseline on what was tried there, which ends at once: 2 and 0
     assert value("baseline") == pytest.approx([2.0, 0.0])
-    with pytest.raises(ParameterError, match="needs the baseline"):
-        estimate_model(log, unseen="baseline")
+    assert value(None) == pytest.approx([2.0, 0.0])  # the default
+    assert estimate_model(log).unseen == "baseline"
     with pytest.raises(ParameterError, match="Did you mean 'worst'"):
         estimate_model(log, unseen="worse")
+
+
+def test_without_a_baseline_its_value_is_that_of_the_estimated_one():
+    """In a, left was played twice and right once: v = 2/3 (2 + γ (v + w)/2) + 1/3 (5 + γ w), with w = 2 and γ = 1/2 of 'gain'."""
+    log = small_log(action_labels=np.array(["left", "right", "jump"]))
+    value = estimate_model(log).mdp.unseen_value
+    assert value[0] == pytest.approx([(11.0 / 3.0) / (1.0 - 1.0 / 6.0), 2.0])
+    estimated = estimate_baseline(count(log))
+    assert value == pytest.approx(estimate_model(log, baseline=estimated).mdp.unseen_value)
+    elsewhere = np.array([[0.2, 0.1, 0.7], [0.5, 0.5, 0.0]])  # its share of tried actions is the same
+    assert value == pytest.approx(estimate_model(log, baseline=elsewhere).mdp.unseen_value)
+
+
+def test_declared_labels_change_no_error():
+    """|X| and |A| are those of the data, unless the published code's are asked for."""
+    log = small_log()
+    wide = small_log(state_labels=np.array(["a", "b", "c", "d"]), action_labels=np.array(["left", "right", "jump"]))
+    for kind in ("q", "l1"):
+        narrow = estimate_model(log, error_kind=kind)
+        assert estimate_model(wide, error_kind=kind).error == pytest.approx(narrow.error, rel=1e-15)
+        assert estimate_model(log, error_kind=kind, vocabulary="declared").error == pytest.approx(narrow.error)
+    published = estimate_model(wide, vocabulary="declared")
+    assert published.error == pytest.approx(error_bound_q(np.array([2, 1, 1]), 4, 3, 2, 0.1))
+    reached = small_log(next_states=[1, -1, 0, 2], state_labels=np.array(["a", "b", "c", "d"]))  # c is seen, d is not
+    assert estimate_model(reached).error == pytest.approx(error_bound_q(np.array([2, 1, 1]), 3, 2, 2, 0.1))
+    with pytest.raises(ParameterError, match="vocabulary must be one of seen, declared"):
+        estimate_model(log, vocabulary="all")
 
 
 def test_return_lower_bound():
@@ -131,7 +158,9 @@ def test_derived_objective_reaches_pairs_never_tried():
     counts = with_rare(count(small_log()), below=2, reward=-10.0)
     mdp = estimate_model(counts).mdp
     assert mdp.reward[2] == pytest.approx([0.0, -10.0, -10.0])
-    assert mdp.unseen_value[2] == pytest.approx([-10.0, -10.0])
+    v = weighted_values(mdp, np.array([2 / 3, 1 / 3, 1.0]), np.zeros(2))
+    assert mdp.unseen_value[2] == pytest.approx(v[2] - 10.0)  # what follows is the baseline's
+    assert estimate_model(counts, unseen="end").mdp.unseen_value[2] == pytest.approx([-10.0, -10.0])
 
 
 def test_estimated_baseline():

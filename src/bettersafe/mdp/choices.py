@@ -17,9 +17,15 @@ ERROR_KINDS: dict[str, str] = {
     "l1": "Appendix B.1 of the paper, for its transitions",
 }
 
-Unseen = Literal["end", "worst", "baseline"]
+Unseen = Literal["baseline", "end", "worst"]
 UNSEEN_RULES: dict[str, str] = {
+    "baseline": "what the baseline is worth in that state",
     "end": "the episode ends there, with no further reward",
     "worst": "the lowest return that the logged rewards allow",
-    "baseline": "the baseline's value in that state",
+}
+
+Vocabulary = Literal["seen", "declared"]
+VOCABULARIES: dict[str, str] = {
+    "seen": "the states and actions in the data",
+    "declared": "all states and actions with a label",
 }

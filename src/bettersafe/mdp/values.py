@@ -289,7 +289,18 @@ def state_values(
 
     ``objectives`` selects rows of v; ``guess``, the initial v, has the selected rows.
     """
-    weight, unseen_mass = _weights(mdp, policy)
+    return weighted_values(mdp, *_weights(mdp, policy), guess=guess, objectives=objectives)
+
+
+def weighted_values(
+    mdp: MDP,
+    weight: Floats,
+    unseen_mass: Floats,
+    *,
+    guess: Floats | None = None,
+    objectives: Ints | slice = slice(None),
+) -> Floats:
+    """`state_values` for a policy given by pair, as for `solve_weights`."""
     rhs = (
         np.array([by_state(mdp, weight * r) for r in mdp.reward[objectives]])
         + unseen_mass * mdp.unseen_value[objectives]

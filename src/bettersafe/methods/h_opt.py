@@ -159,7 +159,7 @@ def h_opt(
     rule = SafetyRule(delta=0.1, zeta=np.zeros(d)) if rule is None else rule
     check_vector("zeta", rule.zeta, d, "objective")
     base = check_policy(baseline, train.n_states, train.n_actions, name="baseline", state_labels=train.state_labels)
-    fitted = estimate_model(count(train)) if model is None else model
+    fitted = estimate_model(count(train), baseline=base) if model is None else model
     proposal = adv_linearized(fitted, base, preference=weights, progress=progress)
     if rule.strict:
         proposal = _with_support(proposal, fitted)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from bettersafe._system.records import from_json, to_json
 from bettersafe.errors import RunError
 from bettersafe.logs.counts import Input
+from bettersafe.mdp.choices import Unseen
 
 Outcome = Literal["chosen", "passed", "open", "failed"]
 
@@ -128,7 +129,7 @@ class RunInfo:
     epsilon: float
     delta: float
     error_kind: str
-    unseen: str
+    unseen: Unseen
     engine: str
     rounds: int
     converged: bool

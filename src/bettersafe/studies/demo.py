@@ -82,7 +82,7 @@ def run_demo(*, patients: int = COHORT, epsilon: float = 0.1, seed: int = 0) -> 
     dataset = replace(dataset, baseline_prob=None)
     counts = with_rare(count(dataset), name="rare_treatment", below=RARE_BELOW, reward=RARE_REWARD)
     baseline = estimate_baseline(counts)
-    model = estimate_model(counts)
+    model = estimate_model(counts, unseen="end", vocabulary="declared")  # as in the published code
     preference = np.array([1.0, 1.0])
     safe = s_opt(model, baseline, preference=preference, epsilon=epsilon)
     greedy = linearized(model, baseline, preference=np.array([1.0, 0.0]))

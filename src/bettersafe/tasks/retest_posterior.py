@@ -236,7 +236,7 @@ def _gathered(
     known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
     return _Asked(
         outcomes=gather_outcomes(dataset, known_rewards=known),
-        model=estimate_model(dataset, baseline=evidence.baseline),
+        model=estimate_model(dataset, unseen=run.info.unseen, baseline=evidence.baseline),
         evidence=evidence,
         rows=dataset.n_rows,
         episodes=dataset.n_episodes,
@@ -274,7 +274,7 @@ def _counted(
             f"{data} has other {'states' if not same[0] else 'actions'} than the run. With counts, both must have the same states and"
             " actions. Give the log from which the policy was made, or count both together."
         )
-    model = estimate_model(counts, baseline=run.baseline)
+    model = estimate_model(counts, unseen=run.info.unseen, baseline=run.baseline)
     return _Asked(
         outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
         model=model,

@@ -241,8 +241,8 @@ SETTINGS: tuple[Setting, ...] = (
         help="Largest number of successors of a decision, if known; for the error function l1",
     ),
     Setting(
-        name="unseen", kind="text", default="end", metavar="RULE", group=DETAILS, choices=UNSEEN_RULES,
-        help="Value of a decision without data", more="S-OPT never uses one.",
+        name="unseen", kind="text", default="baseline", metavar="RULE", group=DETAILS, choices=UNSEEN_RULES,
+        help="Value of a decision without data", more="S-OPT never takes one that the baseline does not take.",
     ),
     Setting(
         name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES,

@@ -131,7 +131,7 @@ class Task:
     delta: float = 0.1
     error_kind: ErrorKind = "q"
     support: int | None = None
-    unseen: Unseen = "end"
+    unseen: Unseen = "baseline"
     engine: Engine = "auto"
     zeta: dict[str, float] = dataclasses.field(default_factory=dict)
     threshold: dict[str, float] = dataclasses.field(default_factory=dict)

@@ -30,7 +30,7 @@ def test_h_opt_is_the_librarys(small):
     rng = np.random.default_rng([0, 0, 1, 4, 50])
     data = sample_episodes(drawn.world, baseline, 50, rng, horizon=HORIZON)
     train, safety = split(data, (0.7, 0.3), rng)
-    model = estimate_model(train, rewards=known_rewards(drawn), error_objectives=1)
+    model = estimate_model(train, rewards=known_rewards(drawn), error_objectives=1, vocabulary="declared")
     accepted = 0
     for name, selection, more in (
         ("published dr", "published", {"comparison": "published"}),
@@ -56,7 +56,7 @@ def test_b_opt_and_g_opt_are_the_librarys():
     data = sample_episodes(drawn.world, baseline, 50, rng, horizon=HORIZON)
     split(data, (0.7, 0.3), rng)
     seed = int(rng.integers(2**32))
-    model = estimate_model(data, delta=0.05, rewards=known_rewards(drawn), error_objectives=1)
+    model = estimate_model(data, delta=0.05, rewards=known_rewards(drawn), error_objectives=1, vocabulary="declared")
     gains = {}
     for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0])):
         question = Question(delta=0.05, draws=60, seed=seed)

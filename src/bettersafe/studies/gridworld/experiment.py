@@ -91,6 +91,7 @@ def _estimate(data: Dataset, delta: float, conventions: dict[str, Any], rewards:
         baseline=baseline,
         rewards=rewards if conventions["rewards"] == "known" else None,
         error_objectives=conventions["error_objectives"] or None,
+        vocabulary=conventions["vocabulary"],
     )
 
 

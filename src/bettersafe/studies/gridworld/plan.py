@@ -28,6 +28,7 @@ PREFERENCES = ("1,0", "0,1", "1,1")
 CONVENTIONS: dict[str, Any] = {
     "rewards": "known",  # "known": the true table, as published; "estimated": from the log
     "error_objectives": 1,  # d in the error function; 1 as published, 0 for the true number
+    "vocabulary": "declared",  # |X| in the error function: all states, as published; "seen": those in the log
     "unseen": "end",
     "max_rounds": 10,
     "completion": "lagrangian",  # of π* where it never goes; "uniform" is another reading

@@ -349,8 +349,23 @@ def _supported(data: Dataset, visits: Ints) -> Dataset:
 
 
 def _estimate(counts: Counts, unseen: str, baseline: Floats) -> Model:
-    """A model with δ = 1 in the error function, as published; "death" ends at −100."""
+    """A model with δ = 1 and all states in the error function, as published; "death" ends at −100. Where a pair never seen is worth
+    the baseline, it is in rare treatments too.
+    """
+    rare = counts.unseen_reward[1]
     if unseen == "death":
-        counts = replace(counts, unseen_reward=np.array([RETURN_OF_DEATH, counts.unseen_reward[1]]))
+        counts = replace(counts, unseen_reward=np.array([RETURN_OF_DEATH, rare]))
         unseen = "end"
-    return estimate_model(counts, delta=1.0, error_objectives=1, unseen=unseen, baseline=baseline)  # type: ignore[arg-type]
+    model = estimate_model(
+        counts,
+        delta=1.0,
+        error_objectives=1,
+        unseen=unseen,  # type: ignore[arg-type]
+        baseline=baseline,
+        vocabulary="declared",
+    )
+    if unseen == "baseline":
+        acted = np.diff(model.mdp.state_ptr) > 0
+        value = model.mdp.unseen_value - np.array([[0.0], [rare]]) * acted
+        model = replace(model, mdp=replace(model.mdp, unseen_value=value))
+    return model
