@@ -34,7 +34,7 @@ from bettersafe.errors import (
 from bettersafe.logs.counts import Counts, count
 from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, VOCABULARIES, ErrorKind, Unseen, Vocabulary
 from bettersafe.mdp.mdp import MDP, by_state
-from bettersafe.mdp.policy import check_policy
+from bettersafe.mdp.policy import ROUNDED, check_policy, rounding_note, sum_tolerance
 from bettersafe.mdp.values import weighted_values
 from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 
@@ -298,43 +298,81 @@ def estimate_baseline(counts: Counts) -> Floats:
 def logged_baseline(counts: Counts) -> Floats:
     """π_b [X, A] from the logged probabilities of the pairs.
 
-    The remaining probability of a state is shared equally by the actions never logged there (they are frozen anyway);
-    states without a logged action are uniform.
+    Rounded probabilities are normalised (`bettersafe.mdp.policy.sum_tolerance`). If those of a state leave more than that to
+    actions never logged there, these share it equally; their probabilities are not known, and no method changes them within a
+    budget. States without a logged action are uniform.
 
     Args:
         counts: Statistics of a log that has the baseline's probabilities.
+
+    Raises:
+        PolicyError: If the probabilities of a state sum to more than 1, or to less although every action was logged there.
 
     Examples:
         >>> bool(abs(bettersafe.logged_baseline(counts) - baseline).max() < 1e-9)
         True
     """
+    return noted_logged_baseline(counts)[0]
+
+
+def noted_logged_baseline(counts: Counts) -> tuple[Floats, tuple[str, ...]]:
+    """`logged_baseline`, with notes on what was rounded or is not known."""
     check_type("counts", counts, Counts)
     if counts.baseline_prob is None:
         raise PolicyError("the data has no column with the baseline's probability; name it with `baseline_prob`.")
     n_states, n_actions = counts.n_states, counts.n_actions
     policy = np.zeros((n_states, n_actions))
-    seen = np.zeros((n_states, n_actions), dtype=bool)
+    logged = np.zeros((n_states, n_actions), dtype=bool)
     policy[counts.pair_state, counts.pair_action] = counts.baseline_prob
-    seen[counts.pair_state, counts.pair_action] = True
-    left = 1.0 - policy.sum(axis=1)
-    n_unseen = n_actions - seen.sum(axis=1)
-    bad = np.flatnonzero((left < -1e-6) | ((n_unseen == 0) & (left > 1e-6)))
+    logged[counts.pair_state, counts.pair_action] = True
+    total = policy.sum(axis=1)
+    left = 1.0 - total
+    n_unlogged = n_actions - logged.sum(axis=1)
+    tol = sum_tolerance(n_actions)
+    acted = n_unlogged < n_actions
+    bad = np.flatnonzero((left < -tol) | ((n_unlogged == 0) & (left > tol)))
     if bad.size:
         x = int(bad[0])
         raise PolicyError(
-            f"the logged baseline probabilities of state {counts.state_labels[x]} sum to {policy[x].sum():.6g}"
-            f" over {int(seen[x].sum())} of {n_actions} actions; they must sum to 1 over all actions."
-            " Correct the column, or set `baseline` to estimate."
+            f"the logged baseline probabilities of state {counts.state_labels[x]} sum to {total[x]:.9g}"
+            f" over {int(logged[x].sum())} of {n_actions} actions{_and_more(bad.size, 'states')}; they must sum to 1 over all actions."
+            " Correct the column, give the baseline as a file if it plays actions that the log never has, or set `baseline` to"
+            " estimate."
         )
-    share = np.maximum(left, 0.0) / np.maximum(n_unseen, 1)
-    np.copyto(policy, share[:, None], where=~seen)
-    return check_policy(policy, n_states, n_actions, name="logged baseline", state_labels=counts.state_labels)
+    spread = acted & (left > tol)
+    share = np.where(spread | ~acted, left / np.maximum(n_unlogged, 1), 0.0)
+    np.copyto(policy, share[:, None], where=~logged)
+    notes = rounding_note("logged with the data", np.where(spread, 1.0, total)[acted])
+    if spread.any():
+        x = int(np.argmax(np.where(spread, left, 0.0)))
+        notes += (
+            f"in {int(spread.sum()):,} of {n_states:,} states the logged probabilities leave some to actions that were never logged"
+            f" there, at most {100.0 * left[x]:.2g} % in state {counts.state_labels[x]!s}: these actions share it equally. Give the"
+            " baseline as a file if it is known",
+        )
+    policy = check_policy(policy, n_states, n_actions, name="logged baseline", state_labels=counts.state_labels)
+    return policy, (*notes, *unacted_note(counts))
 
 
-def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6) -> None:
-    """Raise PolicyError if ``baseline`` differs from the logged probabilities, or gives a logged action probability 0."""
+def unacted_note(counts: Counts) -> tuple[str, ...]:
+    """Note on states in which no action was logged, if the log is all that is known of the baseline."""
+    n = counts.n_states - np.unique(counts.pair_state).size
+    if not n:
+        return ()
+    return (
+        f"in {n:,} of {counts.n_states:,} states no action was logged: the baseline is not known there, and the policy takes all"
+        " actions equally often",
+    )
+
+
+def check_logged_baseline(counts: Counts, baseline: Floats) -> None:
+    """Raise PolicyError if ``baseline`` differs from the logged probabilities, or gives a logged action probability 0.
+
+    Both may have been rounded, and the baseline normalised.
+    """
     given = baseline[counts.pair_state, counts.pair_action]
     if counts.baseline_prob is not None:
+        tol = 2.0 * ROUNDED + sum_tolerance(counts.n_actions)
         bad = np.flatnonzero(~(np.abs(counts.baseline_prob - given) <= tol))
         if bad.size:
             p = int(bad[0])
@@ -357,5 +395,5 @@ def _name(labels: Sequence[object] | Labels, index: int) -> str:
     return repr(str(labels[index]))
 
 
-def _and_more(n: int) -> str:
-    return f" (and {n - 1} more pairs like it)" if n > 1 else ""
+def _and_more(n: int, what: str = "pairs") -> str:
+    return f" (and {n - 1} more {what} like it)" if n > 1 else ""

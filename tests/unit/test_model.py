@@ -20,6 +20,7 @@ from bettersafe.model import (
     estimate_baseline,
     estimate_model,
     logged_baseline,
+    noted_logged_baseline,
     return_lower_bound,
 )
 
@@ -181,6 +182,42 @@ def test_logged_baseline():
         logged_baseline(with_probabilities(0.9, 1.0, 0.9, 0.4))
     with pytest.raises(PolicyError, match="`baseline_prob`"):
         logged_baseline(count(small_log()))
+
+
+def test_rounded_probabilities_are_normalised_and_the_note_says_how_far_off():
+    counts = with_probabilities(0.666666, 0.7, 0.666666, 0.333333)
+    baseline, notes = noted_logged_baseline(counts)
+    assert baseline[0] == pytest.approx([2 / 3, 1 / 3], abs=1e-6)
+    assert baseline.sum(axis=1) == pytest.approx(1.0, abs=1e-15)
+    assert notes[0].startswith(
+        "the probabilities logged with the data are rounded: their sum differs from 1 by up to 1e-06, in 1 of 2 states"
+    )
+    check_logged_baseline(counts, baseline)  # though it was normalised
+    for wrong in (0.66666, 0.6667):  # five decimals, or a typing error: not what six decimals explain
+        with pytest.raises(PolicyError, match="state a sum to "):
+            logged_baseline(with_probabilities(wrong, 0.7, wrong, 0.333333))
+
+
+def test_probability_left_to_actions_never_logged():
+    """In b only left was logged. What rounding leaves is nobody's; more than that is shared by the others, and said."""
+    wide = {"action_labels": np.array(["left", "right", "jump"])}
+    rounded = count(small_log(baseline_prob=[0.6, 0.999999, 0.6, 0.4], **wide))
+    baseline, notes = noted_logged_baseline(rounded)
+    assert baseline.tolist() == [[0.6, 0.4, 0.0], [1.0, 0.0, 0.0]]
+    assert ["rounded" in note for note in notes] == [True]
+    left = count(small_log(baseline_prob=[0.6, 0.7, 0.6, 0.35], **wide))
+    baseline, notes = noted_logged_baseline(left)
+    assert baseline == pytest.approx(np.array([[0.6, 0.35, 0.05], [0.7, 0.15, 0.15]]))
+    assert notes == (
+        "in 2 of 2 states the logged probabilities leave some to actions that were never logged there, at most 30 % in state b:"
+        " these actions share it equally. Give the baseline as a file if it is known",
+    )
+    unknown = count(small_log(baseline_prob=[0.6, 1.0, 0.6, 0.4], state_labels=np.array(["a", "b", "c"])))
+    baseline, notes = noted_logged_baseline(unknown)
+    assert baseline[2].tolist() == [0.5, 0.5]
+    assert notes == (
+        "in 1 of 3 states no action was logged: the baseline is not known there, and the policy takes all actions equally often",
+    )
 
 
 def test_a_given_baseline_must_agree_with_the_log():

@@ -67,12 +67,12 @@ def describe(
     job = task_from(given, data=data, task=task)
     with show.working("Reading and counting") as progress:
         counts = task_counts(job, progress=progress)
-        policy, source = task_baseline(job, counts)
-        description = describe_counts(counts, baseline=policy)
+        baseline = task_baseline(job, counts)
+        description = describe_counts(baseline.noted(counts), baseline=baseline.policy)
     if as_json:
-        show.print_json({**description.to_json(), "baseline": source})
+        show.print_json({**description.to_json(), "baseline": baseline.source})
     else:
-        show.print_description(description, job.data, source)
+        show.print_description(description, job.data, baseline.source)
 
 
 @takes(*options("objective", "lower_is_better", "discount"), *COLUMNS, later=("engine", "workers", "address"))

@@ -132,7 +132,8 @@ def open_session(
     zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
     if np.any(zeta < 0.0):
         raise ParameterError(f"an accepted loss can't be negative; got {task.zeta}.", setting="zeta")
-    baseline, source = task_baseline(task, counts)
+    given = task_baseline(task, counts)
+    baseline = given.policy
     say(Event(what="Estimating the model"))
     model = task_model(task, counts, baseline)
     say(Event(what="Making the priors"))
@@ -142,9 +143,9 @@ def open_session(
         task=task,
         base=base,
         task_file=task_file,
-        counts=replace(counts, notes=(*counts.notes, *notes)),
+        counts=replace(counts, notes=(*counts.notes, *given.notes, *notes)),
         baseline=baseline,
-        source=source,
+        source=given.source,
         model=model,
         priors=priors,
         played_priors=(

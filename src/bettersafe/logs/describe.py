@@ -10,7 +10,7 @@ import numpy as np
 
 from bettersafe.errors import check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.mdp.policy import check_policy
+from bettersafe.mdp.policy import check_policy, sum_tolerance
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -210,7 +210,7 @@ def _baseline_problems(counts: Counts) -> list[str]:
     if counts.baseline_prob is None:
         return []
     total = np.bincount(counts.pair_state, weights=counts.baseline_prob, minlength=counts.n_states)
-    over = np.flatnonzero(total > 1.0 + 1e-4)
+    over = np.flatnonzero(total > 1.0 + sum_tolerance(counts.n_actions))
     if not over.size:
         return []
     x = int(over[0])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe.errors import DataError
+from bettersafe.mdp.policy import ROUNDED, ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Ints, Labels
 
 
-BASELINE_TOL = 1e-6  # largest difference between logged probabilities of one pair (they are often stored as float32)
+BASELINE_TOL = ROUNDED + ROUNDING
+"""Largest difference between logged probabilities of one pair: their values are often rounded."""
 
 BLOCK = 1 << 20
 """Approximate number of groups in a block; work on a group takes about 250 bytes, little beside the result."""

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 ROUNDING = 1e-9
 """Rows whose sum differs from 1 by at most this are kept to the bit; others, within the tolerance, are normalised."""
 
+ROUNDED = 1e-6
+"""Largest error of a probability that was written with six decimals, rounded or cut off; as float32 it is at most 6e-8."""
+
+
+def sum_tolerance(n: int) -> float:
+    """How far the sum of n probabilities may be from 1 if each is rounded: n `ROUNDED`, and the rounding of the sum."""
+    return n * ROUNDED + ROUNDING
+
 
 def check_policy(
     policy: npt.ArrayLike,
@@ -24,15 +32,19 @@ def check_policy(
     *,
     name: str = "policy",
     state_labels: Sequence[object] | npt.NDArray[np.generic] | None = None,
-    tol: float = 1e-6,
+    tol: float | None = None,
 ) -> Floats:
-    """``policy`` as a read-only [X, A] array. Raises PolicyError, naming the first state, if a row is not a distribution."""
+    """``policy`` as a read-only [X, A] array. Raises PolicyError, naming the first state, if a row is not a distribution.
+
+    A sum may be off by ``tol``, by default as far as rounded probabilities are (`sum_tolerance`); the row is then normalised.
+    """
     table = policy_table(policy, n_states, n_actions, name=name)
+    tol = sum_tolerance(n_actions) if tol is None else tol
 
     def state(x: int) -> object:
         return x if state_labels is None else state_labels[x]
 
-    bad = np.flatnonzero(~np.all((table >= -tol) & (table <= 1.0 + tol), axis=1))
+    bad = np.flatnonzero(~np.all((table >= -ROUNDED) & (table <= 1.0 + ROUNDED), axis=1))
     if bad.size:
         x = int(bad[0])
         raise PolicyError(f"the {name} has a probability outside [0, 1] in state {state(x)!s}: {table[x].tolist()}.")
@@ -41,12 +53,27 @@ def check_policy(
     if bad.size:
         x = int(bad[0])
         raise PolicyError(
-            f"the {name}'s probabilities in state {state(x)!s} sum to {totals[x]:.6g}, not 1"
+            f"the {name}'s probabilities in state {state(x)!s} sum to {totals[x]:.9g}, not 1"
             + (f" (and {bad.size - 1} more states like it)." if bad.size > 1 else ".")
         )
-    rounding = np.max(np.abs(totals - 1.0), initial=0.0) <= ROUNDING and np.min(table, initial=0.0) >= 0.0
-    exact = table if rounding else np.clip(table, 0.0, 1.0) / np.clip(table, 0.0, 1.0).sum(axis=1, keepdims=True)
-    return frozen(exact, np.float64)
+    rounded = np.flatnonzero((np.abs(totals - 1.0) > ROUNDING) | (table.min(axis=1, initial=0.0) < 0.0))
+    if rounded.size:
+        table = table.copy()
+        rows = np.clip(table[rounded], 0.0, 1.0)
+        table[rounded] = rows / rows.sum(axis=1, keepdims=True)
+    return frozen(table, np.float64)
+
+
+def rounding_note(what: str, totals: Floats) -> tuple[str, ...]:
+    """Note that the probabilities of ``what`` were normalised, from their sums by state [X]; none if they all sum to 1."""
+    missed = np.abs(totals - 1.0)
+    n = int(np.count_nonzero(missed > ROUNDING))
+    if not n:
+        return ()
+    return (
+        f"the probabilities {what} are rounded: their sum differs from 1 by up to {missed.max():.1g}, in {n:,} of"
+        f" {totals.size:,} states. They were scaled to sum to 1",
+    )
 
 
 def policy_table(policy: npt.ArrayLike, n_states: int, n_actions: int, *, name: str = "policy") -> Floats:

@@ -62,10 +62,11 @@ def coverage_bars(run: Run) -> list[tuple[str, float, float]]:
 def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
     """Sentences about the limits of the data; ``bars`` from `coverage_bars`."""
     tried = run.counts > 0
-    pairs, possible = int(tried.sum()), run.counts.size
+    pairs, possible = int(tried.sum()), run.info.n_states * run.info.n_actions
+    given = run.state_labels.size - run.info.n_states  # states of the baseline file that the log does not have
     few = int(np.sum(tried & (run.counts < FEW)))
     per_state = tried.sum(axis=1)
-    single, never = int(np.sum(per_state == 1)), int(np.sum(per_state == 0))
+    single, never = int(np.sum(per_state == 1)), int(np.sum(per_state == 0)) - given
     rare = [sum(bar[column] for bar in bars[:2]) for column in (1, 2)]  # type: ignore[misc]
     texts = [
         f"{pairs:,} of {possible:,} combinations of state and action were ever tried ({percent(pairs / max(possible, 1))}); {few:,} of"

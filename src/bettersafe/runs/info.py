@@ -105,8 +105,8 @@ class RunInfo:
         rounds: Rounds of policy iteration.
         converged: False if the limit on rounds was reached first.
         gap: Largest proven optimality gap.
-        n_states: |X|.
-        n_actions: |A|.
+        n_states: |X| of the model; a baseline file may have more states.
+        n_actions: |A| of the model.
         n_pairs: Number of (state, action) pairs with data.
         states_changed: Number of states in which the proposal differs from the baseline.
         states_kept: Labels of the states that could not be solved and keep their previous row.

@@ -1,23 +1,24 @@
 """Policy files: one row per (state, action), with columns ``state``, ``action``, ``probability`` and optional others.
 
-The format is Parquet or CSV. Missing rows have probability 0. States and actions are the user's labels. In the policy file of
-a run, ``probability`` is the policy to use, so the file can be deployed, or given as a baseline, as it is. If the run refused
-its proposal, the column ``proposal`` has it.
+The format is Parquet or CSV. Missing rows have probability 0. States and actions are the user's labels. Probabilities may be
+rounded (`sum_tolerance`). A file may have more states than the log. In the policy file of a run, ``probability`` is the policy to
+use, so the file can be deployed, or given as a baseline, as it is. If the run refused its proposal, the column ``proposal`` has it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bettersafe._system.files import whole_file
+from bettersafe._system.memory import check_memory
 from bettersafe.errors import PolicyError, check_path, did_you_mean
 from bettersafe.logs.dataset import label_array
-from bettersafe.mdp.policy import ROUNDING, check_policy, policy_table
+from bettersafe.mdp.policy import ROUNDED, check_policy, policy_table, rounding_note, sum_tolerance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "policy/1"
 
-SUM_TOL = 1e-6
-"""Tolerance on the sum of a state's probabilities in a file (they are often written with few digits)."""
+TABLES = 4
+"""Tables [X, A] that a run with all states of a baseline file needs: the file's policy, baseline, proposal, visits."""
 
 
 def write_policy(
@@ -98,7 +99,7 @@ def write_policy(
 def read_policy(
     path: str | Path, state_labels: Labels, action_labels: Labels, *, column: str = "probability"
 ) -> Floats:
-    """Read a policy [X, A] for the given vocabulary.
+    """Read a policy [X, A] for the given vocabulary; rows of other states are ignored.
 
     Args:
         path: Policy file: Parquet or CSV.
@@ -107,8 +108,8 @@ def read_policy(
         column: Column of probabilities.
 
     Raises:
-        PolicyError: If the file does not exist, a column is missing, a state or action is not in the vocabulary, a pair is
-            repeated, a state has no row, or probabilities don't sum to 1.
+        PolicyError: If the file does not exist, a column is missing, an action of these states is not in the vocabulary, a pair
+            is repeated, a state has no row, or probabilities don't sum to 1.
 
     Examples:
         >>> from bettersafe.runs import read_policy
@@ -117,23 +118,47 @@ def read_policy(
     """
     check_path("path", path)
     state_labels, action_labels = label_array(state_labels), label_array(action_labels)
-    file = _PolicyFile.open(path, ("state", "action", column))
-    x, a = file.codes("state", state_labels), file.codes("action", action_labels)
-    flat, first = np.unique(x * action_labels.size + a, return_index=True)
-    if flat.size < x.size:
-        row = int(np.setdiff1d(np.arange(x.size), first)[0])
-        raise PolicyError(
-            f"state {state_labels[x[row]]!s}, action {action_labels[a[row]]!s} is repeated in {file.place(row)}."
-            " Remove one of the two rows."
-        )
-    absent = np.setdiff1d(np.arange(state_labels.size), x)
-    if absent.size:
-        raise PolicyError(
-            f"{file.name} has no row for state {state_labels[absent[0]]!s}"
-            + (f" and {absent.size - 1} more states of the data." if absent.size > 1 else ", which is in the data.")
-            + " Add the missing rows."
-        )
-    return file.probabilities(column, x, a, state_labels, action_labels)
+    file = _PolicyFile.open(path, ("state", "action", column)).only(state_labels)
+    return file.policy(column, state_labels, action_labels)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholePolicy:
+    """All states and actions of a policy file and of a log.
+
+    Attributes:
+        state_labels: Names of the states, sorted, shape [X].
+        action_labels: Names of the actions, sorted, shape [A].
+        policy: π, shape [X, A].
+        notes: Remarks for people.
+    """
+
+    state_labels: Labels
+    action_labels: Labels
+    policy: Floats
+    notes: tuple[str, ...]
+
+
+def read_whole_policy(path: str | Path, state_labels: Labels, action_labels: Labels) -> WholePolicy:
+    """Read every row of a policy file; the vocabulary is that of the file and the given one together.
+
+    Raises:
+        PolicyError: As `read_policy`, also for rows of states outside of the given vocabulary.
+    """
+    file = _PolicyFile.open(path, ("state", "action", "probability"))
+    file.only(state_labels)
+    states = label_array(np.union1d(state_labels, file.labels("state", state_labels)))
+    actions = label_array(np.union1d(action_labels, file.labels("action", action_labels)))
+    check_memory(
+        TABLES * 8.0 * states.size * actions.size, f"{file.name} with {states.size:,} states × {actions.size:,} actions"
+    )
+    policy, totals = file.policy("probability", states, actions)
+    return WholePolicy(
+        state_labels=states,
+        action_labels=actions,
+        policy=policy,
+        notes=rounding_note(f"in {file.name}", totals),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,18 +192,25 @@ def read_saved_policy(path: Path, action_labels: Labels) -> SavedPolicy:
     counts[x, a] = file.table.column("count").to_numpy()
     own = "proposal" in file.table.column_names
     columns = ("probability", "baseline", "proposal") if own else ("probability", "baseline")
-    policy, baseline, *rest = (file.probabilities(column, x, a, states, action_labels) for column in columns)
+    policy, baseline, *rest = (file.probabilities(column, x, a, states, action_labels)[0] for column in columns)
     return SavedPolicy(
         state_labels=states, policy=policy, baseline=baseline, proposal=rest[0] if own else policy, counts=counts
     )
 
 
-def policy_actions(path: str | Path, like: Labels) -> Labels:
-    """Sorted actions of a policy file, as labels of the type of ``like``.
+def policy_actions(path: str | Path, state_labels: Labels, like: Labels) -> Labels:
+    """Sorted actions of these states in a policy file, as labels of the type of ``like``.
 
     They may include actions that were never logged.
     """
-    return label_array(np.unique(_PolicyFile.open(path, ("action",)).labels("action", like)))
+    file = _PolicyFile.open(path, ("state", "action")).only(state_labels)
+    return label_array(np.unique(file.labels("action", like)))
+
+
+def counted_states(labels: Labels) -> str:
+    """Number of states with the first labels, in words."""
+    first = ", ".join(str(label) for label in labels[:3])
+    return f"1 state ({first})" if labels.size == 1 else f"{labels.size:,} states (such as {first})"
 
 
 def in_vocabulary(
@@ -200,6 +232,7 @@ class _PolicyFile:
     name: str
     is_csv: bool
     table: pa.Table
+    rows: Ints | None = None  # rows of the file that the table has; None: all
 
     @classmethod
     def open(cls, path: str | Path, needed: tuple[str, ...]) -> _PolicyFile:
@@ -243,7 +276,35 @@ class _PolicyFile:
 
     def place(self, row: int) -> str:
         """File and line of a row, for messages."""
+        row = row if self.rows is None else int(self.rows[row])
         return f"{self.name}, line {row + 2}" if self.is_csv else f"{self.name}, row {row + 1}"
+
+    def only(self, state_labels: Labels) -> _PolicyFile:
+        """The rows of these states. Raises PolicyError if a state has none."""
+        values = self.labels("state", state_labels)
+        absent = np.setdiff1d(state_labels, values)
+        if absent.size:
+            others = np.setdiff1d(values, state_labels)
+            raise PolicyError(
+                f"{self.name} has no row for state {absent[0]!s}"
+                + (f" and {absent.size - 1} more states of the data." if absent.size > 1 else ", which is in the data.")
+                + (f" It has {counted_states(others)} that the data does not have." if others.size else "")
+                + " Add the missing rows."
+            )
+        rows = np.flatnonzero(np.isin(values, state_labels))
+        return self if rows.size == values.size else replace(self, table=self.table.take(rows), rows=rows)
+
+    def policy(self, column: str, state_labels: Labels, action_labels: Labels) -> tuple[Floats, Floats]:
+        """Policy [X, A] of all rows, and the sums [X] of its probabilities before they were normalised."""
+        x, a = self.codes("state", state_labels), self.codes("action", action_labels)
+        flat, first = np.unique(x * action_labels.size + a, return_index=True)
+        if flat.size < x.size:
+            row = int(np.setdiff1d(np.arange(x.size), first)[0])
+            raise PolicyError(
+                f"state {state_labels[x[row]]!s}, action {action_labels[a[row]]!s} is repeated in {self.place(row)}."
+                " Remove one of the two rows."
+            )
+        return self.probabilities(column, x, a, state_labels, action_labels)
 
     def labels(self, column: str, like: Labels | None = None) -> Labels:
         """Label column, converted to the type of ``like`` if given."""
@@ -278,14 +339,14 @@ class _PolicyFile:
             )
         return np.asarray(place, dtype=np.int64)
 
-    def probabilities(self, column: str, x: Ints, a: Ints, states: Labels, actions: Labels) -> Floats:
-        """Policy [X, A] from a probability column. Raises PolicyError on the first bad cell or state."""
+    def probabilities(self, column: str, x: Ints, a: Ints, states: Labels, actions: Labels) -> tuple[Floats, Floats]:
+        """Policy [X, A] from a probability column, and its sums [X] as they are. Raises PolicyError on the first bad cell or state."""
         cells = self.table.column(column).to_numpy(zero_copy_only=False)
         if cells.dtype.kind in "fiu":
             values = np.asarray(cells, dtype=np.float64)
         else:
             values = np.array([_float(cell) for cell in cells])
-        bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0 + ROUNDING)))  # a mixture can round to just above 1
+        bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0 + ROUNDED)))  # a mixture can round to just above 1
         if bad.size:
             row = int(bad[0])
             raise PolicyError(
@@ -295,16 +356,16 @@ class _PolicyFile:
         policy = np.zeros((states.size, actions.size))
         policy[x, a] = values
         totals = policy.sum(axis=1)
-        wrong = np.flatnonzero(np.abs(totals - 1.0) > SUM_TOL)
+        wrong = np.flatnonzero(np.abs(totals - 1.0) > sum_tolerance(actions.size))
         if wrong.size:
             state = int(wrong[0])
             row = int(np.argmax(x == state))
             more = f" (and {wrong.size - 1} more states like it)" if wrong.size > 1 else ""
             raise PolicyError(
-                f"the probabilities of a state must sum to 1; those of state {states[state]!s} sum to {totals[state]:.6g}{more},"
+                f"the probabilities of a state must sum to 1; those of state {states[state]!s} sum to {totals[state]:.9g}{more},"
                 f" beginning in {self.place(row)}. Correct them or add the missing rows."
             )
-        return check_policy(policy, *policy.shape, name=f"policy in {self.name}", state_labels=states)
+        return check_policy(policy, *policy.shape, name=f"policy in {self.name}", state_labels=states), totals
 
 
 def _float(cell: object) -> float:

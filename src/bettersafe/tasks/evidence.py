@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Floats, Log, Progress, Rng
+    from bettersafe.typing import Floats, Labels, Log, Progress, Rng
 
 
 Rows = tuple[dict[str, Any], ...]
@@ -125,6 +125,7 @@ def evidence_on(run: Run, own: Log, data: str) -> Evidence:
             raise DataError(
                 f"{what} are {kinds[ours.dtype.kind]} in the run and {kinds[theirs.dtype.kind]} in {data}. Use the same type in both."
             )
+    run = run_within(run, own.state_labels, own.action_labels)
     states = np.union1d(run.state_labels, own.state_labels)
     actions = np.union1d(run.action_labels, own.action_labels)
     log = with_blocks(own, lambda block: in_vocabulary(block, states, actions))
@@ -230,14 +231,14 @@ def evidence_for_policy(policy: str | Path, task: Task, *, progress: Progress | 
     with task_episodes(task, progress=progress) as log:
         counts = count(log)
         check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
-        baseline, source = task_baseline(task, counts)
+        given = task_baseline(task, counts)
         yield Evidence(
             log=log,
             policy=read_policy(policy, log.state_labels, log.action_labels),
-            baseline=baseline,
-            baseline_known=source != ESTIMATED,
-            training_baseline=baseline,
-            notes=log.notes,
+            baseline=given.policy,
+            baseline_known=given.source != ESTIMATED,
+            training_baseline=given.policy,
+            notes=(*log.notes, *given.notes),
         )
 
 
@@ -304,12 +305,33 @@ def known_log(run: Run, data: str, digest: str) -> str | None:
     return next((str(path) for path in (expand(data) if counted else ()) if file_digest(path) in counted), None)
 
 
-def run_visits(run: Run, log: Log) -> npt.NDArray[np.int64]:
-    """n(x,a) of the run over the log's states and actions, shape [X, A]."""
-    table = np.zeros((log.n_states, log.n_actions), dtype=np.int64)
-    x, a = (
-        np.searchsorted(whole, own)
-        for whole, own in ((log.state_labels, run.state_labels), (log.action_labels, run.action_labels))
+def run_within(run: Run, state_labels: Labels, action_labels: Labels) -> Run:
+    """The run without the states that neither its data nor ``state_labels`` has, and without actions that are played only there.
+
+    A baseline file may give such states.
+    """
+    rows = np.any(run.counts > 0, axis=1) | np.isin(run.state_labels, state_labels)
+    columns = np.isin(run.action_labels, action_labels)
+    for table in (run.counts, run.baseline, run.proposal):
+        columns |= np.any(table[rows] > 0, axis=0)
+    if rows.all() and columns.all():
+        return run
+    part = np.ix_(rows, columns)
+    return dataclasses.replace(
+        run,
+        proposal=run.proposal[part],
+        baseline=run.baseline[part],
+        counts=run.counts[part],
+        state_labels=run.state_labels[rows],
+        action_labels=run.action_labels[columns],
     )
-    table[np.ix_(x, a)] = run.counts
+
+
+def run_visits(run: Run, log: Log) -> npt.NDArray[np.int64]:
+    """n(x,a) of the run over the log's states and actions, which include the run's that have data, shape [X, A]."""
+    table = np.zeros((log.n_states, log.n_actions), dtype=np.int64)
+    x, a = np.nonzero(run.counts)
+    table[
+        np.searchsorted(log.state_labels, run.state_labels)[x], np.searchsorted(log.action_labels, run.action_labels)[a]
+    ] = run.counts[x, a]
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,13 +29,20 @@ from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, reward_ra
 from bettersafe.logs.episodes import with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
 from bettersafe.methods.facts import METHODS
-from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
+from bettersafe.model import (
+    check_logged_baseline,
+    estimate_baseline,
+    estimate_model,
+    noted_logged_baseline,
+    unacted_note,
+)
 from bettersafe.posterior.judge import Question, form_for
 from bettersafe.posterior.linearised_counts import available, gather_counted
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
 from bettersafe.posterior.priors import PriorSet
-from bettersafe.runs.policy_file import policy_actions, read_policy
+from bettersafe.runs.policy_file import counted_states, policy_actions, read_whole_policy
 from bettersafe.tasks.settings import BASELINES
+from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.runs.policy_file import WholePolicy
     from bettersafe.tasks.task import Rare, Task
     from bettersafe.typing import Floats, Ints, Labels, Log, Progress
 
@@ -97,17 +106,51 @@ def task_episodes(task: Task, *, progress: Progress | None = None) -> Iterator[L
             yield episodes
 
 
-def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
-    """Baseline [X, A] of the task, and its origin in words."""
-    if task.baseline == "estimate":
-        return estimate_baseline(counts), ESTIMATED
-    if task.baseline in ("", "logged"):
-        if counts.baseline_prob is None and not task.baseline:
-            return estimate_baseline(counts), ESTIMATED
-        return logged_baseline(counts), "logged with the data"
-    baseline = read_policy(task.baseline, counts.state_labels, counts.action_labels)
-    check_logged_baseline(counts, baseline)
-    return baseline, f"given in {Path(task.baseline).name}"
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """Baseline of a task, over the states and actions of its log.
+
+    Attributes:
+        policy: π_b, shape [X, A].
+        source: Origin, in words.
+        notes: Remarks for people.
+        whole: The whole baseline file, if it has states or actions that the log has not; they are not in ``policy``.
+    """
+
+    policy: Floats
+    source: str
+    notes: tuple[str, ...] = ()
+    whole: WholePolicy | None = None
+
+    def noted(self, counts: Counts) -> Counts:
+        """The counts with the notes on the baseline."""
+        return dataclasses.replace(counts, notes=(*counts.notes, *self.notes))
+
+
+def task_baseline(task: Task, counts: Counts) -> Baseline:
+    """Baseline of the task."""
+    if task.baseline == "estimate" or (not task.baseline and counts.baseline_prob is None):
+        return Baseline(policy=estimate_baseline(counts), source=ESTIMATED, notes=unacted_note(counts))
+    if not _is_file(task.baseline):
+        policy, notes = noted_logged_baseline(counts)
+        return Baseline(policy=policy, source="logged with the data", notes=notes)
+    whole = read_whole_policy(task.baseline, counts.state_labels, counts.action_labels)
+    x, a = (
+        np.searchsorted(every, own)
+        for every, own in ((whole.state_labels, counts.state_labels), (whole.action_labels, counts.action_labels))
+    )
+    policy = frozen(whole.policy[np.ix_(x, a)], np.float64)
+    check_logged_baseline(counts, policy)
+    file, notes = Path(task.baseline).name, whole.notes
+    more = np.setdiff1d(whole.state_labels, counts.state_labels)
+    if more.size:
+        notes += (f"{file} has {counted_states(more)} that the log does not have; the policy keeps its rows there",)
+    return Baseline(
+        policy=policy,
+        source=f"given in {file}",
+        notes=notes,
+        whole=whole if policy.shape != whole.policy.shape else None,
+    )
 
 
 def by_objective(
@@ -305,7 +348,7 @@ def _declared(task: Task, counts: Counts) -> Counts:
     """The counts with the actions of the baseline file, and a note on those never logged."""
     if not _is_file(task.baseline):
         return counts
-    named: Labels = policy_actions(task.baseline, counts.action_labels)
+    named: Labels = policy_actions(task.baseline, counts.state_labels, counts.action_labels)
     new = np.setdiff1d(named.astype(str), counts.action_labels.astype(str))
     counts = declare_actions(counts, named)
     if new.size:

@@ -28,6 +28,7 @@ from bettersafe.tasks.evidence import (
     evidence_on,
     read_like,
     run_visits,
+    run_within,
 )
 from bettersafe.tasks.inputs import (
     ESTIMATED,
@@ -262,8 +263,8 @@ def _counted(
     if progress is not None:
         progress(Event(what=MODELLING))
     counts = with_derived(counts, derived)
-    given = run.info.baseline_source.startswith("given")
-    if given:
+    run = run_within(run, counts.state_labels, counts.action_labels)
+    if run.info.baseline_source.startswith("given"):
         counts = declare_actions(counts, run.action_labels)
     same = [
         np.array_equal(*pair)

@@ -35,7 +35,7 @@ from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
 from bettersafe.posterior.judge import sensitivity
 from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate
-from bettersafe.runs.policy_file import read_policy
+from bettersafe.runs.policy_file import in_vocabulary, read_policy
 from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
@@ -78,6 +78,8 @@ if TYPE_CHECKING:
     from bettersafe.posterior.judge import Answer
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.runs.policy_file import WholePolicy
+    from bettersafe.tasks.inputs import Baseline
     from bettersafe.typing import Floats, Log, Progress
 
 
@@ -91,21 +93,24 @@ class _Problem:
     Attributes:
         task: Task.
         counts: Counts of the training data; after the model is estimated, only objectives and sizes are used.
-        baseline: π_b, shape [X, A].
-        source: Origin of the baseline, in words.
+        given: Baseline.
         model: Model with the task's settings.
     """
 
     task: Task
     counts: Counts
-    baseline: Floats
-    source: str
+    given: Baseline
     model: Model
+
+    @property
+    def baseline(self) -> Floats:
+        """π_b, shape [X, A]."""
+        return self.given.policy
 
     @property
     def baseline_known(self) -> bool:
         """Whether the baseline is known, not estimated from the data."""
-        return self.source != ESTIMATED
+        return self.given.source != ESTIMATED
 
     @property
     def preference(self) -> Floats:
@@ -159,9 +164,9 @@ def _counted(task: Task, progress: Progress | None) -> _Problem:
     say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
-    baseline, source = task_baseline(task, counts)
-    model = task_model(task, counts, baseline)
-    return _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
+    given = task_baseline(task, counts)
+    model = task_model(task, counts, given.policy)
+    return _Problem(task=task, counts=given.noted(counts), given=given, model=model)
 
 
 def _run_by_counts(task: Task, progress: Progress | None) -> Run:
@@ -223,7 +228,7 @@ def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
     (progress or ignore)(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
-    baseline, source = task_baseline(task, everything)
+    given = task_baseline(task, everything)
     halves = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
     counts = with_derived(count(halves[0]), task.derived)
     visits = visit_table(counts)
@@ -231,13 +236,13 @@ def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
         for part in halves
     )
-    model = task_model(task, counts, baseline)
-    problem = _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
+    model = task_model(task, counts, given.policy)
+    problem = _Problem(task=task, counts=given.noted(counts), given=given, model=model)
     parts = _Parts(
         train=train,
         held_out=held_out,
         # dr and wdr value a pair without data like the baseline, which is a neutral choice
-        control=estimate_model(counts, unseen="baseline", baseline=baseline),
+        control=estimate_model(counts, unseen="baseline", baseline=given.policy),
         rule=safety_rule(task, counts.objectives),
     )
     choose = _chosen_by_test if METHODS[task.resolved_method].episodes else _made_and_tested
@@ -322,10 +327,10 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     check_ranges(dataset.objectives, dataset.rewards.min(axis=0), dataset.rewards.max(axis=0))
     counts = with_derived(count(dataset), task.derived)
     check_size(task, counts)
-    baseline, source = task_baseline(task, counts)
-    model = task_model(task, counts, baseline)
+    given = task_baseline(task, counts)
+    model = task_model(task, counts, given.policy)
     outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
-    problem = _Problem(task=task, counts=counts, baseline=baseline, source=source, model=model)
+    problem = _Problem(task=task, counts=given.noted(counts), given=given, model=model)
     return _posterior_run(problem, outcomes, progress, cluster)
 
 
@@ -502,7 +507,7 @@ def _run(problem: _Problem, found: _Found) -> Run:
         found.improvement,
         problem.model,
         counts.objectives,
-        baseline_source=problem.source,
+        baseline_source=problem.given.source,
         data=data,
         settings=settings,
         notes=counts.notes,
@@ -510,4 +515,22 @@ def _run(problem: _Problem, found: _Found) -> Run:
         status=found.status,
         candidates=found.candidates,
     )
-    return dataclasses.replace(run, certificate=certificate, evaluation=tuple(found.rows))
+    run = dataclasses.replace(run, certificate=certificate, evaluation=tuple(found.rows))
+    return run if problem.given.whole is None else _with_whole_baseline(run, problem.given.whole)
+
+
+def _with_whole_baseline(run: Run, whole: WholePolicy) -> Run:
+    """The run with all states and actions of the baseline file; where the log has none, proposal and baseline are as in the file."""
+    states, actions = whole.state_labels, whole.action_labels
+    counts = np.zeros(whole.policy.shape, dtype=np.int64)
+    counts[np.ix_(np.searchsorted(states, run.state_labels), np.searchsorted(actions, run.action_labels))] = run.counts
+    return dataclasses.replace(
+        run,
+        proposal=in_vocabulary(
+            run.proposal, run.state_labels, run.action_labels, states, actions, elsewhere=whole.policy
+        ),
+        baseline=whole.policy,
+        counts=counts,
+        state_labels=states,
+        action_labels=actions,
+    )

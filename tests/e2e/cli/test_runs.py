@@ -196,8 +196,25 @@ def test_given_baselines(log, tmp_path):
     run("improve", log, "-o", tmp_path / "more", *COLUMNS, *GOALS, "--baseline", baseline("more.csv", extra))
     assert load_run(tmp_path / "more").action_labels.tolist() == ["operate", "treat “now”", "wait & see"]
 
+    third = [("at home", a, f"{p:.6f}") for a, p in ((actions[0], 1 / 3), (actions[1], 2 / 3 - 2e-6))]
+    full = baseline("full.csv", [*good, *third])
+    for command in (("describe", log), ("improve", log, "-o", tmp_path / "full")):
+        text, _ = run(*command, *COLUMNS, *GOALS, "--baseline", full)
+        text = " ".join(text.split())
+        assert (
+            "probabilities in full.csv are rounded: their sum differs from 1 by up to 2e-06, in 1 of 3 states" in text
+        )
+        assert "full.csv has 1 state (at home) that the log does not have; the policy keeps its rows there" in text
+    given, found = (load_run(tmp_path / name) for name in ("given", "full"))
+    assert found.state_labels.tolist() == ["at ease", "at home", "in größter Not"]
+    assert np.array_equal(found.policy[[0, 2]], given.policy)
+    assert found.policy[1] == pytest.approx([1 / 3, 2 / 3], abs=2e-6)
+    page = (tmp_path / "full" / "report.html").read_text(encoding="utf-8")
+    assert "full.csv has 1 state (at home)" in page
+
     for rows, message in (
-        ([*good, ("in Not", actions[0], 0.1)], "state in Not in column 'state' of bad.csv, line 6 is not in the data"),
+        ([*good, ("in Not", actions[0], 0.1)], "those of state in Not sum to 0.1, beginning in bad.csv, line 6"),
+        ([*good[:2], ("in Not", actions[0], 1)], "It has 1 state (in Not) that the data does not have"),
         (
             [(s, a, 0.4) for s, a, _ in good],
             "those of state at ease sum to 0.8 (and 1 more states like it), beginning in bad.csv, line 2",

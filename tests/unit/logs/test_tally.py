@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 def test_baseline_probability_of_a_pair(tmp_path: Path) -> None:
     rows = small_log()
-    for row, prob in zip(rows, (0.25, 1.0, 0.2500004), strict=True):
-        row["baseline_prob"] = prob
-    path = write(tmp_path / "log.parquet", rows)
-    for counts in (count_files(path, objectives=BOTH), count(read_dataset(path, objectives=BOTH))):
-        assert counts.baseline_prob is not None
-        assert counts.baseline_prob.tolist() == [0.25, 1.0]
+    # the last decimal of six may differ, and a sum of float32 may be just above 1
+    for probabilities in ((0.25, 1.0, 0.2500004), (0.25, 1.0, 0.250001), (0.250001, 1.00000012, 0.25)):
+        for row, prob in zip(rows, probabilities, strict=True):
+            row["baseline_prob"] = prob
+        for name in ("log.parquet", "log.csv"):
+            path = write(tmp_path / name, rows)
+            for counts in (count_files(path, objectives=BOTH), count(read_dataset(path, objectives=BOTH))):
+                assert counts.baseline_prob is not None
+                assert counts.baseline_prob.tolist() == [0.25, 1.0]
+    rows[0]["baseline_prob"] = 0.25
     rows[2]["baseline_prob"] = 0.3
     path = write(tmp_path / "log.parquet", rows)
     message = "state a, action go has 0.25 and 0.3. Correct it, or set `baseline` to estimate"

@@ -15,8 +15,13 @@ from bettersafe import methods
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.errors import ParameterError
+from bettersafe.logs.dataset import in_vocabulary, split
+from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.facts import METHODS, facts_of
+from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
+from bettersafe.posterior.judge import Question
+from bettersafe.posterior.outcomes import gather_outcomes
 
 
 def test_rows_are_complete():
@@ -70,3 +75,35 @@ def test_methods_of_one_model_are_made_alike(name, engine):
     assert found.method == name
     assert found.epsilon == (0.5 if METHODS[name].budget else np.inf)
     assert rounds
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_declared_states_and_actions_change_no_policy(name):
+    """A log with states and actions that were never visited, by every method: the policy is the same to the bit, and elsewhere it is
+    the baseline that was given."""
+    rng = np.random.default_rng(3)
+    world = garnet(rng, n_states=12, n_actions=3)
+    baseline = mixed_policy(rng, np.full((12, 3), 1.0 / 3.0), 0.5)
+    data = sample_episodes(world, baseline, 60, rng)
+    states, actions = np.arange(-7, 25), np.arange(5)
+    own = np.searchsorted(states, data.state_labels)
+    given = rng.dirichlet(np.ones(5), size=states.size)
+    given[own] = np.hstack([baseline, np.zeros((12, 2))])
+
+    def made(log, table):
+        facts = METHODS[name]
+        if facts.episodes:
+            return h_opt(*split(log, (0.5, 0.5), 0), table, preference=[1.0, 1.0], selection="paper").improvement.policy
+        model = estimate_model(log, baseline=table)
+        if facts.posterior:
+            question = Question(draws=50)
+            return b_opt(
+                gather_outcomes(log), model, table, preference=[1.0, 0.0], question=question
+            ).improvement.policy
+        return facts.make(model, table, preference=[1.0, 0.0], epsilon=0.5).policy
+
+    plain, wide = made(data, baseline), made(in_vocabulary(data, states, actions), given)
+    assert np.array_equal(wide[own][:, :3], plain)
+    assert not np.any(wide[own][:, 3:])
+    assert np.array_equal(np.delete(wide, own, axis=0), np.delete(given, own, axis=0))
+    assert name == "h-opt" or np.any(plain != baseline)

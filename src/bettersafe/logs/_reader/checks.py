@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from bettersafe.errors import DataError
 from bettersafe.logs._reader.cells import FAMILIES, Family, Kind, shape
 from bettersafe.logs._reader.files import File, literal, readable
+from bettersafe.mdp.policy import ROUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +105,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
             ),
             BadCell(
                 role="baseline_prob",
-                where=f"coalesce(NOT ({value} >= 0 AND {value} <= 1), true)",
+                where=f"coalesce(NOT ({value} >= 0 AND {value} <= {1.0 + ROUNDED}), true)",
                 expected="baseline_prob must be a probability in (0, 1]",
                 remedy="Correct the cell or drop its episode.",
             ),

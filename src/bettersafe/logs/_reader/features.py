@@ -10,6 +10,7 @@ import numpy as np
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.logs._reader import cells
 from bettersafe.logs._reader.checks import ROW_ORDER
+from bettersafe.mdp.policy import ROUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +169,7 @@ def _read_log(
             expected[role] = f"{role} must be true or false"
     if "baseline_prob" in roles:
         value = number(roles["baseline_prob"])
-        reading["baseline_prob"] = f"CASE WHEN {value} > 0 AND {value} <= 1 THEN {value} END"
+        reading["baseline_prob"] = f"CASE WHEN {value} > 0 AND {value} <= {1.0 + ROUNDED} THEN least({value}, 1.0) END"
         expected["baseline_prob"] = "baseline_prob must be a probability in (0, 1]"
     for name in objectives:
         reading[name] = f"CASE WHEN isfinite({number(name)}) THEN {number(name)} END"

@@ -346,9 +346,11 @@ def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str,
     read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
     if "next_state" in raw.names:
         read["next_state"] = f"{raw.read('next_state', kinds['state'])} AS next_state"
-    for role in ("step", "terminated", "truncated", "baseline_prob"):
+    for role in ("step", "terminated", "truncated"):
         if role in raw.names:
             read[role] = f"{raw.read(role)} AS {role}"
+    if "baseline_prob" in raw.names:  # a sum of float32 may be just above 1
+        read["baseline_prob"] = f"least({raw.read('baseline_prob')}, 1.0) AS baseline_prob"
     for k, objective in enumerate(objectives):
         # 0 - r, not -r: a cost of 0 is a reward of 0, not of -0.
         sign = "0.0 - " if objective.lower_is_better else ""

@@ -83,7 +83,13 @@ def test_terminated_and_truncated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "start"), [(0, "a logged action can't have had probability 0"), (1.5, "baseline_prob must be")]
+    ("value", "start"),
+    [
+        (0, "a logged action can't have had probability 0"),
+        (1.5, "baseline_prob must be"),
+        (1.00001, "baseline_prob must be"),
+        (-0.000001, "baseline_prob must be"),
+    ],
 )
 def test_impossible_baseline_probability(tmp_path: Path, value: float, start: str) -> None:
     rows = [row | {"baseline_prob": 0.5} for row in small_log()]
