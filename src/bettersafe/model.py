@@ -220,7 +220,7 @@ def estimate_model(
         initial=counts.initial_count / counts.initial_count.sum(),
         unseen_value=unseen_value,
     )
-    if unseen == "baseline":
+    if unseen == "baseline" and mdp.n_pairs < n_states * n_actions:
         played = visits.astype(np.float64)
         if baseline is not None:
             played = check_policy(baseline, n_states, n_actions, name="baseline").take(mdp.pair_index)
