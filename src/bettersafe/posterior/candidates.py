@@ -70,6 +70,16 @@ class Spread:
     pessimistic_gain: Floats
     pessimistic_sd: Floats
 
+    def corrected(self, shift: Floats, covariance: Floats) -> Spread:
+        """Without the optimism ``shift`` [C, d], and with the covariance [C, d, d] of what the posterior does not know."""
+        more = np.diagonal(covariance, axis1=1, axis2=2)
+        return Spread(
+            gain=self.gain - shift,
+            covariance=self.covariance + covariance,
+            pessimistic_gain=self.pessimistic_gain - shift,
+            pessimistic_sd=np.sqrt(self.pessimistic_sd**2 + more),
+        )
+
     @property
     def sd(self) -> Floats:
         """Standard deviation of gains under the neutral prior, shape [C, d]."""

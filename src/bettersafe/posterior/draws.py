@@ -20,6 +20,7 @@ from bettersafe.errors import RunError
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, nonzero, only_played
+from bettersafe.posterior.rewards import shared_sums
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.typing import Floats, Progress
+    from bettersafe.typing import Floats, Ints, Progress
 
 
 DRAWS_PER_REPORT = 8
@@ -61,6 +62,9 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
     reward = posterior.pair_reward
     if np.any(o.noisy):
         reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
+        of_state = o.state_noise * rng.standard_normal(o.state_noise.shape)
+        of_action = o.action_noise * rng.standard_normal(o.action_noise.shape)
+        reward = reward + o.effect_share * (of_state[:, o.pair_state] + of_action[:, o.pair_action])
     start = rng.standard_gamma(o.starts)
     return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
 
@@ -195,6 +199,7 @@ def drawn_gains(
         places = [i for i, k in enumerate(asked) if o.discount[k] == gamma]
         same = np.array([asked[i] for i in places], dtype=np.int64)
         found = np.empty((draws, policies.shape[0], same.size))
+        visits = np.array([mean_visits(o, mix, float(gamma)) for mix in mixed])
         process = (
             o.state_ptr, o.pair_index, same, o.outcome_ptr, o.outcome_next,
             np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
@@ -202,15 +207,45 @@ def drawn_gains(
             posterior.end_concentration, _cumulative(posterior.end_weight),
             np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
             weight, o.starts, mean_values(posterior, mixed[0], weight[0], same),
-            np.array([mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start,
+            visits, float(gamma), VALUE_TOL, start,
         )  # fmt: skip
         for done in range(0, draws, at_once):
             kernel.drawn_gains(*process, first + done, n_threads, found[done : done + at_once])
             if progress is not None:
                 so_far = (nth * draws + min(done + at_once, draws)) // gammas.size
                 progress(Event(done=so_far, total=draws, unit="draws"))
+        played = visits[:, o.pair_state] * weight
+        found += _effect_noise(o, played[1:] - played[0], same, range(first, first + draws), (seed, stream))
         gains[:, :, places] = found
     return gains
+
+
+def _effect_noise(
+    o: Outcomes, moved: Floats, objectives: Ints, draws: range, seed: tuple[int, int]
+) -> Floats:
+    """Gains from the uncertain effects of states and actions on noisy rewards, shape [draws, C, n].
+
+    The effects are shared by pairs, so the kernel, which draws pair by pair, leaves them out. They change gains by
+    Σ Δ b (σ_x + α_a), here with the change Δ [C, P] of visits at the posterior mean.
+    """
+    found = np.zeros((len(draws), moved.shape[0], objectives.size))
+    for i, k in enumerate(objectives.tolist()):
+        if not o.noisy[k]:
+            continue
+        loading = np.array(
+            [
+                np.concatenate(
+                    [
+                        o.state_noise[k] * shared_sums(o.effect_share[k], row, o.pair_state, o.n_states),
+                        o.action_noise[k] * shared_sums(o.effect_share[k], row, o.pair_action, o.n_actions),
+                    ]
+                )
+                for row in moved
+            ]
+        )
+        for place, m in enumerate(draws):
+            found[place, :, i] = loading @ np.random.default_rng([*seed, m, k]).standard_normal(loading.shape[1])
+    return found
 
 
 def _cumulative(weight: Floats) -> Floats:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_type, check_vector
 from bettersafe.mdp.policy import policy_table
-from bettersafe.mdp.values import policy_values
+from bettersafe.mdp.values import occupancy, policy_values
 from bettersafe.model import Model
 from bettersafe.posterior.candidates import (
     Spread,
@@ -121,6 +121,61 @@ DEFAULT_QUESTION = Question()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """What the posterior does not know about the gains of policies; the default is nothing.
+
+    Attributes:
+        optimism: How much too high the gains of every policy are, because the log that made it also evaluates it, shape [C, d].
+        error: Standard error of ``optimism``, shape [C, d].
+        baseline: Covariance of J(π_b) if the baseline is estimated (`baseline_covariance`), shape [d, d].
+    """
+
+    optimism: Floats | None = None
+    error: Floats | None = None
+    baseline: Floats | None = None
+
+    def of(self, place: int) -> Doubt:
+        """For one policy."""
+        return replace(
+            self,
+            optimism=None if self.optimism is None else self.optimism[place : place + 1],
+            error=None if self.error is None else self.error[place : place + 1],
+        )
+
+    def shift(self, n_policies: int, n_objectives: int) -> Floats:
+        """Optimism, shape [C, d]."""
+        return np.zeros((n_policies, n_objectives)) if self.optimism is None else self.optimism
+
+    def covariance(self, n_policies: int, n_objectives: int) -> Floats:
+        """Covariance of what is not known, shape [C, d, d]."""
+        found = np.zeros((n_policies, n_objectives, n_objectives))
+        if self.error is not None:
+            found += np.eye(n_objectives) * (self.error**2)[:, None, :]
+        if self.baseline is not None:
+            found += self.baseline
+        return found
+
+
+NO_DOUBT = Doubt()
+
+
+def baseline_covariance(model: Model, baseline: Floats, visits: Floats) -> Floats:
+    """Covariance of J(π_b), to first order, for a baseline that was estimated from ``visits`` n(x,a) [X, A]; shape [d, d].
+
+        Σ_x ν_k(x) ν_l(x) Σ_a π_b(a|x) Adv_k(x,a) Adv_l(x,a) / (n(x) + 1)        ν_k: discounted visits of π_b
+
+    (rows of π_b ~ Dirichlet(n)), in the estimated model.
+    """
+    mdp = model.mdp
+    v, q = policy_values(mdp, baseline)
+    advantage = q - v[:, mdp.pair_state]
+    weight = baseline.take(mdp.pair_index) / (visits.sum(axis=1)[mdp.pair_state] + 1.0)
+    reached = {gamma: occupancy(replace(mdp, discount=np.full_like(mdp.discount, gamma)), baseline) for gamma in set(mdp.discount.tolist())}
+    moved = np.array([reached[gamma] for gamma in mdp.discount.tolist()])[:, mdp.pair_state] * advantage
+    return np.asarray((moved * weight) @ moved.T)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """Posterior probabilities of candidates.
 
@@ -197,6 +252,7 @@ def judge(
     model: Model,
     names: Sequence[str] | None = None,
     best_by: Floats | None = None,
+    doubt: Doubt = NO_DOUBT,
     known: Sequence[Candidate] | None = None,
     baseline_v: Floats | None = None,
     progress: Progress | None = None,
@@ -214,6 +270,8 @@ def judge(
         best_by: Weights [d] of gains, if only the best passing policy is needed. Policies that are hopeless by the linearised form
             (`SCREEN`) get no draws, policies that failed too often get no more, and the pessimistic priors are evaluated for one
             policy at a time, largest posterior mean first, until one passes.
+        doubt: What the posterior does not know: the optimism of policies that were made from the same log, and the uncertainty of
+            an estimated baseline.
         known: Candidates for the same policies from an earlier answer with the same neutral prior, seed and number of draws; only
             the pessimistic priors are then evaluated.
         baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
@@ -244,6 +302,8 @@ def judge(
         slack=loss + ROUNDING * np.max(np.abs(v), axis=1),
         question=replace(question, form=form),
         best_by=best_by,
+        shift=doubt.shift(len(tables), loss.size),
+        doubt=doubt.covariance(len(tables), loss.size),
         known=known,
         progress=progress,
     )
@@ -262,7 +322,9 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding."""
+    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding, ``shift`` [C, d] the optimism, ``doubt``
+    [C, d, d] the covariance of what the posterior does not know.
+    """
 
     policies: list[Floats]
     names: list[str]
@@ -271,8 +333,23 @@ class _Case:
     slack: Floats
     question: Question
     best_by: Floats | None
+    shift: Floats
+    doubt: Floats
     known: Sequence[Candidate] | None
     progress: Progress | None
+
+    def corrected(self, i: int, gains: Floats, *, first: int, objectives: Sequence[int] | None = None) -> Floats:
+        """Drawn gains [m, n] of policy i without their optimism, and with what the posterior does not know as noise."""
+        asked = list(range(self.slack.size)) if objectives is None else list(objectives)
+        covariance = self.doubt[i][np.ix_(asked, asked)]
+        found = gains - self.shift[i, asked]
+        if np.any(covariance):
+            size, axes = np.linalg.eigh(covariance)
+            root = axes * np.sqrt(np.maximum(size, 0.0))
+            for m in range(gains.shape[0]):
+                rng = np.random.default_rng([self.question.seed, first + m, *asked])
+                found[m] += root @ rng.standard_normal(len(asked))
+        return np.asarray(found)
 
     @cached_property
     def tables(self) -> Floats:
@@ -356,7 +433,7 @@ def _drawn_neutral(case: _Case, neutral: Posterior, others: Sequence[Posterior])
                 progress=_after(first, report),
             )
             for place, i in enumerate(active):
-                gains[i] = np.concatenate([gains[i], drawn[:, place]])
+                gains[i] = np.concatenate([gains[i], case.corrected(i, drawn[:, place], first=first)])
         if case.best_by is not None:
             allowed = _failures_allowed(question)
             active = [i for i in active if np.count_nonzero(np.any(gains[i] < -case.slack, axis=1)) <= allowed]
@@ -369,7 +446,7 @@ def _drawn_neutral(case: _Case, neutral: Posterior, others: Sequence[Posterior])
 def _hopeless(case: _Case, tables: Floats, neutral: Posterior, others: Sequence[Posterior]) -> dict[int, Candidate]:
     """Candidates ruled out by the linearised form, by index; they don't pass."""
     delta = case.question.delta
-    spread = linearised_spread(tables, case.baseline, neutral, others)
+    spread = linearised_spread(tables, case.baseline, neutral, others).corrected(case.shift, case.doubt)
     limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / case.question.draws)
     return {
         i: replace(candidate, passed=False)
@@ -413,7 +490,8 @@ def _drawn_pessimistic(
                     progress=_after(draws * k, report),
                 )
                 for place, i in enumerate(active):
-                    found[i][k] = np.mean(drawn[:, place, 0] >= -case.slack[k])
+                    gains = case.corrected(i, drawn[:, place], first=0, objectives=[k])
+                    found[i][k] = np.mean(gains[:, 0] >= -case.slack[k])
             if case.best_by is not None:
                 active = [i for i in active if draws * np.nansum(1.0 - found[i]) <= allowed]
         report(draws * d)
@@ -459,8 +537,8 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
             if k not in gains:
                 gains[k] = _gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
             mean, covariance = gains[k]([case.policies[i]], None)
-            sd = np.sqrt(max(float(covariance[0, 0, 0]), 1e-300))
-            p_pessimistic[k] = ndtr((mean[0, 0] + case.slack[k]) / sd)
+            sd = np.sqrt(max(float(covariance[0, 0, 0] + case.doubt[i, k, k]), 1e-300))
+            p_pessimistic[k] = ndtr((mean[0, 0] - case.shift[i, k] + case.slack[k]) / sd)
             report(k + 1)
         candidates[i] = with_pessimistic(candidates[i], p_pessimistic, 0, delta)
         if case.best_by is not None and candidates[i].passed:
@@ -475,6 +553,7 @@ def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
     mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, report))
     nothing = np.full((n, d), np.nan)
     spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
+    spread = spread.corrected(case.shift, case.doubt)
     return linearised_candidates(case.names, case.policies, spread, case.slack, case.question.delta)
 
 

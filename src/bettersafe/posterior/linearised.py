@@ -10,6 +10,7 @@ from scipy import sparse
 
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, by_state, nonzero, only_played
+from bettersafe.posterior.rewards import reward_variance
 from bettersafe.typing import Event, Floats, Ints, Progress
 
 if TYPE_CHECKING:
@@ -117,8 +118,13 @@ def linearised_gains(
         start = value - value_b  # the distribution of first states is uncertain too: a Dirichlet
         centred = start - mean[c][:, None]
         covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
-        noise = o.pair_noise[asked] * (played - played_b)
-        covariance[c] += np.diag(np.sum(noise**2, axis=1))
+        moved = played - played_b
+        covariance[c] += np.diag(
+            [
+                reward_variance(o.reward_noise(k), o.pair_state, o.pair_action, row)
+                for k, row in zip(asked.tolist(), moved, strict=True)
+            ]
+        )
         if progress is not None:
             progress(Event(done=c + 1, total=policies.shape[0], unit="candidates"))
     return mean, covariance

@@ -457,7 +457,8 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
     pair_reward = o.pair_reward.copy()
     if o.noisy[k]:
-        pair_reward[k] += pessimistic_step(neutral.priors, o.prior_share[k], o.least_reward[k], o.prior_mean[k])
+        bad = neutral.priors.pessimism * o.bad_share[k]
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
     return replace(
         neutral,
         extra=extra,
@@ -479,9 +480,9 @@ def check_pessimistic(k: int, n_objectives: int, baseline_v: Floats | None) -> F
     return baseline_v
 
 
-def pessimistic_step(priors: PriorSet, share: Floats | float, least: float, mean: float) -> Floats | float:
-    """Change of a noisy reward's posterior mean under its pessimistic prior; ``share`` is v/τ²."""
-    return priors.pessimism * share * (least - mean)
+def pessimistic_step(bad: float, visits: Floats | float, worse: Floats | float) -> Floats | float:
+    """Change of a value by ``bad`` additional visits that are ``worse``, beside the pair's visits and a prior of limited weight."""
+    return bad / (visits + PESSIMISTIC_CONCENTRATION + bad) * worse
 
 
 def _end_mass(o: Outcomes) -> Floats:
@@ -536,7 +537,7 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
             count=o.count[seen],
             pair_reward=o.pair_reward[:, keep],
             pair_noise=o.pair_noise[:, keep],
-            prior_share=o.prior_share[:, keep],
+            effect_share=o.effect_share[:, keep],
         ),
     )
 
