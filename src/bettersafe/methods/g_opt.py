@@ -128,7 +128,7 @@ def g_opt_path(
     preference: npt.ArrayLike,
     epsilons: Sequence[float] = EPSILONS,
     margins: Sequence[float] = MARGINS,
-    zeta: npt.ArrayLike | None = None,
+    floors: Sequence[npt.ArrayLike] | None = None,
     engine: Engine = "auto",
     max_rounds: int = 1000,
     progress: Progress | None = None,
@@ -143,7 +143,7 @@ def g_opt_path(
         preference: λ ≥ 0, shape [d].
         epsilons: Budgets ε.
         margins: Shares c ≥ 0: objective k must gain c |J_k(π_b)|.
-        zeta: Accepted losses ζ ≥ 0: objective k must gain c |J_k(π_b)| − ζ_k, shape [d]; default: 0.
+        floors: Required gains, each of shape [d], in units of return and possibly negative, in the place of ``margins``.
         engine: "highs" (one large program), "native" (many small ones), or "auto".
         max_rounds: Limit on the number of policies computed for each.
         progress: Callback after every policy.
@@ -161,9 +161,9 @@ def g_opt_path(
     if np.any(shares < 0.0):
         raise ParameterError(f"margins must not be negative; got {shares.tolist()}.")
     values = solve_policy(model.mdp, base)
-    floors = np.outer(shares, np.abs(values.v @ model.mdp.initial))
-    if zeta is not None:
-        floors -= check_vector("zeta", zeta, model.mdp.n_objectives, "objective")
+    least = list(np.outer(shares, np.abs(values.v @ model.mdp.initial)))
+    if floors is not None:
+        least = [check_vector("floors", floor, model.mdp.n_objectives, "objective") for floor in floors]
     settings: dict[bool, _Setting] = {}
     met: list[_Column] = []
     found: dict[float, list[Improvement]] = {}
@@ -172,7 +172,7 @@ def g_opt_path(
         if every_action not in settings:
             settings[every_action] = _setting(model, base, values, every_action=every_action)
         found[epsilon] = _solve(
-            settings[every_action], model, weights, epsilon, list(floors), engine, met, max_rounds, progress
+            settings[every_action], model, weights, epsilon, least, engine, met, max_rounds, progress
         )
     return [result for epsilon in epsilons for result in found[epsilon]]
 

@@ -20,7 +20,6 @@ from bettersafe.errors import RunError
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, nonzero, only_played
-from bettersafe.posterior.rewards import shared_sums
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -60,11 +59,12 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
     how = _normalised(o, mass * ends, shape * ends, on, end_block.going)
     onward = 1.0 - np.add.reduceat(how, o.entry_ptr[:-1])
     reward = posterior.pair_reward
-    if np.any(o.noisy):
+    if np.any(o.pair_noise):
         reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
-        of_state = o.state_noise * rng.standard_normal(o.state_noise.shape)
-        of_action = o.action_noise * rng.standard_normal(o.action_noise.shape)
-        reward = reward + o.effect_share * (of_state[:, o.pair_state] + of_action[:, o.pair_action])
+        for effects in o.effects:
+            of_state = effects.state_sd * rng.standard_normal(effects.state_sd.shape)
+            of_action = effects.action_sd * rng.standard_normal(effects.action_sd.shape)
+            reward = reward + effects.share * (of_state[:, o.pair_state] + of_action[:, o.pair_action])
     start = rng.standard_gamma(o.starts)
     return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
 
@@ -230,16 +230,11 @@ def _effect_noise(
     """
     found = np.zeros((len(draws), moved.shape[0], objectives.size))
     for i, k in enumerate(objectives.tolist()):
-        if not o.noisy[k]:
+        if not any(np.any(effects.share[k]) for effects in o.effects):
             continue
         loading = np.array(
             [
-                np.concatenate(
-                    [
-                        o.state_noise[k] * shared_sums(o.effect_share[k], row, o.pair_state, o.n_states),
-                        o.action_noise[k] * shared_sums(o.effect_share[k], row, o.pair_action, o.n_actions),
-                    ]
-                )
+                np.concatenate([effects.loading(k, o.pair_state, o.pair_action, row) for effects in o.effects])
                 for row in moved
             ]
         )

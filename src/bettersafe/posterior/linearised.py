@@ -10,7 +10,6 @@ from scipy import sparse
 
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, by_state, nonzero, only_played
-from bettersafe.posterior.rewards import reward_variance
 from bettersafe.typing import Event, Floats, Ints, Progress
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
 
 
@@ -119,15 +119,17 @@ def linearised_gains(
         centred = start - mean[c][:, None]
         covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
         moved = played - played_b
-        covariance[c] += np.diag(
-            [
-                reward_variance(o.reward_noise(k), o.pair_state, o.pair_action, row)
-                for k, row in zip(asked.tolist(), moved, strict=True)
-            ]
-        )
+        covariance[c] += np.diag([reward_variance(o, k, row) for k, row in zip(asked.tolist(), moved, strict=True)])
         if progress is not None:
             progress(Event(done=c + 1, total=policies.shape[0], unit="candidates"))
     return mean, covariance
+
+
+def reward_variance(outcomes: Outcomes | CountedOutcomes, k: int, moved: Floats) -> float:
+    """Variance of Σ Δ r_k over pairs, from noisy rewards; Δ = ``moved`` [P] is the change of their discounted visits."""
+    o = outcomes
+    shared = [effects.loading(k, o.pair_state, o.pair_action, moved) for effects in o.effects]
+    return float(np.sum((o.pair_noise[k] * moved) ** 2) + sum(np.sum(each**2) for each in shared))
 
 
 def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple[Floats, Floats, Floats]:

@@ -24,7 +24,8 @@ from bettersafe.errors import ParameterError, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import lowest_rewards
 from bettersafe.model import Model
-from bettersafe.posterior.outcomes import PairRewards, bad_share, spread_in_pairs
+from bettersafe.posterior.linearised import reward_variance
+from bettersafe.posterior.outcomes import bad_share, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
     DEFAULT_PRIORS,
@@ -44,7 +45,7 @@ from bettersafe.posterior.priors import (
     visits_of_others,
     worth,
 )
-from bettersafe.posterior.rewards import reward_posterior, reward_variance
+from bettersafe.posterior.rewards import Effects, PairRewards, reward_posterior
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ class CountedOutcomes:
         distinct: Number of distinct next states of a state, shape [X].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
         pair_noise: Posterior standard deviation of a noisy mean, shape [d, P].
-        effect_share: Weight b of the effects of state and action in a noisy mean, shape [d, P].
-        state_noise: Standard deviation of the effect of a state, shape [d, X].
-        action_noise: Standard deviation of the effect of an action, shape [d, A].
+        effects: Uncertain effects of states and actions in noisy means.
         untried_reward: Mean reward of a state's pairs without data, shape [d, X].
         untried_noise: Standard deviation of the own part of the mean reward of a pair without data, shape [d].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
@@ -100,9 +99,7 @@ class CountedOutcomes:
     distinct: Floats
     pair_reward: Floats
     pair_noise: Floats
-    effect_share: Floats
-    state_noise: Floats
-    action_noise: Floats
+    effects: tuple[Effects, ...]
     untried_reward: Floats
     untried_noise: Floats
     least_reward: Floats
@@ -121,10 +118,6 @@ class CountedOutcomes:
     def pair_action(self) -> Ints:
         """Action of every pair, shape [P]."""
         return np.asarray(self.pair_index % self.n_actions)
-
-    def reward_noise(self, k: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """Uncertainty of the noisy means of objective k, for `reward_variance`."""
-        return self.pair_noise[k], self.effect_share[k], self.state_noise[k], self.action_noise[k]
 
     @property
     def n_objectives(self) -> int:
@@ -284,13 +277,13 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
     acted[mdp.pair_state] = 1
     flag, distinct, on = np.zeros(rows[1].size, dtype=np.uint8), np.zeros(n_states), np.zeros(visits.size)
     kernel.mark_outcomes(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, workers.cores())
-    rewards = PairRewards.empty(d, visits.size, n_states, counts.n_actions)
+    rewards = PairRewards(d, visits.size, n_states, counts.n_actions)
     untried_reward, untried_noise = np.zeros((d, n_states)), np.zeros(d)
     pair_action = mdp.pair_index % counts.n_actions
     for k in range(d):
         mean = counts.reward_sum[k] / visits
         if k in known:
-            rewards.pair_reward[k], untried_reward[k] = mean, counts.unseen_reward[k]
+            rewards.mean[k], untried_reward[k] = mean, counts.unseen_reward[k]
             continue
         found = reward_posterior(
             mdp.pair_state, pair_action, visits, mean, spread_in_pairs(counts, k), n_states=n_states, n_actions=counts.n_actions
@@ -308,11 +301,9 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
         on=on,
         ended=counts.terminated_count.astype(np.float64),
         distinct=distinct,
-        pair_reward=rewards.pair_reward,
-        pair_noise=rewards.pair_noise,
-        effect_share=rewards.effect_share,
-        state_noise=rewards.state_noise,
-        action_noise=rewards.action_noise,
+        pair_reward=rewards.mean,
+        pair_noise=rewards.noise,
+        effects=(rewards.effects,),
         untried_reward=untried_reward,
         untried_noise=untried_noise,
         least_reward=least,
@@ -616,13 +607,13 @@ def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, 
     centred = gained - mean[:, None]  # the distribution of first states is uncertain too: a Dirichlet
     found += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
     for i, k in enumerate(asked):
-        if not o.noisy[k]:
+        if not np.any(o.pair_noise[k]) and not o.untried_noise[k]:
             continue
         more = side.visits[i] - base.visits[i]  # ν π − ν_b π_b = (ν − ν_b) π + ν_b (π − π_b)
         played = more[o.pair_state] * side.policy + base.visits[i][o.pair_state] * moved
         rest = (
             more**2 * untried[:, 0] + 2.0 * more * base.visits[i] * untried[:, 1] + base.visits[i] ** 2 * untried[:, 2]
         )
-        found[i, i] += reward_variance(o.reward_noise(k), o.pair_state, o.pair_action, played)
+        found[i, i] += reward_variance(o, k, played)
         found[i, i] += o.untried_noise[k] ** 2 * rest.sum()
     return mean, found

@@ -11,7 +11,8 @@ import numpy as np
 from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, lowest_rewards
-from bettersafe.posterior.rewards import RewardPosterior, reward_posterior
+from bettersafe.posterior.rare import rare_excess
+from bettersafe.posterior.rewards import Effects, PairRewards, reward_posterior
 from bettersafe.typing import Bools, Floats, Ints, frozen
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ class Outcomes:
         count: Number of observations, n(x,a,o) > 0, shape [S].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
         pair_noise: Posterior standard deviation of the own part of a noisy mean (`rewards`), shape [d, P]; 0 otherwise.
-        effect_share: Weight b of the effects of state and action in a noisy mean, shape [d, P].
-        state_noise: Standard deviation of the effect of a state, shape [d, X].
-        action_noise: Standard deviation of the effect of an action, shape [d, A].
+        effects: Uncertain effects of states and actions in noisy means.
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
         bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
         noisy: Whether an objective is noisy, shape [d].
@@ -66,9 +65,7 @@ class Outcomes:
     count: Floats
     pair_reward: Floats
     pair_noise: Floats
-    effect_share: Floats
-    state_noise: Floats
-    action_noise: Floats
+    effects: tuple[Effects, ...]
     least_reward: Floats
     bad_share: Floats
     noisy: Bools
@@ -108,10 +105,6 @@ class Outcomes:
     def has_ends(self) -> bool:
         """Whether any outcome is an end."""
         return bool(np.any(self.ends))
-
-    def reward_noise(self, k: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """Uncertainty of the noisy means of objective k, for `reward_variance`."""
-        return self.pair_noise[k], self.effect_share[k], self.state_noise[k], self.action_noise[k]
 
     @cached_property
     def pair_index(self) -> Ints:
@@ -207,6 +200,8 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
             kind[end] = kinds
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
+    excess = rare_excess(dataset, rows)
+    reward = reward - excess
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
     # an outcome is the next state or the kind of end; a reward that is not a function of the outcome is noisy
@@ -242,14 +237,18 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     seen, count = np.unique(pair_of_row * n_outcomes + outcome_of_row, return_counts=True)
 
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
-    rewards = PairRewards.empty(d, n_pairs, n_states, n_actions)
+    rewards = PairRewards(d, n_pairs, n_states, n_actions)
     for k, table in known.items():
-        rewards.pair_reward[k] = np.asarray(table, dtype=np.float64)[pair_state, pair_action]
+        rewards.mean[k] = np.asarray(table, dtype=np.float64)[pair_state, pair_action]
     for k in np.flatnonzero(noisy).tolist():
-        mean = np.bincount(pair_of_row, weights=reward[:, k], minlength=n_pairs) / np.maximum(visits, 1.0)
-        spread = np.bincount(pair_of_row, weights=(reward[:, k] - mean[pair_of_row]) ** 2, minlength=n_pairs)
+        mean, spread = pair_moments(reward[:, k], pair_of_row, visits)
         rewards.fill(k, reward_posterior(pair_state, pair_action, visits, mean, spread, n_states=n_states, n_actions=n_actions))
-    least = lowest_rewards(dataset.objectives, reward.min(axis=0))
+    rare = PairRewards(d, n_pairs, n_states, n_actions)
+    for k in np.flatnonzero(np.any(excess != 0.0, axis=0)).tolist():
+        mean, spread = pair_moments(excess[:, k], pair_of_row, visits)
+        rare.fill(k, reward_posterior(pair_state, pair_action, visits, mean, spread, n_states=n_states, n_actions=n_actions, own_visits=np.inf))
+    logged = dataset.rewards[rows]
+    least = lowest_rewards(dataset.objectives, logged.min(axis=0))
     starts = dataset.states[dataset.episode_ptr[:-1]]
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
@@ -263,13 +262,11 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
-        pair_reward=rewards.pair_reward,
-        pair_noise=rewards.pair_noise,
-        effect_share=rewards.effect_share,
-        state_noise=rewards.state_noise,
-        action_noise=rewards.action_noise,
+        pair_reward=rewards.mean + rare.mean,
+        pair_noise=np.hypot(rewards.noise, rare.noise),
+        effects=(rewards.effects, rare.effects),
         least_reward=least,
-        bad_share=bad_share(least, reward.mean(axis=0), reward.max(axis=0)),
+        bad_share=bad_share(least, logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
@@ -277,31 +274,10 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairRewards:
-    """Arrays of noisy and known rewards of `Outcomes`, filled objective by objective."""
-
-    pair_reward: Floats
-    pair_noise: Floats
-    effect_share: Floats
-    state_noise: Floats
-    action_noise: Floats
-
-    @classmethod
-    def empty(cls, d: int, n_pairs: int, n_states: int, n_actions: int) -> PairRewards:
-        """Arrays of zeros."""
-        return cls(
-            pair_reward=np.zeros((d, n_pairs)),
-            pair_noise=np.zeros((d, n_pairs)),
-            effect_share=np.zeros((d, n_pairs)),
-            state_noise=np.zeros((d, n_states)),
-            action_noise=np.zeros((d, n_actions)),
-        )
-
-    def fill(self, k: int, found: RewardPosterior) -> None:
-        """Set the arrays of objective k."""
-        self.pair_reward[k], self.pair_noise[k], self.effect_share[k] = found.mean, found.sd, found.share
-        self.state_noise[k], self.action_noise[k] = found.state_sd, found.action_sd
+def pair_moments(value: Floats, pair: Ints, visits: Floats) -> tuple[Floats, Floats]:
+    """Mean and Σ (value − mean)² of every pair, each of shape [P], from the values and pairs of rows [N]."""
+    mean = np.bincount(pair, weights=value, minlength=visits.size) / np.maximum(visits, 1.0)
+    return mean, np.bincount(pair, weights=(value - mean[pair]) ** 2, minlength=visits.size).astype(np.float64)
 
 
 def bad_share(least: Floats, mean: Floats, most: Floats) -> Floats:
@@ -371,10 +347,10 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     tried = place[counts.pair_state[inside]] * n_actions + counts.pair_action[inside]
     visits = np.zeros(n_pairs)
     visits[tried] = counts.pair_count[inside]
-    rewards = PairRewards.empty(d, n_pairs, n_states, n_actions)
+    rewards = PairRewards(d, n_pairs, n_states, n_actions)
     for k in range(d):
         if k in known:
-            rewards.pair_reward[k] = np.asarray(known[k], dtype=np.float64)[pair_state, pair_action]
+            rewards.mean[k] = np.asarray(known[k], dtype=np.float64)[pair_state, pair_action]
             continue
         mean, spread = np.zeros(n_pairs), np.zeros(n_pairs)
         mean[tried] = counts.reward_sum[k, inside] / counts.pair_count[inside]
@@ -393,11 +369,9 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
         count_outcome=step_outcome[order].astype(np.int64),
         count=times[order],
-        pair_reward=rewards.pair_reward,
-        pair_noise=rewards.pair_noise,
-        effect_share=rewards.effect_share,
-        state_noise=rewards.state_noise,
-        action_noise=rewards.action_noise,
+        pair_reward=rewards.mean,
+        pair_noise=rewards.noise,
+        effects=(rewards.effects,),
         least_reward=least,
         bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
         noisy=np.array([k not in known for k in range(d)]),

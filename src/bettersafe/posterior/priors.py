@@ -537,7 +537,7 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
             count=o.count[seen],
             pair_reward=o.pair_reward[:, keep],
             pair_noise=o.pair_noise[:, keep],
-            effect_share=o.effect_share[:, keep],
+            effects=tuple(effects.only(keep) for effects in o.effects),
         ),
     )
 

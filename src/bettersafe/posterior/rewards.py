@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats, Ints
+    from bettersafe.typing import Bools, Floats, Ints
 
 
 PAIR_RATIOS = (0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
@@ -91,6 +91,7 @@ def reward_posterior(
     n_states: int,
     n_actions: int,
     strengths: Strengths | None = None,
+    own_visits: float = OWN_VISITS,
 ) -> RewardPosterior:
     """Posterior of the mean rewards of pairs.
 
@@ -112,7 +113,7 @@ def reward_posterior(
     if size <= 1e-12 * max(abs(level), 1e-300) or tried.size == 0:  # a constant reward
         return _constant(visits.size, n_states, n_actions, level, strengths)
     x, a, n = state[tried], action[tried], visits[tried]
-    noise = _noise(x, n, spread[tried], n_states) / n
+    noise = _noise(x, n, spread[tried], n_states, own_visits) / n
     if strengths is None:
         strengths = _learn(x, a, y / size, noise / size**2, n_states, n_actions)
     found = [
@@ -166,13 +167,15 @@ def _constant(
     )
 
 
-def _noise(x: Ints, n: Floats, spread: Floats, n_states: int) -> Floats:
+def _noise(x: Ints, n: Floats, spread: Floats, n_states: int, own_visits: float) -> Floats:
     """s² of every pair with data, shape [T]."""
     free = np.maximum(n - 1.0, 0.0)
     pooled = spread.sum() / max(free.sum(), 1.0)
+    if np.isinf(own_visits):
+        return np.full(n.size, pooled)
     state_spread, state_free = (np.bincount(x, weights=w, minlength=n_states) for w in (spread, free))
-    of_state = ((OWN_VISITS * pooled + state_spread) / (OWN_VISITS + state_free))[x]
-    return np.maximum(of_state, (OWN_VISITS * of_state + spread) / (OWN_VISITS + free))
+    of_state = ((own_visits * pooled + state_spread) / (own_visits + state_free))[x]
+    return np.maximum(of_state, (own_visits * of_state + spread) / (own_visits + free))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,25 +259,56 @@ def _learn(x: Ints, a: Ints, y: Floats, noise: Floats, n_states: int, n_actions:
     return on_grid(best * np.array(list(product(FINER, FINER, FINER))))
 
 
-def shared_sums(share: Floats, moved: Floats, group: Ints, n_groups: int) -> Floats:
-    """Σ b Δ over the pairs of a state, or of an action, shape [n_groups]; Δ [P] is the change of discounted visits."""
-    return np.bincount(group, weights=share * moved, minlength=n_groups).astype(np.float64)
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """Uncertain effects of states and actions that pairs share, for d objectives.
 
-
-def reward_variance(
-    noise: tuple[Floats, Floats, Floats, Floats], state: Ints, action: Ints, moved: Floats
-) -> float:
-    """Variance of Σ Δ ρ over pairs.
-
-    Args:
-        noise: Standard deviations and shares of one objective: own part [P], b [P], states [X], actions [A].
-        state: State of every pair, shape [P].
-        action: Action of every pair, shape [P].
-        moved: Δ, the change of the pairs' discounted visits, shape [P].
+    Attributes:
+        share: b, the weight of the effects in a pair's mean, shape [d, P].
+        state_sd: Standard deviation of σ_x, shape [d, X].
+        action_sd: Standard deviation of α_a, shape [d, A].
     """
-    own, share, state_sd, action_sd = noise
-    by_state = shared_sums(share, moved, state, state_sd.size)
-    by_action = shared_sums(share, moved, action, action_sd.size)
-    return float(
-        np.sum((own * moved) ** 2) + np.sum((state_sd * by_state) ** 2) + np.sum((action_sd * by_action) ** 2)
-    )
+
+    share: Floats
+    state_sd: Floats
+    action_sd: Floats
+
+    def loading(self, k: int, state: Ints, action: Ints, moved: Floats) -> Floats:
+        """Standard deviations of Σ Δ b σ_x of every state, and of Σ Δ b α_a of every action, shape [X + A].
+
+        Args:
+            k: Objective.
+            state: State of every pair, shape [P].
+            action: Action of every pair, shape [P].
+            moved: Δ, the change of the pairs' discounted visits, shape [P].
+        """
+        weight = self.share[k] * moved
+        by_state, by_action = self.state_sd[k], self.action_sd[k]
+        return np.concatenate(
+            [
+                by_state * np.bincount(state, weights=weight, minlength=by_state.size),
+                by_action * np.bincount(action, weights=weight, minlength=by_action.size),
+            ]
+        )
+
+    def only(self, keep: Bools) -> Effects:
+        """Of the pairs ``keep`` [P] alone."""
+        return Effects(share=self.share[:, keep], state_sd=self.state_sd, action_sd=self.action_sd)
+
+
+class PairRewards:
+    """Posterior means and noise of the rewards of pairs, filled objective by objective."""
+
+    def __init__(self, d: int, n_pairs: int, n_states: int, n_actions: int) -> None:
+        self.mean, self.noise, self.share = (np.zeros((d, n_pairs)) for _ in range(3))
+        self.state_sd, self.action_sd = np.zeros((d, n_states)), np.zeros((d, n_actions))
+
+    def fill(self, k: int, found: RewardPosterior) -> None:
+        """Set the arrays of objective k."""
+        self.mean[k], self.noise[k], self.share[k] = found.mean, found.sd, found.share
+        self.state_sd[k], self.action_sd[k] = found.state_sd, found.action_sd
+
+    @property
+    def effects(self) -> Effects:
+        """Effects that pairs share."""
+        return Effects(share=self.share, state_sd=self.state_sd, action_sd=self.action_sd)
