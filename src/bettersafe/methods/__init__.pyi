@@ -1,5 +1,5 @@
 from .b_opt import BOpt as BOpt
-from .b_opt import CandidateGrid as CandidateGrid
+from .recipes import CandidateGrid as CandidateGrid
 from .b_opt import b_opt as b_opt
 from .facts import METHODS as METHODS
 from .facts import Facts as Facts

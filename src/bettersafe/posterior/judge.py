@@ -535,7 +535,7 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
         report = _reporter(case.progress, "Evaluating pessimistic priors", d, "priors")
         for k in range(d):
             if k not in gains:
-                gains[k] = _gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
+                gains[k] = gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
             mean, covariance = gains[k]([case.policies[i]], None)
             sd = np.sqrt(max(float(covariance[0, 0, 0] + case.doubt[i, k, k]), 1e-300))
             p_pessimistic[k] = ndtr((mean[0, 0] - case.shift[i, k] + case.slack[k]) / sd)
@@ -550,7 +550,7 @@ def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
     """Candidates by linearisation under the neutral prior only."""
     n, d = len(case.policies), case.slack.size
     report = _reporter(case.progress, "Evaluating", n, "candidates")
-    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, report))
+    mean, covariance = gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, report))
     nothing = np.full((n, d), np.nan)
     spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
     spread = spread.corrected(case.shift, case.doubt)
@@ -564,7 +564,7 @@ def _pessimistic(neutral: AnyPosterior, k: int, baseline_v: Floats) -> AnyPoster
     return pessimistic(neutral, k, baseline_v)
 
 
-def _gains_under(given: AnyPosterior, baseline: Floats, objectives: Sequence[int]) -> Gains:
+def gains_under(given: AnyPosterior, baseline: Floats, objectives: Sequence[int]) -> Gains:
     """Linearised gains under a posterior, as a function of policies; with counts, the baseline is evaluated once."""
     if isinstance(given, CountedPosterior):
         base = side_of(given, baseline, objectives)

@@ -45,7 +45,7 @@ from bettersafe.posterior.priors import (
     visits_of_others,
     worth,
 )
-from bettersafe.posterior.rewards import Effects, PairRewards, reward_posterior
+from bettersafe.posterior.rewards import Effects, Moments, pair_rewards
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -277,19 +277,17 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
     acted[mdp.pair_state] = 1
     flag, distinct, on = np.zeros(rows[1].size, dtype=np.uint8), np.zeros(n_states), np.zeros(visits.size)
     kernel.mark_outcomes(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, workers.cores())
-    rewards = PairRewards(d, visits.size, n_states, counts.n_actions)
-    untried_reward, untried_noise = np.zeros((d, n_states)), np.zeros(d)
-    pair_action = mdp.pair_index % counts.n_actions
-    for k in range(d):
-        mean = counts.reward_sum[k] / visits
-        if k in known:
-            rewards.mean[k], untried_reward[k] = mean, counts.unseen_reward[k]
-            continue
-        found = reward_posterior(
-            mdp.pair_state, pair_action, visits, mean, spread_in_pairs(counts, k), n_states=n_states, n_actions=counts.n_actions
-        )
-        rewards.fill(k, found)
-        untried_reward[k], untried_noise[k] = found.state_level, found.untried_sd
+    noisy = np.array([k not in known for k in range(d)])
+    mean = counts.reward_sum / visits
+    rewards = pair_rewards(
+        mdp.pair_state,
+        mdp.pair_index % counts.n_actions,
+        visits,
+        Moments(mean=mean, spread=spread_in_pairs(counts), asked=noisy),
+        n_states=n_states,
+        n_actions=counts.n_actions,
+    )
+    paid = ~noisy[:, None]
     least = lowest_rewards(counts.objectives, counts.reward_min)
     return CountedOutcomes(
         state_ptr=mdp.state_ptr,
@@ -301,14 +299,14 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
         on=on,
         ended=counts.terminated_count.astype(np.float64),
         distinct=distinct,
-        pair_reward=rewards.mean,
+        pair_reward=np.where(paid, mean, rewards.mean),
         pair_noise=rewards.noise,
         effects=(rewards.effects,),
-        untried_reward=untried_reward,
-        untried_noise=untried_noise,
+        untried_reward=np.where(paid, counts.unseen_reward[:, None], rewards.untried),
+        untried_noise=rewards.untried_noise,
         least_reward=least,
         bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max),
-        noisy=np.array([k not in known for k in range(d)]),
+        noisy=noisy,
         discount=mdp.discount,
         starts=counts.initial_count.astype(np.float64),
         n_actions=counts.n_actions,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,11 +12,13 @@ from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, lowest_rewards
 from bettersafe.posterior.rare import rare_excess
-from bettersafe.posterior.rewards import Effects, PairRewards, reward_posterior
-from bettersafe.typing import Bools, Floats, Ints, frozen
+from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
+from bettersafe.typing import Bools, Floats, Ints, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from bettersafe.typing import Rng
 
 
 MOST_ENDS = 20
@@ -44,6 +46,8 @@ class Outcomes:
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
         pair_noise: Posterior standard deviation of the own part of a noisy mean (`rewards`), shape [d, P]; 0 otherwise.
         effects: Uncertain effects of states and actions in noisy means.
+        moments: Observed moments of noisy rewards, and of the excess of rare events (`rare`), which is another noisy reward.
+        known_reward: Known rewards, 0 for other objectives, shape [d, P].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
         bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
         noisy: Whether an objective is noisy, shape [d].
@@ -66,6 +70,8 @@ class Outcomes:
     pair_reward: Floats
     pair_noise: Floats
     effects: tuple[Effects, ...]
+    moments: tuple[Moments, ...]
+    known_reward: Floats
     least_reward: Floats
     bad_share: Floats
     noisy: Bools
@@ -201,6 +207,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
     excess = rare_excess(dataset, rows)
+    excess[:, list(known)] = 0.0
     reward = reward - excess
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
@@ -237,16 +244,10 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     seen, count = np.unique(pair_of_row * n_outcomes + outcome_of_row, return_counts=True)
 
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
-    rewards = PairRewards(d, n_pairs, n_states, n_actions)
-    for k, table in known.items():
-        rewards.mean[k] = np.asarray(table, dtype=np.float64)[pair_state, pair_action]
-    for k in np.flatnonzero(noisy).tolist():
-        mean, spread = pair_moments(reward[:, k], pair_of_row, visits)
-        rewards.fill(k, reward_posterior(pair_state, pair_action, visits, mean, spread, n_states=n_states, n_actions=n_actions))
-    rare = PairRewards(d, n_pairs, n_states, n_actions)
-    for k in np.flatnonzero(np.any(excess != 0.0, axis=0)).tolist():
-        mean, spread = pair_moments(excess[:, k], pair_of_row, visits)
-        rare.fill(k, reward_posterior(pair_state, pair_action, visits, mean, spread, n_states=n_states, n_actions=n_actions, own_visits=np.inf))
+    moments = (
+        pair_moments(reward, pair_of_row, visits, noisy),
+        pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
+    )
     logged = dataset.rewards[rows]
     least = lowest_rewards(dataset.objectives, logged.min(axis=0))
     starts = dataset.states[dataset.episode_ptr[:-1]]
@@ -262,9 +263,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
-        pair_reward=rewards.mean + rare.mean,
-        pair_noise=np.hypot(rewards.noise, rare.noise),
-        effects=(rewards.effects, rare.effects),
+        **_pooled(pair_state, pair_action, visits, moments, known_of_pairs(known, pair_state, pair_action, d), n_states, n_actions),
         least_reward=least,
         bad_share=bad_share(least, logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
@@ -274,10 +273,85 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     )
 
 
-def pair_moments(value: Floats, pair: Ints, visits: Floats) -> tuple[Floats, Floats]:
-    """Mean and Σ (value − mean)² of every pair, each of shape [P], from the values and pairs of rows [N]."""
-    mean = np.bincount(pair, weights=value, minlength=visits.size) / np.maximum(visits, 1.0)
-    return mean, np.bincount(pair, weights=(value - mean[pair]) ** 2, minlength=visits.size).astype(np.float64)
+def pair_moments(
+    value: Floats, pair: Ints, visits: Floats, asked: Bools, *, own_visits: float = OWN_VISITS
+) -> Moments:
+    """Moments of every pair, from the values [N, d] and pairs [N] of rows."""
+    mean, spread = (np.zeros((asked.size, visits.size)) for _ in range(2))
+    for k in np.flatnonzero(asked).tolist():
+        mean[k] = np.bincount(pair, weights=value[:, k], minlength=visits.size) / np.maximum(visits, 1.0)
+        spread[k] = np.bincount(pair, weights=(value[:, k] - mean[k][pair]) ** 2, minlength=visits.size)
+    return Moments(mean=mean, spread=spread, asked=asked, own_visits=own_visits)
+
+
+def known_of_pairs(known: Mapping[int, Floats], state: Ints, action: Ints, d: int) -> Floats:
+    """Known rewards of pairs, shape [d, P]; 0 for other objectives."""
+    found = np.zeros((d, state.size))
+    for k, table in known.items():
+        found[k] = np.asarray(table, dtype=np.float64)[state, action]
+    return found
+
+
+def _pooled(
+    state: Ints,
+    action: Ints,
+    visits: Floats,
+    moments: tuple[Moments, ...],
+    known: Floats,
+    n_states: int,
+    n_actions: int,
+) -> dict[str, Any]:
+    """Fields of `Outcomes` that depend on noisy and known rewards."""
+    parts = [pair_rewards(state, action, visits, each, n_states=n_states, n_actions=n_actions) for each in moments]
+    return {
+        "pair_reward": known + sum(part.mean for part in parts),
+        "pair_noise": np.sqrt(sum(part.noise**2 for part in parts)),
+        "effects": tuple(part.effects for part in parts),
+        "moments": tuple(part.moments for part in parts),
+        "known_reward": known,
+    }
+
+
+def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
+    """Two halves of a log: every transition, and every start of an episode, goes to one of them with probability 1/2.
+
+    In a Markov process transitions are independent given their pairs, so the halves are as independent as two logs. Noisy rewards are
+    divided by their moments (`Moments.thinned`). The halves have the states, outcomes and learnt strengths of the whole.
+
+    Args:
+        outcomes: Outcomes of the log.
+        rng: Seed or generator.
+    """
+    draw, o = generator(rng), outcomes
+    one = draw.binomial(o.count.astype(np.int64), 0.5).astype(np.float64)
+    starts = draw.binomial(o.starts.astype(np.int64), 0.5).astype(np.float64)
+    top = int(np.argmax(o.starts))  # no half is without a start
+    if starts.sum() == 0.0:
+        starts[top] = 1.0
+    elif starts.sum() == o.starts.sum():
+        starts[top] = max(starts[top] - 1.0, 0.5)
+    mine = np.bincount(o.count_pair, one, o.pair_state.size).astype(np.float64)
+    parts = [each.thinned(o.visits, mine, draw) for each in o.moments]
+    halves = []
+    for i, (count, begun, visits) in enumerate(
+        ((one, starts, mine), (o.count - one, o.starts - starts, o.visits - mine))
+    ):
+        there = count > 0.0
+        width = np.bincount(o.count_pair, there, o.pair_state.size)
+        pooled = _pooled(
+            o.pair_state, o.pair_action, visits, tuple(part[i] for part in parts), o.known_reward, o.n_states, o.n_actions
+        )
+        halves.append(
+            replace(
+                o,
+                count_ptr=np.concatenate([[0], np.cumsum(width)]).astype(np.int64),
+                count_outcome=o.count_outcome[there],
+                count=count[there],
+                starts=begun,
+                **pooled,
+            )
+        )
+    return halves[0], halves[1]
 
 
 def bad_share(least: Floats, mean: Floats, most: Floats) -> Floats:
@@ -289,9 +363,9 @@ def bad_share(least: Floats, mean: Floats, most: Floats) -> Floats:
     return np.asarray(np.clip((most - mean) / span, 0.0, 1.0))
 
 
-def spread_in_pairs(counts: Counts, k: int) -> Floats:
-    """Σ (r_k − mean of its pair)² of every pair from sums and squares, shape [P]; exactly 0 for a constant reward, despite rounding."""
-    total, square = counts.reward_sum[k], counts.reward_square_sum[k]
+def spread_in_pairs(counts: Counts) -> Floats:
+    """Σ (r_k − mean of its pair)² of every pair from sums and squares, shape [d, P]; 0 for a constant reward, despite rounding."""
+    total, square = counts.reward_sum, counts.reward_square_sum
     inside = square - total**2 / counts.pair_count
     return np.where(inside > 1e-12 * square, inside, 0.0)
 
@@ -347,15 +421,11 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     tried = place[counts.pair_state[inside]] * n_actions + counts.pair_action[inside]
     visits = np.zeros(n_pairs)
     visits[tried] = counts.pair_count[inside]
-    rewards = PairRewards(d, n_pairs, n_states, n_actions)
-    for k in range(d):
-        if k in known:
-            rewards.mean[k] = np.asarray(known[k], dtype=np.float64)[pair_state, pair_action]
-            continue
-        mean, spread = np.zeros(n_pairs), np.zeros(n_pairs)
-        mean[tried] = counts.reward_sum[k, inside] / counts.pair_count[inside]
-        spread[tried] = spread_in_pairs(counts, k)[inside]
-        rewards.fill(k, reward_posterior(pair_state, pair_action, visits, mean, spread, n_states=n_states, n_actions=n_actions))
+    noisy = np.array([k not in known for k in range(d)])
+    mean, spread = np.zeros((d, n_pairs)), np.zeros((d, n_pairs))
+    mean[:, tried] = counts.reward_sum[:, inside] / counts.pair_count[inside]
+    spread[:, tried] = spread_in_pairs(counts)[:, inside]
+    moments = (Moments(mean=mean, spread=spread, asked=noisy),)
     least = lowest_rewards(counts.objectives, counts.reward_min)
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
@@ -369,12 +439,10 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
         count_outcome=step_outcome[order].astype(np.int64),
         count=times[order],
-        pair_reward=rewards.mean,
-        pair_noise=rewards.noise,
-        effects=(rewards.effects,),
+        **_pooled(pair_state, pair_action, visits, moments, known_of_pairs(known, pair_state, pair_action, d), n_states, n_actions),
         least_reward=least,
         bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
-        noisy=np.array([k not in known for k in range(d)]),
+        noisy=noisy,
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),
         n_actions=n_actions,

@@ -538,6 +538,7 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
             pair_reward=o.pair_reward[:, keep],
             pair_noise=o.pair_noise[:, keep],
             effects=tuple(effects.only(keep) for effects in o.effects),
+            known_reward=o.known_reward[:, keep],
         ),
     )
 

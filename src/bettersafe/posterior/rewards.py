@@ -20,7 +20,8 @@ Means, squares and visits suffice, so counts give the same posterior as the log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -296,19 +297,91 @@ class Effects:
         return Effects(share=self.share[:, keep], state_sd=self.state_sd, action_sd=self.action_sd)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Observed moments of a noisy reward, for d objectives.
+
+    Attributes:
+        mean: Mean of every pair, 0 without data, shape [d, P].
+        spread: Σ (r − mean of its pair)² of every pair, shape [d, P].
+        asked: Whether an objective has this reward, shape [d].
+        own_visits: Visits after which a pair's own variance counts (`reward_posterior`).
+        strengths: Posteriors of the standard deviations by objective, if they were learnt before.
+    """
+
+    mean: Floats
+    spread: Floats
+    asked: Bools
+    own_visits: float = OWN_VISITS
+    strengths: Mapping[int, Strengths] = field(default_factory=dict)
+
+    def thinned(self, visits: Floats, mine: Floats, rng: np.random.Generator) -> tuple[Moments, Moments]:
+        """Moments of a random part with ``mine`` of the ``visits`` of every pair [P], and of the rest.
+
+        The mean of the part is drawn with the mean and variance of the mean of a random part.
+        """
+        rest = visits - mine
+        variance = self.spread / np.maximum(visits - 1.0, 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = np.where((mine > 0.0) & (rest > 0.0), 1.0 / mine - 1.0 / visits, 0.0)
+            one = self.mean + np.sqrt(variance * inside) * rng.standard_normal(self.mean.shape)
+            other = np.where(rest > 0.0, (visits * self.mean - mine * one) / rest, 0.0)
+        return (
+            replace(self, mean=np.where(mine > 0.0, one, 0.0), spread=variance * np.maximum(mine - 1.0, 0.0)),
+            replace(self, mean=other, spread=variance * np.maximum(rest - 1.0, 0.0)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairRewards:
-    """Posterior means and noise of the rewards of pairs, filled objective by objective."""
+    """Posterior of the rewards of pairs, for d objectives.
 
-    def __init__(self, d: int, n_pairs: int, n_states: int, n_actions: int) -> None:
-        self.mean, self.noise, self.share = (np.zeros((d, n_pairs)) for _ in range(3))
-        self.state_sd, self.action_sd = np.zeros((d, n_states)), np.zeros((d, n_actions))
+    Attributes:
+        mean: Posterior means, shape [d, P].
+        noise: Standard deviations of the pairs' own parts, shape [d, P].
+        effects: Effects that pairs share.
+        untried: Mean rewards of a state's pairs without data, shape [d, X].
+        untried_noise: Standard deviations of the own part of pairs without data, shape [d].
+        moments: Moments, with the strengths that were learnt.
+    """
 
-    def fill(self, k: int, found: RewardPosterior) -> None:
-        """Set the arrays of objective k."""
-        self.mean[k], self.noise[k], self.share[k] = found.mean, found.sd, found.share
-        self.state_sd[k], self.action_sd[k] = found.state_sd, found.action_sd
+    mean: Floats
+    noise: Floats
+    effects: Effects
+    untried: Floats
+    untried_noise: Floats
+    moments: Moments
 
-    @property
-    def effects(self) -> Effects:
-        """Effects that pairs share."""
-        return Effects(share=self.share, state_sd=self.state_sd, action_sd=self.action_sd)
+
+def pair_rewards(
+    state: Ints, action: Ints, visits: Floats, moments: Moments, *, n_states: int, n_actions: int
+) -> PairRewards:
+    """`reward_posterior` of all objectives that have the reward."""
+    d = moments.asked.size
+    mean, noise, share = (np.zeros((d, visits.size)) for _ in range(3))
+    state_sd, action_sd, untried, untried_noise = np.zeros((d, n_states)), np.zeros((d, n_actions)), np.zeros((d, n_states)), np.zeros(d)
+    learnt = dict(moments.strengths)
+    for k in np.flatnonzero(moments.asked).tolist():
+        found = reward_posterior(
+            state,
+            action,
+            visits,
+            moments.mean[k],
+            moments.spread[k],
+            n_states=n_states,
+            n_actions=n_actions,
+            strengths=learnt.get(k),
+            own_visits=moments.own_visits,
+        )
+        mean[k], noise[k], share[k] = found.mean, found.sd, found.share
+        state_sd[k], action_sd[k] = found.state_sd, found.action_sd
+        untried[k], untried_noise[k] = found.state_level, found.untried_sd
+        learnt[k] = found.strengths
+    return PairRewards(
+        mean=mean,
+        noise=noise,
+        effects=Effects(share=share, state_sd=state_sd, action_sd=action_sd),
+        untried=untried,
+        untried_noise=untried_noise,
+        moments=replace(moments, strengths=learnt),
+    )

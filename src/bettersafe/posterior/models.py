@@ -1,21 +1,72 @@
-"""Standard deviation of the one-step value of every pair under the posterior, for candidates that avoid uncertain pairs."""
+"""Models of a log for making candidates: the posterior mean, the frequencies of a part of the log, and one-step uncertainty."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
+from bettersafe.posterior.draws import mean_process
 from bettersafe.posterior.outcomes import Outcomes
+from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
+    from bettersafe.model import Model
     from bettersafe.posterior.linearised_counts import CountedOutcomes
+    from bettersafe.posterior.priors import Posterior
     from bettersafe.typing import Floats
 
 OWN_VISITS = 20.0
 """Visits after which the variance seen in a pair weighs as much as that of the whole log."""
+
+
+def mean_model(posterior: Posterior, model: Model) -> Model:
+    """The model with the posterior means of transitions and rewards in its pairs."""
+    drawn = mean_process(posterior)
+    place = np.searchsorted(posterior.outcomes.pair_index, model.mdp.pair_index)
+    return replace(
+        model, mdp=replace(model.mdp, transition=sparse.csr_array(drawn.transition[place]), reward=drawn.reward[:, place])
+    )
+
+
+def frequency_model(outcomes: Outcomes, model: Model) -> Model:
+    """Model of the frequencies in ``outcomes``, a part of the log of ``model``, with the settings of that model."""
+    o = outcomes
+    visits = o.visits
+    pairs = np.flatnonzero(visits > 0.0)
+    stays = o.outcome_next[o.count_outcome] >= 0
+    transition = sparse.csr_array(
+        (
+            (o.count / visits[o.count_pair])[stays],
+            (o.count_pair[stays], o.outcome_next[o.count_outcome][stays]),
+        ),
+        shape=(visits.size, o.n_states),
+    )[pairs]
+    transition.sum_duplicates()
+    paid = np.array([np.bincount(o.count_pair, o.count * row[o.count_outcome], visits.size) for row in o.outcome_reward])
+    reward = paid[:, pairs] / visits[pairs] + sum(each.mean[:, pairs] * each.asked[:, None] for each in o.moments)
+    full = np.zeros(model.mdp.n_states * model.mdp.n_actions)
+    full[model.mdp.pair_index] = model.counts
+    width = np.full(full.size, np.inf)
+    width[model.mdp.pair_index] = model.error
+    # e(x,a) is proportional to 1/√n
+    error = width[o.pair_index[pairs]] * np.sqrt(full[o.pair_index[pairs]] / visits[pairs])
+    return replace(
+        model,
+        mdp=replace(
+            model.mdp,
+            pair_state=o.pair_state[pairs],
+            pair_action=o.pair_action[pairs],
+            transition=sparse.csr_array(transition),
+            reward=frozen(reward + o.known_reward[:, pairs], np.float64),
+            initial=o.initial,
+        ),
+        counts=frozen(visits[pairs], np.int64),
+        error=frozen(error, np.float64),
+    )
 
 
 def one_step_sd(outcomes: Outcomes | CountedOutcomes, mdp: MDP, baseline_v: Floats) -> Floats:

@@ -1,0 +1,118 @@
+"""Audit of optimism: how much too high the gains of policies look to the log that made them.
+
+The log is divided at random into halves (`thin_outcomes`). Every recipe (`recipes`) makes a policy from each half. Its *optimism* is
+
+    (posterior mean of its gain by the half that made it) − (posterior mean by the other half),
+
+averaged over both directions and several divisions: 0 for a policy that was not made from the log, and larger the more chance decided.
+The same for quarters of the log shows how optimism falls with more data: O ∝ 1/n if a recipe has settled, 1/√n if chance decides.
+From the whole log it is taken to be r O(n/2), r = O(n/2)/O(n/4) within [1/2, 1], one r for all recipes and objectives. It is never
+less than 0, and its standard error over the divisions goes into the standard deviation of the gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.posterior.linearised import mean_mix, mean_values
+from bettersafe.posterior.outcomes import thin_outcomes
+from bettersafe.posterior.priors import posterior
+from bettersafe.typing import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.posterior.priors import Posterior, PriorSet
+    from bettersafe.typing import Floats, Progress
+
+SPLITS = 2
+"""Divisions of the log into halves, and of its halves into quarters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Optimism of the policies of every recipe.
+
+    Attributes:
+        optimism: What to take off the gains, shape [C, d].
+        error: Standard error of ``optimism``, shape [C, d].
+        ratio: r.
+        splits: Divisions of the log.
+    """
+
+    optimism: Floats
+    error: Floats
+    ratio: float
+    splits: int
+
+
+
+def audit(
+    outcomes: Outcomes,
+    priors: PriorSet,
+    make: Callable[[Posterior], tuple[Floats, list[Floats]]],
+    *,
+    splits: int = SPLITS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Audit:
+    """Optimism of the policies that ``make`` returns.
+
+    Args:
+        outcomes: Outcomes of the log.
+        priors: Set of priors; the neutral one is used.
+        make: Baseline [X, A] and policies, C of them in a fixed order, from the posterior of a part of the log.
+        splits: Divisions of the log.
+        seed: Seed of the divisions.
+        progress: Callback after every part.
+    """
+    rng = np.random.default_rng([seed, 0x0D17])
+    halves, quarters = [], []
+    for i in range(splits):
+        pair = thin_outcomes(outcomes, rng)
+        halves.append(_optimism(pair, priors, make))
+        if progress is not None:
+            progress(Event(what="Auditing on parts of the log", done=2 * i + 1, total=2 * splits, unit="parts"))
+        smaller = thin_outcomes(pair[0], rng)[0], thin_outcomes(pair[1], rng)[0]
+        quarters.append(_optimism(smaller, priors, make))
+        if progress is not None:
+            progress(Event(what="Auditing on parts of the log", done=2 * i + 2, total=2 * splits, unit="parts"))
+    half, quarter = np.array(halves), np.array(quarters)
+    found = np.maximum(half.mean(axis=0), 0.0)
+    error = half.std(axis=0, ddof=1) / np.sqrt(splits) if splits > 1 else np.abs(half[0])
+    below = float(np.maximum(quarter.mean(axis=0), 0.0).sum())
+    ratio = float(np.clip(found.sum() / below, 0.5, 1.0)) if below > 0.0 else 1.0
+    return Audit(optimism=ratio * found, error=ratio * error, ratio=ratio, splits=splits)
+
+
+def _optimism(
+    parts: tuple[Outcomes, Outcomes], priors: PriorSet, make: Callable[[Posterior], tuple[Floats, list[Floats]]]
+) -> Floats:
+    """Gain by the part that made a policy minus gain by the other part, averaged over both directions, shape [C, d]."""
+    posteriors = [posterior(part, priors) for part in parts]
+    total: Floats | float = 0.0
+    for own, other in (posteriors, posteriors[::-1]):
+        baseline, policies = make(own)
+        total = total + _gains(own, baseline, policies) - _gains(other, baseline, policies)
+    return np.asarray(total) / 2.0
+
+
+def _gains(given: Posterior, baseline: Floats, policies: list[Floats]) -> Floats:
+    """Gains at the posterior mean, shape [C, d]."""
+    return np.array([mean_returns(given, policy) for policy in policies]) - mean_returns(given, baseline)
+
+
+def mean_returns(given: Posterior, policy: Floats) -> Floats:
+    """J_k of a policy at the posterior mean, shape [d]."""
+    o = given.outcomes
+    weight = policy.reshape(-1)[o.pair_index]
+    mixed = mean_mix(given, weight)
+    found = np.empty(o.n_objectives)
+    for gamma in np.unique(o.discount):
+        same = np.flatnonzero(o.discount == gamma)
+        found[same] = mean_values(given, mixed, weight, same) @ o.initial
+    return found
