@@ -316,7 +316,7 @@ def cold_store(rng: Rng, *, temperatures: int = 12, wears: int = 4) -> World:
     is too warm, and more the warmer.
     """
     draw = generator(rng)
-    warms, wear, mends = draw.uniform(0.3, 0.6), draw.uniform(0.1, 0.25), draw.uniform(0.03, 0.1)
+    warms, wear, mends = draw.uniform(0.3, 0.6), draw.uniform(0.1, 0.25), draw.uniform(0.01, 0.04)
     power = np.array([0.0, 0.4, 0.9])
     limit = int(draw.integers(5, 8))
 

@@ -76,11 +76,11 @@ def _warehouse(rng: np.random.Generator, *, from_counts: bool) -> Instance:
 
 
 def _cold_store(rng: np.random.Generator) -> Instance:
-    """Three temperatures are one logged state, and the wear of the compressor is not logged."""
+    """Two temperatures are one logged state, and the wear of the compressor is not logged; quality is pursued, energy protected."""
     world = cold_store(rng)
-    groups = np.arange(world.n_states) // 4 // 3
+    groups = np.arange(world.n_states) // 4 // 2
     shared = rng.dirichlet(np.full(3, 2.0), size=int(groups.max()) + 1)
-    return Instance(world=world, baseline=shared, preference=FIRST, aggregate=groups)
+    return Instance(world=world, baseline=shared, preference=np.array([0.0, 1.0]), aggregate=groups)
 
 
 def _in_garnet(make: Callable[[np.random.Generator, World], Floats]) -> Callable[[np.random.Generator], Instance]:
@@ -154,7 +154,7 @@ CHOOSE = (
     _kind("garnet-ends", "Garnets, near-optimal baseline, ends differ", "baseline", (20, 100), _ends_differ),
     _kind("estimated", "the baseline is estimated from the log", "baseline", (20, 100), _estimated),
     _kind("narrow", "a near-deterministic baseline", "baseline", (20, 100), _in_garnet(lambda rng, world: nearly_deterministic(rng, best(world, (0.3, 1.0)), 0.05))),
-    _kind("cold-store", "aggregated states (a cold store)", "model", (50, 200), _cold_store),
+    _kind("cold-store", "aggregated states (a cold store)", "model", (100, 1000), _cold_store),
     _kind("constant", "an objective that never varies", "model", (20, 100), _never_varies),
     _kind("ten", "ten objectives", "model", (100, 400), _ten_objectives),
     _kind("gridworld", "the paper's gridworlds", "benchmark", (10, 50), _gridworld),

@@ -97,12 +97,12 @@ class Instance:
 
     @cached_property
     def scale(self) -> Floats:
-        """Largest |r_k| × discounted steps of an episode of the practice, shape [d]."""
+        """Largest |r_k(x,a)| × discounted steps of an episode of the practice, shape [d]: losses far below it are rounding."""
         steps = [
             float(np.mean([occupancy(self.truth, policy, k).sum() for policy in self.practice]))
             for k in range(self.world.n_objectives)
         ]
-        return np.asarray(np.abs(self.world.outcome_reward).max(axis=1) * np.array(steps))
+        return np.asarray(np.abs(self.truth.reward).max(axis=1) * np.array(steps))
 
 
 @dataclass(frozen=True, kw_only=True)
