@@ -11,7 +11,7 @@ import numpy as np
 from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, lowest_rewards
-from bettersafe.posterior.rare import rare_excess
+from bettersafe.posterior.rare import harm_excess
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen, generator
 
@@ -206,9 +206,8 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
             kind[end] = kinds
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
-    excess = rare_excess(dataset, rows)
-    excess[:, list(known)] = 0.0
-    reward = reward - excess
+    excess, arrival = harm_excess(dataset, rows)
+    excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
     # an outcome is the next state or the kind of end; a reward that is not a function of the outcome is noisy
@@ -216,11 +215,16 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         kind = np.minimum(kind, 0)
     _, some_row, outcome_of_row = np.unique(key * MOST_ENDS + kind, return_index=True, return_inverse=True)
     outcome_state, outcome_next, outcome_kind = x[some_row], following[some_row], kind[some_row]
-    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
+    # rare harm is paid by the pair instead (`rare`): what is due to the outcome is taken from its reward, the rest from noisy rewards
+    arrival = np.where(tied, excess, arrival)
+    times = np.bincount(outcome_of_row)
+    harm = np.array([np.bincount(outcome_of_row, weights=part) / times for part in arrival.T])
+    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0) - harm
+    reward = np.where(noisy, reward - (excess - harm[:, outcome_of_row].T), reward)
     assumed = np.zeros(outcome_next.size, dtype=np.bool_)
     if np.any(end):  # every kind of end in the log is possible in every state, with the reward that it has elsewhere
         n_kinds = int(kind.max()) + 1
-        paid = np.array([np.where(tied, reward[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]).T  # [d, kinds]
+        paid = np.array([np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]).T  # [d, kinds]
         every = np.unique(x)[:, None] * n_kinds + np.arange(n_kinds)
         ended = outcome_kind >= 0
         missing = np.setdiff1d(every, outcome_state[ended] * n_kinds + outcome_kind[ended])

@@ -455,7 +455,7 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     extra[_worst_outcomes(o, k, v)] = neutral.priors.pessimism
     concentration, weight = capped(neutral.concentration, neutral.weight)
     end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
-    pair_reward = o.pair_reward.copy()
+    pair_reward = neutral.pair_reward.copy()
     if o.noisy[k]:
         bad = neutral.priors.pessimism * o.bad_share[k]
         pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])

@@ -93,6 +93,7 @@ def reward_posterior(
     n_actions: int,
     strengths: Strengths | None = None,
     own_visits: float = OWN_VISITS,
+    variance: Floats | None = None,
 ) -> RewardPosterior:
     """Posterior of the mean rewards of pairs.
 
@@ -105,6 +106,8 @@ def reward_posterior(
         n_states: |X|.
         n_actions: |A|.
         strengths: Posterior of the standard deviations, if it was learnt before, for example from a larger log.
+        own_visits: Visits after which a pair's own variance weighs as much as that of its state; inf for one variance of all pairs.
+        variance: Variance of ``mean`` around its expectation, if known, shape [P]; ``spread`` is then used for the unit alone.
     """
     tried = np.flatnonzero(visits > 0.0)
     total = float(visits.sum())
@@ -114,7 +117,7 @@ def reward_posterior(
     if size <= 1e-12 * max(abs(level), 1e-300) or tried.size == 0:  # a constant reward
         return _constant(visits.size, n_states, n_actions, level, strengths)
     x, a, n = state[tried], action[tried], visits[tried]
-    noise = _noise(x, n, spread[tried], n_states, own_visits) / n
+    noise = _noise(x, n, spread[tried], n_states, own_visits) / n if variance is None else variance[tried]
     if strengths is None:
         strengths = _learn(x, a, y / size, noise / size**2, n_states, n_actions)
     found = [
@@ -266,13 +269,15 @@ class Effects:
 
     Attributes:
         share: b, the weight of the effects in a pair's mean, shape [d, P].
-        state_sd: Standard deviation of σ_x, shape [d, X].
+        state_sd: Standard deviation of σ_x, shape [d, X]; of the effect of a group if pairs are grouped otherwise.
         action_sd: Standard deviation of α_a, shape [d, A].
+        group: Group of every pair in the place of its state, shape [P]; None for the state.
     """
 
     share: Floats
     state_sd: Floats
     action_sd: Floats
+    group: Ints | None = None
 
     def loading(self, k: int, state: Ints, action: Ints, moved: Floats) -> Floats:
         """Standard deviations of Σ Δ b σ_x of every state, and of Σ Δ b α_a of every action, shape [X + A].
@@ -287,14 +292,15 @@ class Effects:
         by_state, by_action = self.state_sd[k], self.action_sd[k]
         return np.concatenate(
             [
-                by_state * np.bincount(state, weights=weight, minlength=by_state.size),
+                by_state
+                * np.bincount(state if self.group is None else self.group, weights=weight, minlength=by_state.size),
                 by_action * np.bincount(action, weights=weight, minlength=by_action.size),
             ]
         )
 
     def only(self, keep: Bools) -> Effects:
         """Of the pairs ``keep`` [P] alone."""
-        return Effects(share=self.share[:, keep], state_sd=self.state_sd, action_sd=self.action_sd)
+        return replace(self, share=self.share[:, keep], group=None if self.group is None else self.group[keep])
 
 
 @dataclass(frozen=True, kw_only=True)
