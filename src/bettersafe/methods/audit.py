@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bettersafe.posterior.habits import informed
 from bettersafe.posterior.linearised import mean_mix, mean_values
 from bettersafe.posterior.outcomes import thin_outcomes
-from bettersafe.posterior.priors import posterior
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.posterior.priors import Posterior, PriorSet
+    from bettersafe.posterior.priors import Posterior
     from bettersafe.typing import Floats, Progress
 
 SPLITS = 2
@@ -50,11 +50,10 @@ class Audit:
     splits: int
 
 
-
 def audit(
-    outcomes: Outcomes,
-    priors: PriorSet,
-    make: Callable[[Posterior], tuple[Floats, list[Floats]]],
+    whole: Posterior,
+    baseline_of: Callable[[Outcomes], Floats],
+    make: Callable[[Posterior, Floats], list[Floats]],
     *,
     splits: int = SPLITS,
     seed: int = 0,
@@ -63,9 +62,9 @@ def audit(
     """Optimism of the policies that ``make`` returns.
 
     Args:
-        outcomes: Outcomes of the log.
-        priors: Set of priors; the neutral one is used.
-        make: Baseline [X, A] and policies, C of them in a fixed order, from the posterior of a part of the log.
+        whole: Posterior of the log under the neutral prior (`informed`); parts share the strengths that were learnt from it.
+        baseline_of: Baseline [X, A] of a part of the log.
+        make: Policies, C of them in a fixed order, from the posterior of a part of the log and its baseline.
         splits: Divisions of the log.
         seed: Seed of the divisions.
         progress: Callback after every part.
@@ -73,14 +72,14 @@ def audit(
     rng = np.random.default_rng([seed, 0x0D17])
     halves, quarters = [], []
     for i in range(splits):
-        pair = thin_outcomes(outcomes, rng)
-        halves.append(_optimism(pair, priors, make))
+        pair = thin_outcomes(whole.outcomes, rng)
+        halves.append(_optimism(whole, pair, baseline_of, make))
         if progress is not None:
-            progress(Event(what="Auditing on parts of the log", done=2 * i + 1, total=2 * splits, unit="parts"))
+            progress(Event(what="Auditing on parts of the log", done=2 * i + 1, total=2 * splits, unit="candidates"))
         smaller = thin_outcomes(pair[0], rng)[0], thin_outcomes(pair[1], rng)[0]
-        quarters.append(_optimism(smaller, priors, make))
+        quarters.append(_optimism(whole, smaller, baseline_of, make))
         if progress is not None:
-            progress(Event(what="Auditing on parts of the log", done=2 * i + 2, total=2 * splits, unit="parts"))
+            progress(Event(what="Auditing on parts of the log", done=2 * i + 2, total=2 * splits, unit="candidates"))
     half, quarter = np.array(halves), np.array(quarters)
     found = np.maximum(half.mean(axis=0), 0.0)
     error = half.std(axis=0, ddof=1) / np.sqrt(splits) if splits > 1 else np.abs(half[0])
@@ -90,13 +89,19 @@ def audit(
 
 
 def _optimism(
-    parts: tuple[Outcomes, Outcomes], priors: PriorSet, make: Callable[[Posterior], tuple[Floats, list[Floats]]]
+    whole: Posterior,
+    parts: tuple[Outcomes, Outcomes],
+    baseline_of: Callable[[Outcomes], Floats],
+    make: Callable[[Posterior, Floats], list[Floats]],
 ) -> Floats:
     """Gain by the part that made a policy minus gain by the other part, averaged over both directions, shape [C, d]."""
-    posteriors = [posterior(part, priors) for part in parts]
+    baselines = [baseline_of(part) for part in parts]
+    posteriors = [
+        informed(part, whole.priors, baseline, whole.habits) for part, baseline in zip(parts, baselines, strict=True)
+    ]
     total: Floats | float = 0.0
-    for own, other in (posteriors, posteriors[::-1]):
-        baseline, policies = make(own)
+    for own, other, baseline in zip(posteriors, posteriors[::-1], baselines, strict=True):
+        policies = make(own, baseline)
         total = total + _gains(own, baseline, policies) - _gains(other, baseline, policies)
     return np.asarray(total) / 2.0
 

@@ -25,6 +25,7 @@ from bettersafe.methods.audit import Audit, audit
 from bettersafe.methods.recipes import DEFAULT_GRID, CandidateGrid, make_recipes
 from bettersafe.methods.result import Search, check_preference, improvement
 from bettersafe.model import Model
+from bettersafe.posterior.habits import informed
 from bettersafe.posterior.judge import (
     DEFAULT_QUESTION,
     Doubt,
@@ -37,7 +38,6 @@ from bettersafe.posterior.judge import (
 from bettersafe.posterior.linearised_counts import CountedOutcomes, counted_posterior
 from bettersafe.posterior.models import frequency_model, mean_model, one_step_sd
 from bettersafe.posterior.outcomes import Outcomes
-from bettersafe.posterior.priors import posterior
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ if TYPE_CHECKING:
 MOST_MEAN = 2e6
 """Entries of the posterior mean, pairs × outcomes of their state, beyond which candidates are made from frequencies, without an audit."""
 
-NO_AUDIT = (
-    "the log is too large for an audit: candidates were made from frequencies, and their optimism was not measured or taken off"
-)
+NO_AUDIT = "the log is too large for an audit: candidates were made from frequencies, and their optimism was not measured or taken off"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +165,16 @@ def b_opt(
     question = replace(question, form=resolve_form(question.form, outcomes, draws=question.draws))
     values = solve_policy(model.mdp, base)
     recipes, found_audit = _candidates(
-        outcomes, model, base, weights, question, grid, values.v, estimated=baseline_estimated, audited=audited, progress=progress
+        outcomes,
+        model,
+        base,
+        weights,
+        question,
+        grid,
+        values.v,
+        estimated=baseline_estimated,
+        audited=audited,
+        progress=progress,
     )
     made, places = _different(recipes, base)
     for name, table in (policies or {}).items():
@@ -215,8 +222,11 @@ def _candidates(
     """Names and policies of all recipes, and their audit."""
     loss = question.losses(outcomes.n_objectives)
     if not isinstance(outcomes, Outcomes) or outcomes.entry_ptr[-1] > MOST_MEAN:
-        counted = isinstance(outcomes, CountedOutcomes)
-        given = counted_posterior(outcomes, question.priors) if counted else posterior(outcomes, question.priors)
+        given = (
+            counted_posterior(outcomes, question.priors)
+            if isinstance(outcomes, CountedOutcomes)
+            else informed(outcomes, question.priors, baseline)
+        )
         width = gains_under(given, baseline, range(loss.size))
         return (
             make_recipes(
@@ -251,26 +261,36 @@ def _candidates(
             progress=tell,
         )
 
-    def from_part(given: Posterior) -> tuple[Floats, list[Floats]]:
-        base = baseline
-        if estimated:  # it is made from the part too
-            base = baseline.copy()
-            o, table = given.outcomes, np.zeros_like(baseline)
-            table.reshape(-1)[o.pair_index] = o.visits
-            there = table.sum(axis=1) > 0.0
-            base[there] = table[there] / table[there].sum(axis=1, keepdims=True)
-        own = frequency_model(given.outcomes, model)
-        return base, [policy for _, policy in make(given, own, base, None)]
+    def baseline_of(part: Outcomes) -> Floats:
+        return _re_estimated(part, baseline) if estimated else baseline
 
-    recipes = make(posterior(outcomes, question.priors), model, baseline, progress)
+    def from_part(given: Posterior, base: Floats) -> list[Floats]:
+        return [policy for _, policy in make(given, frequency_model(given.outcomes, model), base, None)]
+
+    whole = informed(outcomes, question.priors, baseline)
+    recipes = make(whole, model, baseline, progress)
     if not audited:
         return recipes, None
-    return recipes, audit(outcomes, question.priors, from_part, seed=question.seed, progress=progress)
+    return recipes, audit(whole, baseline_of, from_part, seed=question.seed, progress=progress)
 
 
-def _different(
-    recipes: list[tuple[str, Floats]], baseline: Floats
-) -> tuple[list[tuple[str, Floats]], list[int]]:
+def _re_estimated(outcomes: Outcomes, baseline: Floats) -> Floats:
+    """Frequencies of actions in a part of the log; the given rows in states that it does not visit."""
+    visits = _visit_table(outcomes, baseline)
+    there = visits.sum(axis=1) > 0.0
+    found = baseline.copy()
+    found[there] = visits[there] / visits[there].sum(axis=1, keepdims=True)
+    return found
+
+
+def _visit_table(outcomes: Outcomes | CountedOutcomes, baseline: Floats) -> Floats:
+    """n(x,a), shape [X, A]."""
+    visits = np.zeros_like(baseline)
+    visits.reshape(-1)[outcomes.pair_index] = outcomes.visits
+    return visits
+
+
+def _different(recipes: list[tuple[str, Floats]], baseline: Floats) -> tuple[list[tuple[str, Floats]], list[int]]:
     """Recipes whose policies differ from the baseline and from each other, and their places."""
     made: list[tuple[str, Floats]] = []
     places = []
@@ -298,9 +318,7 @@ def _doubt(
         optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
     covariance = None
     if estimated:
-        visits = np.zeros_like(baseline)
-        visits.reshape(-1)[outcomes.pair_index] = outcomes.visits
-        covariance = baseline_covariance(model, baseline, visits)
+        covariance = baseline_covariance(model, baseline, _visit_table(outcomes, baseline))
     return Doubt(optimism=optimism, error=error, baseline=covariance)
 
 

@@ -221,9 +221,7 @@ def drawn_gains(
     return gains
 
 
-def _effect_noise(
-    o: Outcomes, moved: Floats, objectives: Ints, draws: range, seed: tuple[int, int]
-) -> Floats:
+def _effect_noise(o: Outcomes, moved: Floats, objectives: Ints, draws: range, seed: tuple[int, int]) -> Floats:
     """Gains from the uncertain effects of states and actions on noisy rewards, shape [draws, C, n].
 
     The effects are shared by pairs, so the kernel, which draws pair by pair, leaves them out. They change gains by

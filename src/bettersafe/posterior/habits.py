@@ -19,10 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe.posterior.linearised import mean_mix, mean_values
+from bettersafe.posterior.priors import posterior
 from bettersafe.posterior.rewards import Effects, reward_posterior
 
 if TYPE_CHECKING:
-    from bettersafe.posterior.priors import Posterior
+    from collections.abc import Mapping
+
+    from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.posterior.priors import Posterior, PriorSet
+    from bettersafe.posterior.rewards import Strengths
     from bettersafe.typing import Floats, Ints
 
 EDGES = (0.01, 0.03, 0.1, 0.3, 0.6)
@@ -30,13 +35,27 @@ N_GROUPS = len(EDGES) + 1
 """Limits of the groups of π_b(a|x), and the number of groups."""
 
 
-def with_habits(given: Posterior, baseline: Floats) -> Posterior:
+def informed(
+    outcomes: Outcomes,
+    priors: PriorSet,
+    baseline: Floats,
+    habits: Mapping[tuple[bool, int], Strengths] | None = None,
+) -> Posterior:
+    """Posterior under the neutral prior, with what the log says about rarely played actions (`with_habits`)."""
+    return with_habits(posterior(outcomes, priors), baseline, habits)
+
+
+def with_habits(
+    given: Posterior, baseline: Floats, habits: Mapping[tuple[bool, int], Strengths] | None = None
+) -> Posterior:
     """The posterior with what the log says about rarely played actions.
 
     Args:
         given: Posterior under the neutral prior.
         baseline: π_b, shape [X, A].
+        habits: Strengths that were learnt before, from a larger log.
     """
+    learnt = dict(habits or {})
     o = given.outcomes
     weight = baseline.reshape(-1)[o.pair_index]
     mixed = mean_mix(given, weight)
@@ -57,7 +76,7 @@ def with_habits(given: Posterior, baseline: Floats) -> Posterior:
         centred = value - level[o.pair_state[o.count_pair]]  # relative to going on from the state
         for which, share in shares.items():
             part = np.where(on == which, centred, 0.0)
-            found[which].fit(k, part, o.count, o.count_pair, o.pair_state, o.pair_action, o.visits, group, o.n_states)
+            learnt[which, k] = found[which].fit(k, part, o, group, learnt.get((which, k)))
             pair_reward[k] += share * found[which].mean[k]
     effects += [
         Effects(
@@ -68,7 +87,7 @@ def with_habits(given: Posterior, baseline: Floats) -> Posterior:
         )
         for which, each in found.items()
     ]
-    return replace(given, pair_reward=pair_reward, outcomes=replace(o, effects=tuple(effects)))
+    return replace(given, pair_reward=pair_reward, outcomes=replace(o, effects=tuple(effects)), habits=learnt)
 
 
 class _Groups:
@@ -78,20 +97,10 @@ class _Groups:
         self.mean = np.zeros((d, n_pairs))
         self.group_sd, self.action_sd = np.zeros((d, N_GROUPS)), np.zeros((d, n_actions))
 
-    def fit(
-        self,
-        k: int,
-        part: Floats,
-        count: Floats,
-        pair: Ints,
-        state: Ints,
-        action: Ints,
-        visits: Floats,
-        group: Ints,
-        n_states: int,
-    ) -> None:
-        """Fit objective k: ``part`` [S] is that part of the value of every observed transition, ``count`` [S] its number."""
-        n_pairs = visits.size
+    def fit(self, k: int, part: Floats, o: Outcomes, group: Ints, strengths: Strengths | None) -> Strengths:
+        """Fit objective k: ``part`` [S] is that part of the value of every observed transition."""
+        pair, count, state, action, visits = o.count_pair, o.count, o.pair_state, o.pair_action, o.visits
+        n_pairs, n_states = visits.size, o.n_states
         first = np.bincount(pair, count * part, n_pairs)
         in_state = np.bincount(state, visits, n_states)[state]
         others = in_state - visits
@@ -100,8 +109,6 @@ class _Groups:
         mean = first / np.maximum(visits, 1.0)
         residual = np.where(usable, mean - rest / np.maximum(others, 1.0), 0.0)
         spread = np.bincount(pair, count * (part - mean[pair]) ** 2, n_pairs)
-        if not np.any(spread) and not np.any(residual):
-            return
         inside = float(spread.sum()) / max(float(visits.sum() - np.count_nonzero(visits)), 1.0)
         variance = inside * (1.0 / np.maximum(visits, 1.0) + 1.0 / np.maximum(others, 1.0))
         nothing = np.zeros(n_pairs)
@@ -114,6 +121,8 @@ class _Groups:
             n_states=N_GROUPS,
             n_actions=self.action_sd.shape[1],
             variance=np.concatenate([variance, nothing]),
+            strengths=strengths,
         )
         self.mean[k] = both.mean[n_pairs:]  # of a pair without data: the effects alone
         self.group_sd[k], self.action_sd[k] = both.state_sd, both.action_sd
+        return both.strengths

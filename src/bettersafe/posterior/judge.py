@@ -41,6 +41,7 @@ from bettersafe.posterior.candidates import (
 )
 from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
+from bettersafe.posterior.habits import informed
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
     CountedOutcomes,
@@ -51,7 +52,7 @@ from bettersafe.posterior.linearised_counts import (
     side_of,
 )
 from bettersafe.posterior.outcomes import Outcomes
-from bettersafe.posterior.priors import Posterior, PriorSet, all_priors, pessimistic, posterior
+from bettersafe.posterior.priors import Posterior, PriorSet, pessimistic
 from bettersafe.posterior.rule import posterior_passes
 from bettersafe.typing import Event
 
@@ -170,7 +171,10 @@ def baseline_covariance(model: Model, baseline: Floats, visits: Floats) -> Float
     v, q = policy_values(mdp, baseline)
     advantage = q - v[:, mdp.pair_state]
     weight = baseline.take(mdp.pair_index) / (visits.sum(axis=1)[mdp.pair_state] + 1.0)
-    reached = {gamma: occupancy(replace(mdp, discount=np.full_like(mdp.discount, gamma)), baseline) for gamma in set(mdp.discount.tolist())}
+    reached = {
+        gamma: occupancy(replace(mdp, discount=np.full_like(mdp.discount, gamma)), baseline)
+        for gamma in set(mdp.discount.tolist())
+    }
     moved = np.array([reached[gamma] for gamma in mdp.discount.tolist()])[:, mdp.pair_state] * advantage
     return np.asarray((moved * weight) @ moved.T)
 
@@ -398,7 +402,11 @@ def _drawn(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Cand
             f"{question.draws} draws are too few for delta = {question.delta:g}; at least"
             f" {int(np.ceil(1.0 / question.delta - 1.0))} are needed."
         )
-    neutral, others = all_priors(outcomes, question.priors, baseline_v=case.baseline_v)
+    neutral = informed(outcomes, question.priors, case.baseline)
+    others = [
+        pessimistic(neutral, k, case.baseline_v)
+        for k in range(case.slack.size if question.priors.pessimism > 0.0 else 0)
+    ]
     if case.known is None:
         candidates, active = _drawn_neutral(case, neutral, others)
     else:
@@ -520,7 +528,9 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
     question, d, n = case.question, case.slack.size, len(case.policies)
     priors, delta = question.priors, question.delta
     neutral: AnyPosterior = (
-        counted_posterior(outcomes, priors) if isinstance(outcomes, CountedOutcomes) else posterior(outcomes, priors)
+        counted_posterior(outcomes, priors)
+        if isinstance(outcomes, CountedOutcomes)
+        else informed(outcomes, priors, case.baseline)
     )
     candidates = case.known_candidates() if case.known is not None else _linearised_neutral(case, neutral)
     if priors.pessimism <= 0.0:

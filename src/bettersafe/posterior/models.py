@@ -28,7 +28,8 @@ def mean_model(posterior: Posterior, model: Model) -> Model:
     drawn = mean_process(posterior)
     place = np.searchsorted(posterior.outcomes.pair_index, model.mdp.pair_index)
     return replace(
-        model, mdp=replace(model.mdp, transition=sparse.csr_array(drawn.transition[place]), reward=drawn.reward[:, place])
+        model,
+        mdp=replace(model.mdp, transition=sparse.csr_array(drawn.transition[place]), reward=drawn.reward[:, place]),
     )
 
 
@@ -46,7 +47,9 @@ def frequency_model(outcomes: Outcomes, model: Model) -> Model:
         shape=(visits.size, o.n_states),
     )[pairs]
     transition.sum_duplicates()
-    paid = np.array([np.bincount(o.count_pair, o.count * row[o.count_outcome], visits.size) for row in o.outcome_reward])
+    paid = np.array(
+        [np.bincount(o.count_pair, o.count * row[o.count_outcome], visits.size) for row in o.outcome_reward]
+    )
     reward = paid[:, pairs] / visits[pairs] + sum(each.mean[:, pairs] * each.asked[:, None] for each in o.moments)
     full = np.zeros(model.mdp.n_states * model.mdp.n_actions)
     full[model.mdp.pair_index] = model.counts
@@ -86,7 +89,7 @@ def one_step_sd(outcomes: Outcomes | CountedOutcomes, mdp: MDP, baseline_v: Floa
     pooled = inside.sum(axis=1, keepdims=True) / max(float(visits.sum()), 1.0)
     spread = (OWN_VISITS * pooled + inside) / (OWN_VISITS + visits)
     place = np.searchsorted(outcomes.pair_index, mdp.pair_index)
-    return np.sqrt(spread / np.maximum(visits, 1.0) + outcomes.pair_noise[:, place] ** 2)
+    return np.asarray(np.sqrt(spread / np.maximum(visits, 1.0) + outcomes.pair_noise[:, place] ** 2))
 
 
 def _moments(outcomes: Outcomes | CountedOutcomes, mdp: MDP, v: Floats) -> tuple[Floats, Floats, Floats]:

@@ -224,7 +224,9 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     assumed = np.zeros(outcome_next.size, dtype=np.bool_)
     if np.any(end):  # every kind of end in the log is possible in every state, with the reward that it has elsewhere
         n_kinds = int(kind.max()) + 1
-        paid = np.array([np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]).T  # [d, kinds]
+        paid = np.array(
+            [np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]
+        ).T  # [d, kinds]
         every = np.unique(x)[:, None] * n_kinds + np.arange(n_kinds)
         ended = outcome_kind >= 0
         missing = np.setdiff1d(every, outcome_state[ended] * n_kinds + outcome_kind[ended])
@@ -267,7 +269,15 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
-        **_pooled(pair_state, pair_action, visits, moments, known_of_pairs(known, pair_state, pair_action, d), n_states, n_actions),
+        **_pooled(
+            pair_state,
+            pair_action,
+            visits,
+            moments,
+            known_of_pairs(known, pair_state, pair_action, d),
+            n_states,
+            n_actions,
+        ),
         least_reward=least,
         bad_share=bad_share(least, logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
@@ -277,9 +287,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     )
 
 
-def pair_moments(
-    value: Floats, pair: Ints, visits: Floats, asked: Bools, *, own_visits: float = OWN_VISITS
-) -> Moments:
+def pair_moments(value: Floats, pair: Ints, visits: Floats, asked: Bools, *, own_visits: float = OWN_VISITS) -> Moments:
     """Moments of every pair, from the values [N, d] and pairs [N] of rows."""
     mean, spread = (np.zeros((asked.size, visits.size)) for _ in range(2))
     for k in np.flatnonzero(asked).tolist():
@@ -343,7 +351,13 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
         there = count > 0.0
         width = np.bincount(o.count_pair, there, o.pair_state.size)
         pooled = _pooled(
-            o.pair_state, o.pair_action, visits, tuple(part[i] for part in parts), o.known_reward, o.n_states, o.n_actions
+            o.pair_state,
+            o.pair_action,
+            visits,
+            tuple(part[i] for part in parts),
+            o.known_reward,
+            o.n_states,
+            o.n_actions,
         )
         halves.append(
             replace(
@@ -443,7 +457,15 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
         count_outcome=step_outcome[order].astype(np.int64),
         count=times[order],
-        **_pooled(pair_state, pair_action, visits, moments, known_of_pairs(known, pair_state, pair_action, d), n_states, n_actions),
+        **_pooled(
+            pair_state,
+            pair_action,
+            visits,
+            moments,
+            known_of_pairs(known, pair_state, pair_action, d),
+            n_states,
+            n_actions,
+        ),
         least_reward=least,
         bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
         noisy=noisy,

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,10 +56,11 @@ from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from bettersafe.posterior.rewards import Strengths
     from bettersafe.typing import Bools, Floats, Ints
 
 
@@ -159,6 +160,7 @@ class Posterior:
         end_weight: Posterior probabilities of ``end_concentration``, shape [C'].
         pair_reward: Means of rewards that are not a function of the outcome, shape [d, P].
         pessimistic_for: Index of the objective for which the prior is pessimistic; None for the neutral prior.
+        habits: Strengths that `with_habits` learnt, by part of the value and objective.
     """
 
     outcomes: Outcomes
@@ -174,6 +176,7 @@ class Posterior:
     end_weight: Floats
     pair_reward: Floats
     pessimistic_for: int | None = None
+    habits: Mapping[tuple[bool, int], Strengths] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Text with the prior and its mean concentrations, without arrays."""

@@ -20,7 +20,6 @@ Means, squares and visits suffice, so counts give the same posterior as the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -28,6 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bettersafe.typing import Bools, Floats, Ints
 
 
@@ -36,7 +37,7 @@ EFFECT_RATIOS = (0.01, 0.1, 0.3, 1.0)
 """Grids of τ, and of τ_σ and τ_α, in units of the standard deviation of all rewards."""
 
 CONCENTRATED = 0.5
-FINER = (0.5, 0.7, 0.84, 1.0, 1.19, 1.4, 2.0)
+FINER = (0.6, 0.8, 1.0, 1.25, 1.6)
 """If one point of the grid has at least this probability, a finer grid of these factors around it is used."""
 
 MOST_LEARNT = 20_000
@@ -179,7 +180,7 @@ def _noise(x: Ints, n: Floats, spread: Floats, n_states: int, own_visits: float)
         return np.full(n.size, pooled)
     state_spread, state_free = (np.bincount(x, weights=w, minlength=n_states) for w in (spread, free))
     of_state = ((own_visits * pooled + state_spread) / (own_visits + state_free))[x]
-    return np.maximum(of_state, (own_visits * of_state + spread) / (own_visits + free))
+    return np.asarray(np.maximum(of_state, (own_visits * of_state + spread) / (own_visits + free)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,9 +196,7 @@ class _Effects:
     log_likelihood: float
 
 
-def _given(
-    x: Ints, a: Ints, y: Floats, noise: Floats, strengths: Floats, n_states: int, n_actions: int
-) -> _Effects:
+def _given(x: Ints, a: Ints, y: Floats, noise: Floats, strengths: Floats, n_states: int, n_actions: int) -> _Effects:
     """Posterior of m, σ and α given the standard deviations, and the marginal likelihood of the data.
 
     σ is eliminated state by state; what is left is a system of A + 1 equations for (α, m).
@@ -205,10 +204,13 @@ def _given(
     tau_state, tau_action, tau = (max(float(t), 1e-9) for t in strengths)
     spread = noise + tau**2
     w = 1.0 / spread
-    table = np.zeros((n_states, n_actions + 1))
-    np.add.at(table, (x, a), w)
-    table[:, -1] = table.sum(axis=1)
-    in_state = table[:, -1].copy()
+    in_state = np.bincount(x, weights=w, minlength=n_states)
+    table = np.column_stack(
+        [
+            np.bincount(x * n_actions + a, weights=w, minlength=n_states * n_actions).reshape(n_states, n_actions),
+            in_state,
+        ]
+    )
     right = np.bincount(x, weights=w * y, minlength=n_states)
     kept = 1.0 / (in_state + 1.0 / tau_state**2)  # posterior variance of σ_x given α and m
     matrix = np.diag(table.sum(axis=0))
@@ -234,7 +236,7 @@ def _given(
         centre=centre,
         state=state,
         action=action,
-        state_var=kept,
+        state_var=np.asarray(kept, dtype=np.float64),
         action_var=np.maximum(np.diagonal(inverse)[:-1], 0.0),
         log_likelihood=log_likelihood,
     )
@@ -365,7 +367,12 @@ def pair_rewards(
     """`reward_posterior` of all objectives that have the reward."""
     d = moments.asked.size
     mean, noise, share = (np.zeros((d, visits.size)) for _ in range(3))
-    state_sd, action_sd, untried, untried_noise = np.zeros((d, n_states)), np.zeros((d, n_actions)), np.zeros((d, n_states)), np.zeros(d)
+    state_sd, action_sd, untried, untried_noise = (
+        np.zeros((d, n_states)),
+        np.zeros((d, n_actions)),
+        np.zeros((d, n_states)),
+        np.zeros(d),
+    )
     learnt = dict(moments.strengths)
     for k in np.flatnonzero(moments.asked).tolist():
         found = reward_posterior(
