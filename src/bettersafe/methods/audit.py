@@ -7,7 +7,8 @@ The log is divided at random into halves (`thin_outcomes`). Every recipe (`recip
 averaged over both directions and several divisions: 0 for a policy that was not made from the log, and larger the more chance decided.
 The same for quarters of the log shows how optimism falls with more data: O ∝ 1/n if a recipe has settled, 1/√n if chance decides.
 From the whole log it is taken to be r O(n/2), r = O(n/2)/O(n/4) within [1/2, 1], one r for all recipes and objectives. It is never
-less than 0, and its standard error over the divisions goes into the standard deviation of the gain.
+less than 0, and its standard error over the divisions goes into the standard deviation of the gain. A recipe that returns the baseline
+on some part has not been tried by it: its optimism is at least the median of the others, in standard deviations of the gain.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.posterior.priors import Posterior
-    from bettersafe.typing import Floats, Progress
+    from bettersafe.typing import Bools, Floats, Progress
 
 SPLITS = 2
 """Divisions of the log into halves, and of its halves into quarters."""
@@ -55,6 +56,7 @@ def audit(
     baseline_of: Callable[[Outcomes], Floats],
     make: Callable[[Posterior, Floats], list[Floats]],
     *,
+    sd: Floats,
     splits: int = SPLITS,
     seed: int = 0,
     progress: Progress | None = None,
@@ -65,6 +67,7 @@ def audit(
         whole: Posterior of the log under the neutral prior (`informed`); parts share the strengths that were learnt from it.
         baseline_of: Baseline [X, A] of a part of the log.
         make: Policies, C of them in a fixed order, from the posterior of a part of the log and its baseline.
+        sd: Posterior standard deviations of the gains of the policies made from the whole log, shape [C, d].
         splits: Divisions of the log.
         seed: Seed of the divisions.
         progress: Callback after every part.
@@ -80,11 +83,17 @@ def audit(
         quarters.append(_optimism(whole, smaller, baseline_of, make))
         if progress is not None:
             progress(Event(what="Auditing on parts of the log", done=2 * i + 2, total=2 * splits, unit="candidates"))
-    half, quarter = np.array(halves), np.array(quarters)
+    half, quarter = np.array([found for found, _ in halves]), np.array([found for found, _ in quarters])
+    tried = np.all([active for _, active in halves], axis=0)
     found = np.maximum(half.mean(axis=0), 0.0)
     error = half.std(axis=0, ddof=1) / np.sqrt(splits) if splits > 1 else np.abs(half[0])
     below = float(np.maximum(quarter.mean(axis=0), 0.0).sum())
     ratio = float(np.clip(found.sum() / below, 0.5, 1.0)) if below > 0.0 else 1.0
+    for k in range(sd.shape[1]):
+        known = tried & (sd[:, k] > 0.0)
+        units = half.mean(axis=0)[known, k] / sd[known, k] if np.any(known) else np.zeros(1)
+        found[~tried, k] = np.maximum(found[~tried, k], max(float(np.median(units)), 0.0) * sd[~tried, k])
+        error[~tried, k] = np.maximum(error[~tried, k], float(np.std(units)) * sd[~tried, k])
     return Audit(optimism=ratio * found, error=ratio * error, ratio=ratio, splits=splits)
 
 
@@ -93,17 +102,22 @@ def _optimism(
     parts: tuple[Outcomes, Outcomes],
     baseline_of: Callable[[Outcomes], Floats],
     make: Callable[[Posterior, Floats], list[Floats]],
-) -> Floats:
-    """Gain by the part that made a policy minus gain by the other part, averaged over both directions, shape [C, d]."""
+) -> tuple[Floats, Bools]:
+    """Gain by the part that made a policy minus gain by the other part, averaged over both directions, shape [C, d].
+
+    Also whether a recipe made a policy other than the baseline from both parts, shape [C].
+    """
     baselines = [baseline_of(part) for part in parts]
     posteriors = [
         informed(part, whole.priors, baseline, whole.habits) for part, baseline in zip(parts, baselines, strict=True)
     ]
     total: Floats | float = 0.0
+    tried: Bools | bool = True
     for own, other, baseline in zip(posteriors, posteriors[::-1], baselines, strict=True):
         policies = make(own, baseline)
         total = total + _gains(own, baseline, policies) - _gains(other, baseline, policies)
-    return np.asarray(total) / 2.0
+        tried = tried & np.array([float(np.max(np.abs(policy - baseline))) > 1e-9 for policy in policies])
+    return np.asarray(total) / 2.0, np.asarray(tried)
 
 
 def _gains(given: Posterior, baseline: Floats, policies: list[Floats]) -> Floats:

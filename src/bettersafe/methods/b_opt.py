@@ -271,7 +271,9 @@ def _candidates(
     recipes = make(whole, model, baseline, progress)
     if not audited:
         return recipes, None
-    return recipes, audit(whole, baseline_of, from_part, seed=question.seed, progress=progress)
+    spread = gains_under(whole, baseline, range(loss.size))([policy for _, policy in recipes], None)[1]
+    sd = np.sqrt(np.maximum(np.diagonal(spread, axis1=1, axis2=2), 0.0))
+    return recipes, audit(whole, baseline_of, from_part, sd=sd, seed=question.seed, progress=progress)
 
 
 def _re_estimated(outcomes: Outcomes, baseline: Floats) -> Floats:
@@ -319,7 +321,7 @@ def _doubt(
     covariance = None
     if estimated:
         covariance = baseline_covariance(model, baseline, _visit_table(outcomes, baseline))
-    return Doubt(optimism=optimism, error=error, baseline=covariance)
+    return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
 
 
 def _best(answer: Answer, preference: Floats) -> int | None:

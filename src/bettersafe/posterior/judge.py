@@ -37,6 +37,7 @@ from bettersafe.posterior.candidates import (
     drawn_candidate,
     linearised_candidates,
     linearised_spread,
+    normal_chance,
     with_pessimistic,
 )
 from bettersafe.posterior.choices import FORMS, Form
@@ -128,11 +129,13 @@ class Doubt:
     Attributes:
         optimism: How much too high the gains of every policy are, because the log that made it also evaluates it, shape [C, d].
         error: Standard error of ``optimism``, shape [C, d].
+        widening: Factor on the posterior's standard deviations.
         baseline: Covariance of J(π_b) if the baseline is estimated (`baseline_covariance`), shape [d, d].
     """
 
     optimism: Floats | None = None
     error: Floats | None = None
+    widening: float = 1.0
     baseline: Floats | None = None
 
     def of(self, place: int) -> Doubt:
@@ -307,6 +310,7 @@ def judge(
         question=replace(question, form=form),
         best_by=best_by,
         shift=doubt.shift(len(tables), loss.size),
+        widening=doubt.widening,
         doubt=doubt.covariance(len(tables), loss.size),
         known=known,
         progress=progress,
@@ -326,8 +330,8 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding, ``shift`` [C, d] the optimism, ``doubt``
-    [C, d, d] the covariance of what the posterior does not know.
+    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding, ``shift`` [C, d] the optimism, ``widening``
+    the factor on standard deviations, ``doubt`` [C, d, d] the covariance of what the posterior does not know.
     """
 
     policies: list[Floats]
@@ -338,21 +342,21 @@ class _Case:
     question: Question
     best_by: Floats | None
     shift: Floats
+    widening: float
     doubt: Floats
     known: Sequence[Candidate] | None
     progress: Progress | None
 
-    def corrected(self, i: int, gains: Floats, *, first: int, objectives: Sequence[int] | None = None) -> Floats:
-        """Drawn gains [m, n] of policy i without their optimism, and with what the posterior does not know as noise."""
+    def corrected(self, i: int, gains: Floats, objectives: Sequence[int] | None = None) -> Floats:
+        """Gains [m, n] of policy i in the first m draws: without their optimism, wider, and with noise for what is not known."""
         asked = list(range(self.slack.size)) if objectives is None else list(objectives)
         covariance = self.doubt[i][np.ix_(asked, asked)]
-        found = gains - self.shift[i, asked]
+        centre = gains.mean(axis=0)
+        found = centre + self.widening * (gains - centre) - self.shift[i, asked]
         if np.any(covariance):
             size, axes = np.linalg.eigh(covariance)
-            root = axes * np.sqrt(np.maximum(size, 0.0))
-            for m in range(gains.shape[0]):
-                rng = np.random.default_rng([self.question.seed, first + m, *asked])
-                found[m] += root @ rng.standard_normal(len(asked))
+            noise = np.random.default_rng([self.question.seed, *asked]).standard_normal(gains.shape)
+            found = found + noise @ (axes * np.sqrt(np.maximum(size, 0.0))).T
         return np.asarray(found)
 
     @cached_property
@@ -441,20 +445,22 @@ def _drawn_neutral(case: _Case, neutral: Posterior, others: Sequence[Posterior])
                 progress=_after(first, report),
             )
             for place, i in enumerate(active):
-                gains[i] = np.concatenate([gains[i], case.corrected(i, drawn[:, place], first=first)])
+                gains[i] = np.concatenate([gains[i], drawn[:, place]])
         if case.best_by is not None:
             allowed = _failures_allowed(question)
-            active = [i for i in active if np.count_nonzero(np.any(gains[i] < -case.slack, axis=1)) <= allowed]
+            failed = {i: np.any(case.corrected(i, gains[i]) < -case.slack, axis=1) for i in active}
+            active = [i for i in active if np.count_nonzero(failed[i]) <= allowed]
     report(question.draws)
     for i, drawn in gains.items():
-        candidates[i] = drawn_candidate(case.names[i], case.policies[i], drawn, case.slack, question.delta)
+        corrected = case.corrected(i, drawn)
+        candidates[i] = drawn_candidate(case.names[i], case.policies[i], corrected, case.slack, question.delta)
     return [candidates[i] for i in range(len(case.policies))], active
 
 
 def _hopeless(case: _Case, tables: Floats, neutral: Posterior, others: Sequence[Posterior]) -> dict[int, Candidate]:
     """Candidates ruled out by the linearised form, by index; they don't pass."""
     delta = case.question.delta
-    spread = linearised_spread(tables, case.baseline, neutral, others).corrected(case.shift, case.doubt)
+    spread = linearised_spread(tables, case.baseline, neutral, others).corrected(case.shift, case.doubt, case.widening)
     limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / case.question.draws)
     return {
         i: replace(candidate, passed=False)
@@ -498,7 +504,7 @@ def _drawn_pessimistic(
                     progress=_after(draws * k, report),
                 )
                 for place, i in enumerate(active):
-                    gains = case.corrected(i, drawn[:, place], first=0, objectives=[k])
+                    gains = case.corrected(i, drawn[:, place], [k])
                     found[i][k] = np.mean(gains[:, 0] >= -case.slack[k])
             if case.best_by is not None:
                 active = [i for i in active if draws * np.nansum(1.0 - found[i]) <= allowed]
@@ -523,8 +529,6 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
 
     The pessimistic priors are evaluated for all policies or, with ``best_by``, for those that pass under the neutral prior.
     """
-    from scipy.special import ndtr
-
     question, d, n = case.question, case.slack.size, len(case.policies)
     priors, delta = question.priors, question.delta
     neutral: AnyPosterior = (
@@ -547,8 +551,8 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
             if k not in gains:
                 gains[k] = gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
             mean, covariance = gains[k]([case.policies[i]], None)
-            sd = np.sqrt(max(float(covariance[0, 0, 0] + case.doubt[i, k, k]), 1e-300))
-            p_pessimistic[k] = ndtr((mean[0, 0] - case.shift[i, k] + case.slack[k]) / sd)
+            sd = np.sqrt(case.widening**2 * float(covariance[0, 0, 0]) + float(case.doubt[i, k, k]))
+            p_pessimistic[k] = normal_chance(mean[0, 0] - case.shift[i, k] + case.slack[k], sd)
             report(k + 1)
         candidates[i] = with_pessimistic(candidates[i], p_pessimistic, 0, delta)
         if case.best_by is not None and candidates[i].passed:
@@ -563,7 +567,7 @@ def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
     mean, covariance = gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, report))
     nothing = np.full((n, d), np.nan)
     spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
-    spread = spread.corrected(case.shift, case.doubt)
+    spread = spread.corrected(case.shift, case.doubt, case.widening)
     return linearised_candidates(case.names, case.policies, spread, case.slack, case.question.delta)
 
 
