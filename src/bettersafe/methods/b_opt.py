@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 MOST_MEAN = 2e6
 """Entries of the posterior mean, pairs × outcomes of their state, beyond which candidates are made from frequencies, without an audit."""
 
+WIDENING = 1.15
+"""Factor on the posterior's standard deviations, chosen on the first half of the gauntlet: the posterior is a little too certain."""
+
 NO_AUDIT = "the log is too large for an audit: candidates were made from frequencies, and their optimism was not measured or taken off"
 
 
