@@ -28,12 +28,15 @@ from bettersafe.model import Model
 from bettersafe.posterior.habits import informed
 from bettersafe.posterior.judge import (
     DEFAULT_QUESTION,
+    NO_DOUBT,
+    WIDENING,
     Doubt,
     Question,
     baseline_covariance,
     gains_under,
     judge,
     resolve_form,
+    visits_of,
 )
 from bettersafe.posterior.linearised_counts import CountedOutcomes, counted_posterior
 from bettersafe.posterior.models import frequency_model, mean_model, one_step_sd
@@ -53,9 +56,6 @@ if TYPE_CHECKING:
 MOST_MEAN = 2e6
 """Entries of the posterior mean, pairs × outcomes of their state, beyond which candidates are made from frequencies, without an audit."""
 
-WIDENING = 1.15
-"""Factor on the posterior's standard deviations, chosen on the first half of the gauntlet: the posterior is a little too certain."""
-
 NO_AUDIT = "the log is too large for an audit: candidates were made from frequencies, and their optimism was not measured or taken off"
 
 
@@ -68,6 +68,7 @@ class BOpt:
         answer: Candidates in order of creation, with their posterior probabilities.
         chosen: Index of the returned candidate, or None.
         audit: Optimism of the recipes; None if it was not measured.
+        doubt: What the posterior does not know about the candidates.
         notes: Notes on the candidates, for people.
     """
 
@@ -75,6 +76,7 @@ class BOpt:
     answer: Answer
     chosen: int | None
     audit: Audit | None = None
+    doubt: Doubt = NO_DOUBT
     notes: tuple[str, ...] = ()
 
     @property
@@ -90,7 +92,16 @@ class BOpt:
     @property
     def deciding(self) -> Candidate:
         """Returned candidate or, if none passed, the one that is nearest to passing."""
-        return self.candidates[self.answer.nearest if self.chosen is None else self.chosen]
+        return self.candidates[self._decides]
+
+    @property
+    def deciding_doubt(self) -> Doubt:
+        """What the posterior does not know about the deciding candidate."""
+        return self.doubt.of(self._decides)
+
+    @property
+    def _decides(self) -> int:
+        return self.answer.nearest if self.chosen is None else self.chosen
 
     @property
     def reason(self) -> str:
@@ -205,6 +216,7 @@ def b_opt(
         answer=answer,
         chosen=chosen,
         audit=found_audit,
+        doubt=doubt,
         notes=(NO_AUDIT,) if audited and found_audit is None else (),
     )
 
@@ -281,18 +293,11 @@ def _candidates(
 
 def _re_estimated(outcomes: Outcomes, baseline: Floats) -> Floats:
     """Frequencies of actions in a part of the log; the given rows in states that it does not visit."""
-    visits = _visit_table(outcomes, baseline)
+    visits = visits_of(outcomes, baseline)
     there = visits.sum(axis=1) > 0.0
     found = baseline.copy()
     found[there] = visits[there] / visits[there].sum(axis=1, keepdims=True)
     return found
-
-
-def _visit_table(outcomes: Outcomes | CountedOutcomes, baseline: Floats) -> Floats:
-    """n(x,a), shape [X, A]."""
-    visits = np.zeros_like(baseline)
-    visits.reshape(-1)[outcomes.pair_index] = outcomes.visits
-    return visits
 
 
 def _different(recipes: list[tuple[str, Floats]], baseline: Floats) -> tuple[list[tuple[str, Floats]], list[int]]:
@@ -323,7 +328,7 @@ def _doubt(
         optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
     covariance = None
     if estimated:
-        covariance = baseline_covariance(model, baseline, _visit_table(outcomes, baseline))
+        covariance = baseline_covariance(model, baseline, visits_of(outcomes, baseline))
     return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
 
 

@@ -42,6 +42,8 @@ class Candidate:
         draws: Number of draws: M, fewer if the candidate could no longer pass (the probabilities are then slightly too low), or 0
             if the probabilities are from the linearised form, which may have ruled the candidate out.
         passed: Whether the candidate passes the rule.
+        optimism: What was taken off the gains, because the log that evaluates the policy also made it, shape [d]; None if nothing.
+        optimism_error: Standard error of ``optimism``, shape [d].
     """
 
     name: str
@@ -55,6 +57,8 @@ class Candidate:
     error: float
     draws: int
     passed: bool
+    optimism: Floats | None = None
+    optimism_error: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

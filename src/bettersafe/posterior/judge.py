@@ -74,6 +74,10 @@ SCREEN = 4.0
 """A candidate gets no draws if its linearised probability of failing exceeds δ by this factor plus this many standard errors of the
 draws."""
 
+WIDENING = 1.15
+"""Factor on the posterior's standard deviations in B-OPT, chosen on the first half of the gauntlet, where the posterior was a little too
+certain."""
+
 ROUNDING = 1e-9
 """Losses below this share of the largest value are rounding errors, for example on an objective that no action changes."""
 
@@ -161,6 +165,13 @@ class Doubt:
 
 
 NO_DOUBT = Doubt()
+
+
+def visits_of(outcomes: Outcomes | CountedOutcomes, baseline: Floats) -> Floats:
+    """n(x,a) in the shape [X, A] of the baseline."""
+    visits = np.zeros_like(baseline)
+    visits.reshape(-1)[outcomes.pair_index] = outcomes.visits
+    return visits
 
 
 def baseline_covariance(model: Model, baseline: Floats, visits: Floats) -> Floats:
@@ -316,6 +327,11 @@ def judge(
         progress=progress,
     )
     candidates, neutral = _linearised(case, outcomes) if form == "linearised" else _drawn(case, outcomes)
+    if doubt.optimism is not None and doubt.error is not None:
+        candidates = [
+            replace(candidate, optimism=doubt.optimism[i], optimism_error=doubt.error[i])
+            for i, candidate in enumerate(candidates)
+        ]
     return Answer(
         candidates=tuple(candidates),
         question=case.question,
@@ -627,6 +643,7 @@ def sensitivity(
     question: Question = DEFAULT_QUESTION,
     *,
     model: Model,
+    doubt: Doubt = NO_DOUBT,
     known: Candidate | None = None,
     baseline_v: Floats | None = None,
     progress: Progress | None = None,
@@ -639,6 +656,7 @@ def sensitivity(
         baseline: π_b, shape [X, A].
         question: Settings of the original evaluation.
         model: Model of the same log.
+        doubt: What the posterior does not know, for one policy, as in `judge`.
         known: Candidate of the policy in the answer to ``question``; the neutral prior is then evaluated again only if its
             concentrations differ.
         baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
@@ -680,6 +698,7 @@ def sensitivity(
             baseline,
             replace(question, priors=priors),
             model=model,
+            doubt=doubt,
             known=None if ask or known is None else [known],
             baseline_v=v,
             progress=report,

@@ -68,6 +68,7 @@ class Case:
         draws_seed: Their seed; one for every log, or the errors of all draws would be alike.
         max_rounds: Cap on rounds of policy iteration.
         ties: What is played where every policy is as good: "baseline", or "uniform" as a solver's interior point.
+        baseline_estimated: Whether ``baseline`` was estimated from the data.
         from_counts: Whether B-OPT is given the counts of the log only.
     """
 
@@ -84,6 +85,7 @@ class Case:
     max_rounds: int
     ties: str = "baseline"
     from_counts: bool = False
+    baseline_estimated: bool = False
 
     @cached_property
     def outcomes(self) -> Outcomes:
@@ -126,7 +128,14 @@ class Case:
     def b_opt(self, preference: Floats) -> BOpt:
         """B-OPT's result for ``preference``."""
         question = Question(delta=self.delta, draws=self.draws, seed=self.draws_seed)
-        return b_opt(self.outcomes, self.model, self.baseline, preference=preference, question=question)
+        return b_opt(
+            self.outcomes,
+            self.model,
+            self.baseline,
+            preference=preference,
+            question=question,
+            baseline_estimated=self.baseline_estimated,
+        )
 
     def _improved(self, name: str, words: list[str], preference: Floats) -> Floats:
         """The policy of a method that uses all the data."""

@@ -19,7 +19,7 @@ from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
-from bettersafe.posterior.judge import Question, judge
+from bettersafe.posterior.judge import WIDENING, Doubt, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.run import Run
@@ -145,6 +145,12 @@ def certify_run_posterior(
         cluster=cluster,
     )
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
+    doubt = Doubt(
+        widening=WIDENING,
+        baseline=None
+        if evidence.baseline_known
+        else baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline)),
+    )
     with connected(cluster):
         answer = judge(
             [evidence.policy],
@@ -153,6 +159,7 @@ def certify_run_posterior(
             question,
             model=model,
             names=["the run's policy"],
+            doubt=doubt,
             baseline_v=baseline_v,
             progress=progress,
         )
@@ -162,6 +169,7 @@ def certify_run_posterior(
             outcomes,
             evidence.baseline,
             model=model,
+            doubt=doubt,
             baseline_known=evidence.baseline_known,
             baseline_v=baseline_v,
             objectives=run.objectives,

@@ -33,7 +33,7 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
-from bettersafe.posterior.judge import sensitivity
+from bettersafe.posterior.judge import NO_DOUBT, sensitivity
 from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
-    from bettersafe.posterior.judge import Answer
+    from bettersafe.posterior.judge import Answer, Doubt
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats, Log, Progress
@@ -359,6 +359,7 @@ def _posterior_run(
             preference=problem.preference,
             question=task_question(task, objectives, cluster),
             policies=handed_in,
+            baseline_estimated=not problem.baseline_known,
             progress=progress,
         )
         # a candidate that passed but was not returned has no certificate
@@ -369,6 +370,7 @@ def _posterior_run(
                 outcomes,
                 problem.baseline,
                 model=model,
+                doubt=found.deciding_doubt,
                 baseline_known=problem.baseline_known,
                 baseline_v=found.improvement.baseline_v,
                 objectives=objectives,
@@ -436,6 +438,7 @@ def posterior_certificate(
     baseline: Floats,
     *,
     model: Model,
+    doubt: Doubt = NO_DOUBT,
     baseline_known: bool,
     baseline_v: Floats,
     objectives: Sequence[Objective],
@@ -448,6 +451,7 @@ def posterior_certificate(
         baseline,
         answer.question,
         model=model,
+        doubt=doubt,
         known=candidate if candidate.draws == answer.draws else None,
         baseline_v=baseline_v,
         progress=progress,

@@ -61,6 +61,7 @@ def instance_rows(instance: Instance, size: int, rng: np.random.Generator, *, de
         draws_seed=int(rng.integers(2**32)),
         max_rounds=MAX_ROUNDS,
         from_counts=instance.from_counts,
+        baseline_estimated=not instance.baseline_known,
     )
     methods = [method for method in METHODS if applies(method, instance)]
     found = case.b_opt(instance.preference)
