@@ -196,3 +196,36 @@ NOT_ENOUGH = {
     "gridworld, cells merged, 50": lambda rng: merged_grid(rng, 50),
 }
 """Kinds of logs whose state is not enough: generator -> log."""
+
+
+def store_features(rng, episodes=300, *, horizon=48):
+    """Columns of a cold store's log with its temperature as a feature, for `discretize_log`; costs are positive."""
+    temperature, steps = rng.normal(6.0, 2.0, episodes), []
+    for t in range(horizon):
+        cool = rng.random(episodes) < thermostat(temperature)[:, 1]
+        reward, reached = store_step(temperature, cool, rng)
+        cut = np.full(episodes, t == horizon - 1)
+        steps.append((np.arange(episodes), np.full(episodes, t), temperature, cool, -reward[:, 0], -reward[:, 1], cut))
+        temperature = reached
+    episode, step, temperature, cool, energy, spoilage, cut = (
+        np.concatenate([each[i] for each in steps]) for i in range(7)
+    )
+    return {
+        "episode": episode,
+        "step": step,
+        "temperature": temperature,
+        "action": np.where(cool, "cool", "idle"),
+        "energy": energy,
+        "spoilage": spoilage,
+        "truncated": cut,
+    }
+
+
+def store_returns(policy, rng, *, episodes=2000, horizon=300, discount=0.97):
+    """True discounted energy and spoilage of a cold store under a policy: temperature -> probabilities of idle and cool."""
+    temperature, total = rng.normal(6.0, 2.0, episodes), np.zeros(2)
+    for t in range(horizon):
+        cool = rng.random(episodes) < policy(temperature)[:, 1]
+        reward, temperature = store_step(temperature, cool, rng)
+        total -= discount**t * reward.mean(axis=0)
+    return total

@@ -46,7 +46,7 @@ from bettersafe.logs.episodes import empty_block
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return, policy_values
-from bettersafe.model import estimate_baseline, estimate_model
+from bettersafe.model import Model, estimate_baseline, estimate_model
 from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
@@ -165,7 +165,11 @@ def check_states(
 
 
 def check_counts(
-    counts: Counts, *, baseline: npt.ArrayLike | None = None, with_policy: bool = False
+    counts: Counts,
+    *,
+    baseline: npt.ArrayLike | None = None,
+    model: Model | None = None,
+    with_policy: bool = False,
 ) -> tuple[StateCheck, ...]:
     """The checks that counts allow: the model's return of the baseline, if every episode has the same horizon.
 
@@ -174,7 +178,8 @@ def check_counts(
 
     Args:
         counts: Statistics of the log.
-        baseline: π_b, shape [X, A], if it is known; estimated from the counts if None.
+        baseline: π_b, shape [X, A]; estimated from the counts if None.
+        model: Model of the counts, if it is already estimated; the counts then need no pairs.
         with_policy: Whether to include the check of a small step towards a policy, which says that it was not made.
 
     Examples:
@@ -183,10 +188,12 @@ def check_counts(
         ['', 'counts do not have the order of the rows']
     """
     check_type("counts", counts, Counts)
+    if model is not None:
+        check_type("model", model, Model)
     rest = [StateCheck(kind="step-before", reason=NO_ROWS)]
     if with_policy:
         rest.append(StateCheck(kind="small-step", reason=NO_ROWS))
-    return (_return_by_counts(counts, baseline), *rest)
+    return (_return_by_counts(counts, baseline, model), *rest)
 
 
 def prepare_steps(log: Log, *, baseline: npt.ArrayLike | None = None) -> Steps | None:
@@ -363,7 +370,7 @@ def _gap(
     )
 
 
-def _return_by_counts(counts: Counts, baseline: npt.ArrayLike | None) -> StateCheck:
+def _return_by_counts(counts: Counts, baseline: npt.ArrayLike | None, model: Model | None) -> StateCheck:
     """The check "return" from counts."""
     n, d = counts.n_episodes, counts.n_objectives
     if counts.n_truncated:
@@ -376,21 +383,21 @@ def _return_by_counts(counts: Counts, baseline: npt.ArrayLike | None) -> StateCh
     policy = (
         estimate_baseline(counts) if baseline is None else check_policy(baseline, counts.n_states, counts.n_actions)
     )
-    mdp = estimate_model(counts).mdp
-    model = expected_return(mdp, _on_pairs(mdp, policy))
+    mdp = (estimate_model(counts) if model is None else model).mdp
+    by_model = expected_return(mdp, _on_pairs(mdp, policy))
     gaps = []
     for k, objective in enumerate(counts.objectives):
         mean = float(counts.return_sum[k]) / n
         if math.isnan(mean):  # derived from the counts: its returns are not logged
             continue
         variance = max(float(counts.return_square_sum[k]) / n - mean**2, 0.0) * n / (n - 1)
-        error, difference = math.sqrt(variance / n), mean - float(model[k])
-        varies = error > 1e-9 * max(abs(mean), abs(float(model[k])))
+        error, difference = math.sqrt(variance / n), mean - float(by_model[k])
+        varies = error > 1e-9 * max(abs(mean), abs(float(by_model[k])))
         z = difference / error if varies else 0.0
         gaps.append(
             Gap(
                 objective=objective.name,
-                model=user_sign(objective, float(model[k])),
+                model=user_sign(objective, float(by_model[k])),
                 log=user_sign(objective, mean),
                 error=error,
                 statistic=z,

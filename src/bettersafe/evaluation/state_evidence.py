@@ -79,6 +79,8 @@ class StateCheck:
         gaps: Differences, one per objective; empty if nothing was checked.
         p_next_state: p-value for the next state alone, corrected as those of ``gaps``; NaN for other kinds.
         reason: Reason why nothing was checked; empty if it was.
+        required: Whether the check speaks against the model if it was not made: states that were made from continuous features are
+            not taken as enough without it.
         level: Level of the check.
 
     Examples:
@@ -91,6 +93,7 @@ class StateCheck:
     gaps: tuple[Gap, ...] = ()
     p_next_state: float = math.nan
     reason: str = ""
+    required: bool = False
     level: float = LEVEL
 
     @property
@@ -101,7 +104,9 @@ class StateCheck:
 
     @property
     def against(self) -> bool:
-        """Whether the check speaks against the model: a difference that is significant, and not negligible."""
+        """Whether the check speaks against the model: a difference that is significant and not negligible, or a missing check."""
+        if self.reason:
+            return self.required
         if self.p_next_state < self.level and any(gap.matters for gap in self.gaps):
             return True
         return any(gap.p_value < self.level and gap.matters for gap in self.gaps)
@@ -117,7 +122,8 @@ class StateCheck:
     def sentence(self) -> str:
         """Result in one sentence, without a full stop."""
         if self.reason:
-            return f"{TOPICS[self.kind]} was not checked: {self.reason}"
+            needed = ", and the states were made from continuous features" if self.required else ""
+            return f"{TOPICS[self.kind]} was not checked: {self.reason}{needed}"
         shown = self.shown[:NAMED]
         if self.kind == "return":
             both = _listed(

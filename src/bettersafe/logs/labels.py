@@ -115,7 +115,11 @@ def _named(counts: Counts, usual: Floats) -> str:
     taken = contains[counts.pair_state, counts.pair_action]
     agreeing = float(counts.pair_count[taken].sum())
     by_chance = float(per_state @ (contains @ usual))
-    if rows < max(0.1 * float(per_state.sum()), FEW_ROWS) or agreeing < NAMED_AND_TAKEN * rows or by_chance > USUAL * rows:
+    if (
+        rows < max(0.1 * float(per_state.sum()), FEW_ROWS)
+        or agreeing < NAMED_AND_TAKEN * rows
+        or by_chance > USUAL * rows
+    ):
         return ""
     p = int(np.flatnonzero(taken)[np.argmax(counts.pair_count[taken])])
     return (
