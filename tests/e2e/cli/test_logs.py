@@ -110,6 +110,18 @@ def test_describe(log):
     assert document["episodes"] == 400
     assert document["baseline_coverage"] == pytest.approx(1.0)
     assert document["objectives"][1]["return_mean"] > 0.0  # shown as the cost that it is
+    assert "Is the state enough?" in text
+    assert [(check["kind"], check["against"]) for check in document["checks"]] == [
+        ("return", False),
+        ("step-before", False),
+    ]
+    assert all(check["sentence"][1:] in " ".join(text.split()) for check in document["checks"])
+
+
+def test_describe_warns_of_labels_that_are_nearly_the_same(tmp_path):
+    rows = [{**r, "zustand": r["zustand"].upper() if i % 2 else r["zustand"]} for i, r in enumerate(visits(60))]
+    text, _ = run("describe", write_log(tmp_path / "log.csv", rows), *COLUMNS, *GOALS)
+    assert "states are only" in text
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ def print_parts(
         table.add_row(name, f"{n_rows:,}", f"{n_episodes:,}", f"{states:,}", share_kept(explained))
     console.print(table)
     console.print(
-        f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state: all results assume"
-        " that it nearly is.",
+        f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state, so improve tests the"
+        " policy on held-out episodes; --hold-out 0 switches it off.",
         style="dim",
         highlight=False,
     )
