@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Ints, Log
 
 
-MOST_NUMBERS = 2_000_000
+MOST_NUMBERS = 500_000
 """Rows × objectives that are checked; of a larger log, every second, third, … episode is taken."""
 
 TESTS_OF_STEP = 2

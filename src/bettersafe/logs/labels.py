@@ -18,6 +18,9 @@ WORD = re.compile(r"[^\W_]+")
 MOST_LABELS = 200_000
 """Labels beyond which they are not compared: it would take seconds."""
 
+LONGEST = 60
+"""Characters of a label that a sentence shows."""
+
 EXAMPLES = 3
 """Groups of labels that a sentence shows."""
 
@@ -73,9 +76,8 @@ def _plain_first(group: tuple[str, ...]) -> list[str]:
 
 def _shown(label: str) -> str:
     """Label in quotes; characters that look like others or like nothing are escaped."""
-    if unicodedata.is_normalized("NFC", label) and label.isprintable():
-        return f"'{label}'"
-    return ascii(label)
+    cut = label if len(label) <= LONGEST else f"{label[:LONGEST]}…"
+    return f"'{cut}'" if unicodedata.is_normalized("NFC", cut) and cut.isprintable() else ascii(cut)
 
 
 def _leaks(counts: Counts) -> list[str]:
@@ -124,8 +126,8 @@ def _named(counts: Counts, usual: Floats) -> str:
     p = int(np.flatnonzero(taken)[np.argmax(counts.pair_count[taken])])
     return (
         f"the action leaks into the state: where the label of a state names an action, it is the one that was taken in"
-        f" {agreeing / rows:.1%} of the rows (state {str(labels[counts.pair_state[p]])!r}, action"
-        f" {str(counts.action_labels[counts.pair_action[p]])!r}). A state must hold only what is known before the decision"
+        f" {agreeing / rows:.1%} of the rows (state {_shown(str(labels[counts.pair_state[p]]))}, action"
+        f" {_shown(str(counts.action_labels[counts.pair_action[p]]))}). A state must hold only what is known before the decision"
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bettersafe.tasks.task import Task
     from bettersafe.typing import Floats, Log, Progress
 
-MOST_ROWS = 2_000_000
+MOST_ROWS = 1_000_000
 """Rows up to which a log that is only counted is read once more for the checks."""
 
 HELD_OUT_NOTE = (
