@@ -12,7 +12,7 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe.errors import DataError, check_path, check_type
 from bettersafe.logs._reader.files import data_digest
-from bettersafe.logs.counts import declare_actions
+from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
 from bettersafe.logs.dataset import Columns, Dataset
 from bettersafe.logs.source import count_files, read_dataset
@@ -23,6 +23,7 @@ from bettersafe.posterior.judge import WIDENING, Doubt, Question, baseline_covar
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.run import Run
+from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
     Evidence,
     evidence_on,
@@ -49,9 +50,10 @@ from bettersafe.tasks.task import Rare
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from bettersafe.certificate.certificate import Certificate
+    from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
@@ -181,6 +183,7 @@ def certify_run_posterior(
         certificate,
         assumptions=(*certificate.assumptions, *_unknown_tests(tests)),
         theory=None if run.certificate is None else run.certificate.theory,
+        checks=found.checks(),
         settings={
             **certificate.settings,
             "earlier": earlier,
@@ -217,6 +220,7 @@ class _Asked:
     outcomes: Outcomes | CountedOutcomes
     model: Model
     evidence: Evidence | _CountedEvidence
+    checks: Callable[[], tuple[StateCheck, ...]]
     rows: int
     episodes: int
 
@@ -246,6 +250,7 @@ def _gathered(
         outcomes=gather_outcomes(dataset, known_rewards=known),
         model=estimate_model(dataset, baseline=evidence.baseline),
         evidence=evidence,
+        checks=lambda: row_checks(dataset, evidence.baseline, known=evidence.baseline_known, policy=evidence.policy),
         rows=dataset.n_rows,
         episodes=dataset.n_episodes,
     )
@@ -283,6 +288,7 @@ def _counted(
             " actions. Give the log from which the policy was made, or count both together."
         )
     model = estimate_model(counts, baseline=run.baseline)
+    kept = without_pairs(counts)
     return _Asked(
         outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
         model=model,
@@ -292,6 +298,7 @@ def _counted(
             baseline_known=run.info.baseline_source != ESTIMATED,
             notes=(*counts.notes, PAIR_REWARDS),
         ),
+        checks=lambda: count_checks(data, kept, run.baseline, model=model, with_policy=True),
         rows=counts.n_rows,
         episodes=counts.n_episodes,
     )
