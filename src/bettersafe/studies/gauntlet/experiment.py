@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe.evaluation.state_checks import check_states
 from bettersafe.logs.counts import count
 from bettersafe.logs.dataset import split
 from bettersafe.methods.facts import METHODS as FACTS
@@ -17,12 +18,16 @@ from bettersafe.studies.gauntlet.kinds import KINDS
 from bettersafe.studies.gauntlet.plan import METHODS
 
 if TYPE_CHECKING:
+    from bettersafe.logs.dataset import Dataset
     from bettersafe.methods.b_opt import BOpt
     from bettersafe.studies.gauntlet.instance import Instance
     from bettersafe.typing import Floats
 
 CHANGED = 1e-9
 """Largest difference of probabilities that is no proposal."""
+
+UNSEEN = 0.5
+"""A harm that is worse than all logged rewards by this share of their range has not been seen."""
 
 MAX_ROUNDS = 100
 
@@ -39,7 +44,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
         delta=settings["delta"],
         draws=settings["draws"],
     )
-    known = {"half": kind.half, "unlearnable": instance.unlearnable, "objectives": instance.before.size}
+    known = {"half": kind.half, "objectives": instance.before.size}
     return [{**known, **row} for row in rows]
 
 
@@ -69,18 +74,46 @@ def instance_rows(instance: Instance, size: int, rng: np.random.Generator, *, de
     policies["b-opt"] = found.improvement.policy
     visited = np.bincount(data.states, minlength=data.n_states) > 0
     best = best_safe_gain(instance)
+    hidden = instance.unlearnable or _harm_unseen(instance, data)
+    doubted = found.accepted and _doubted(instance, data, baseline, policies["b-opt"])
     rows = []
     for method in methods:
         policy, proposed = policies[method], bool(np.max(np.abs(policies[method] - baseline)) > CHANGED)
         if not instance.baseline_known:
             policy = np.where(visited[:, None], policy, instance.baseline)
+        kept_back = method == "b-opt" and doubted
+        proposed = proposed and not kept_back
         gain = true_gain(instance, policy) if proposed else np.zeros(instance.before.size)
         name, _, parameter = method.partition(" ")
         claims = calibration(found, gain, instance, delta) if method == "b-opt" and proposed else NO_CLAIMS
         rows.append(
-            {"method": name, "parameter": parameter, **_outcome(instance, gain, best), "proposed": proposed, **claims}
+            {
+                "unlearnable": hidden,
+                "method": name,
+                "parameter": parameter,
+                **_outcome(instance, gain, best),
+                "proposed": proposed,
+                "doubted": kept_back,
+                **claims,
+            }
         )
     return rows
+
+
+def _harm_unseen(instance: Instance, data: Dataset) -> bool:
+    """Whether some objective's worst reward in the log is not half as bad, within the log's range, as the world's worst."""
+    world = instance.world
+    possible = world.outcome_reward[:, world.outcome.data > 0.0].min(axis=1)
+    low, high = data.rewards.min(axis=0), data.rewards.max(axis=0)
+    return bool(np.any(possible < low - UNSEEN * (high - low) - 1e-9))
+
+
+def _doubted(instance: Instance, data: Dataset, baseline: Floats, policy: Floats) -> bool:
+    """Whether a check speaks against the model, so that `improve` proposes nothing without a test; not from counts."""
+    if instance.from_counts:
+        return False
+    known = baseline if instance.baseline_known else None
+    return any(check.against for check in check_states(data, baseline=known, policy=policy))
 
 
 def applies(method: str, instance: Instance) -> bool:
