@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from bettersafe.certificate.certificate import Belief, Certificate, Finding
+from bettersafe.evaluation.state_evidence import Gap, StateCheck
 from bettersafe.logs.dataset import Objective
 from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate, RunInfo
 from bettersafe.runs.run import Run
@@ -58,6 +59,14 @@ def toy_run(
         info=toy_info(n_states=x, n_actions=a, objectives=objectives, changed=changed, **info),
         certificate=certificate,
     )
+
+
+def toy_check(**more):
+    """A check that speaks against the model."""
+    gap = Gap(
+        objective="harm", model=2.0, log=3.5, error=0.2, statistic=7.5, p_value=1e-9, scale=4.0, label="Harm done"
+    )
+    return StateCheck(**{"kind": "return", "gaps": (dataclasses.replace(gap, **more),)})
 
 
 def toy_certificate(**more):

@@ -7,6 +7,7 @@ from .evaluation.bounds import lower_bound as lower_bound
 from .evaluation.evaluate import evaluate_many as evaluate_many
 from .evaluation.evaluate import evaluate_policy as evaluate_policy
 from .evaluation.held_out import SafetyRule as SafetyRule
+from .evaluation.state_checks import check_states as check_states
 from .logs.counts import Counts as Counts
 from .logs.counts import count as count
 from .logs.counts_file import load_counts as load_counts

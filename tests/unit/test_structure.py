@@ -40,6 +40,8 @@ TESTED_WITH = {
     "methods.choices": "tasks.settings",
     "posterior.choices": "tasks.settings",
     "studies.garnet.figures": "studies.garnet.experiment",
+    "studies.gauntlet.choose": "studies.gauntlet.kinds",
+    "studies.gauntlet.confirm": "studies.gauntlet.kinds",
     "tasks.draft.words": "tasks.draft.guess",
 }
 # Test files that are not about one module.

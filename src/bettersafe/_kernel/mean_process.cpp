@@ -247,7 +247,8 @@ public:
         for (int k = 0; k < K; ++k) {
             if (c.omega[k] == 0.0) c.omega[k] = 1.0;  // this right-hand side is solved to the last bit
             c.beta[k] = full.a[k] == 0.0 ? 0.0 : (full.a[k] / c.rho[k]) * (c.alpha[k] / c.omega[k]);
-            broken = broken || !std::isfinite(c.beta[k]);
+            // a residual that is orthogonal to the shadow but not small would never change again: restart from it
+            broken = broken || !std::isfinite(c.beta[k]) || (full.a[k] == 0.0 && error_of(full, k) > 0.5 * tol_);
             c.rho[k] = full.a[k];
         }
         return !broken;
@@ -262,11 +263,12 @@ private:
 
     double largest(const Sums<K>& sums) const {
         double worst = 0.0;
-        for (int k = 0; k < K; ++k) {
-            const double whole = rhs_[k] + 2.0 * sums.v[k];
-            worst = std::max(worst, std::isfinite(sums.most[k]) ? (whole > 0.0 ? sums.most[k] / whole : 0.0) : 1.0);
-        }
+        for (int k = 0; k < K; ++k) worst = std::max(worst, error_of(sums, k));
         return worst;
+    }
+    double error_of(const Sums<K>& sums, int k) const {
+        const double whole = rhs_[k] + 2.0 * sums.v[k];
+        return std::isfinite(sums.most[k]) ? (whole > 0.0 ? sums.most[k] / whole : 0.0) : 1.0;
     }
 };
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bettersafe.errors import ParameterError
+from bettersafe.evaluation.state_evidence import StateCheck
 from bettersafe.evaluation.support import UNSUPPORTED_TOL
 from bettersafe.posterior.rule import draw_error, posterior_passes
 
@@ -222,6 +223,7 @@ class Certificate:
         floors: Thresholds, if any were set.
         theory: Bounds from the counts alone, if they were computed.
         beliefs: Only for "posterior": the posterior under the priors that decide, then under other priors (sensitivity).
+        checks: Checks whether the logged state is enough for the model, of the log that the policy was made from.
         diagnostics: Diagnostics of the estimates, such as the effective sample size.
         settings: Settings of the test.
         data: Digest, rows and episodes of the data that the policy was "made_from" and "tested_on".
@@ -246,6 +248,7 @@ class Certificate:
     floors: tuple[Floor, ...] = ()
     theory: Theory | None = None
     beliefs: tuple[Belief, ...] = ()
+    checks: tuple[StateCheck, ...] = ()
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -262,6 +265,11 @@ class Certificate:
 
     @property
     def accepted(self) -> bool:
+        """True if the policy `passes`, and no check speaks against the model on which the evidence rests."""
+        return self.passes and not self.doubted
+
+    @property
+    def passes(self) -> bool:
         """True if every objective passes, every threshold is met and the data covers the policy; NaN does not pass."""
         return (
             all(finding.passed for finding in self.findings)
@@ -269,6 +277,13 @@ class Certificate:
             and all(floor.passed for floor in self.floors)
             and self.tells
         )
+
+    @property
+    def doubted(self) -> tuple[StateCheck, ...]:
+        """Checks that speak against the model, if the evidence rests on it; a test on other episodes does not."""
+        if self.evidence not in ("posterior", "theory"):
+            return ()
+        return tuple(check for check in self.checks if check.against)
 
     @property
     def tells(self) -> bool:
@@ -283,7 +298,7 @@ class Certificate:
             return "not tested" if self.evidence == "theory" else "not passed"
         if self.beliefs and not self.beliefs[0].passes(self.delta):  # at least one objective must then fail
             return "not passed" if k == self.most_doubtful or self._sure(k) < 1.0 - self.delta else "passed"
-        return "passed"
+        return "not tested" if self.doubted else "passed"
 
     @property
     def most_doubtful(self) -> int:
@@ -323,6 +338,9 @@ class Certificate:
         """Verdict in one or two sentences."""
         if self.accepted:
             return self._acceptance
+        if self.passes:
+            found = "; ".join(check.sentence for check in self.doubted)
+            return f"Not without a test on other episodes: {found}. Test it with: bettersafe certify RUN HELD_OUT."
         no = "No solution found: keep the baseline" if self.evidence == "safety-test" else "Keep the baseline"
         if not self.unsupported <= UNSUPPORTED_TOL:
             return (

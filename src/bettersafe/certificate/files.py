@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 from bettersafe._system.records import from_json, to_json
 from bettersafe.certificate.certificate import Belief, Certificate, Finding, Floor, Proof, Theory
 from bettersafe.errors import BettersafeError, RunError
+from bettersafe.evaluation.state_evidence import StateCheck
 
 SCHEMA = "certificate/1"
 
@@ -35,8 +36,15 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
             {**vars(belief), "error": belief.error, "passes": belief.passes(certificate.delta)}
             for belief in certificate.beliefs
         ],
+        "checks": [check_json(check) for check in certificate.checks],
     }
     return to_json(document)  # type: ignore[no-any-return]
+
+
+def check_json(check: StateCheck) -> dict[str, Any]:
+    """JSON object of a check of the state."""
+    found = {**vars(check), "p_value": check.p_value, "against": check.against, "sentence": check.sentence}
+    return to_json(found)  # type: ignore[no-any-return]
 
 
 def _theory_json(theory: Theory) -> dict[str, Any]:
@@ -88,6 +96,7 @@ def certificate_from_json(document: Any, place: str) -> Certificate:
             floors=read(tuple[Floor, ...], "thresholds"),
             theory=theory,
             beliefs=read(tuple[Belief, ...], "beliefs"),
+            checks=read(tuple[StateCheck, ...], "checks") if "checks" in document else (),
             **{name: read(kinds[name], name) for name in AS_THEY_ARE},
         )
     except RunError:

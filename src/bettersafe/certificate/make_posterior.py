@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
 from bettersafe.errors import check_type, check_types
@@ -21,6 +21,13 @@ LINEARISED = (
     " tried."
 )
 """Additional assumption of a certificate without draws."""
+
+OPTIMISM = (
+    "A policy looks better to the log that made it. This optimism was measured by making the same candidates from parts of the log, and"
+    " taken off; parts are divided by transitions, so dependence within episodes is not in it."
+)
+NO_OPTIMISM = "A policy looks better to the log that made it. If this log made the policy, its gains are too high: this was not measured."
+"""Assumptions of a certificate with and without an audit."""
 
 NOT_PESSIMISTIC = (
     "No pessimistic prior was used. The error rates of B-OPT in the studies were measured with pessimistic priors; without them errors"
@@ -90,7 +97,8 @@ def certify_posterior(
             *([LINEARISED] if answer.linearised else []),
             "The baseline is known."
             if baseline_known
-            else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
+            else "The baseline was estimated from the data; the uncertainty of its return is part of the probabilities, to first order.",
+            OPTIMISM if candidate.optimism is not None else NO_OPTIMISM,
             *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
             "The posterior does not depend on the preference, so other preferences may be tried on the same log. The probability is"
             " conditional on this data; it is not an error rate over many data sets.",
@@ -109,9 +117,20 @@ def certify_posterior(
             "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(answer.objectives)},
             "concentration": answer.concentration,
             "end_concentration": answer.end_concentration,
+            **_optimism(answer, candidate),
         },
         seed=answer.question.seed,
     )
+
+
+def _optimism(answer: Answer, candidate: Candidate) -> dict[str, Any]:
+    """Optimism that was found and taken off, and its standard error, by objective."""
+    if candidate.optimism is None or candidate.optimism_error is None:
+        return {}
+    return {
+        "optimism": dict(zip(answer.objectives, candidate.optimism.tolist(), strict=True)),
+        "optimism_error": dict(zip(answer.objectives, candidate.optimism_error.tolist(), strict=True)),
+    }
 
 
 def _priors(answer: Answer) -> str:

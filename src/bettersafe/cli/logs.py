@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,12 +57,14 @@ def describe(
     task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Summarise a log: sizes, how often each decision was tried, returns, and anything unusual.
+    """Summarise a log: sizes, how often each decision was tried, returns, whether the state is enough, and anything unusual.
 
     Example: [bold]bettersafe describe visits.csv --objective survival --objective pain --lower-is-better pain[/bold]
     """
+    from bettersafe.certificate.files import check_json
     from bettersafe.cli import show
     from bettersafe.logs.describe import describe as describe_counts
+    from bettersafe.tasks.checks import describe_rows
     from bettersafe.tasks.inputs import task_baseline, task_counts
 
     job = task_from(given, data=data, task=task)
@@ -69,10 +72,14 @@ def describe(
         counts = task_counts(job, progress=progress)
         baseline = task_baseline(job, counts)
         description = describe_counts(baseline.noted(counts), baseline=baseline.policy)
+        checks, drift = describe_rows(job, counts, baseline, progress=progress)
+        description = replace(description, problems=(*description.problems, *drift))
     if as_json:
-        show.print_json({**description.to_json(), "baseline": baseline.source})
+        show.print_json(
+            {**description.to_json(), "baseline": baseline.source, "checks": [check_json(check) for check in checks]}
+        )
     else:
-        show.print_description(description, job.data, baseline.source)
+        show.print_description(description, job.data, baseline.source, checks)
 
 
 @takes(*options("objective", "lower_is_better", "discount"), *COLUMNS, later=("engine", "workers", "address"))

@@ -78,12 +78,20 @@ STUDY = (
         help="Gridworlds: number of random CMDPs; 3 for a quick trial",
     ),
     Setting(
-        name="worlds", kind="whole number", default=None, metavar="N", least=1, otherwise="250",
-        help="Garnets: number of random worlds",
+        name="worlds", kind="whole number", default=None, metavar="N", least=1, otherwise="250, gauntlet 60",
+        help="Garnets, gauntlet: number of random worlds of each kind and size",
     ),
     Setting(
         name="delta", kind="number", default=None, metavar="D", otherwise="0.1",
-        help="gridworld/bopt, gridworld/bopt-scaling, garnet/bopt: allowed risk",
+        help="gridworld/bopt, gridworld/bopt-scaling, garnet/bopt, gauntlet: allowed risk",
+    ),
+    Setting(
+        name="half", kind="text", default=None, metavar="HALF", otherwise="all",
+        help="Gauntlet: choose (kinds to choose rules by), confirm (the others) or all",
+    ),
+    Setting(
+        name="kinds", kind="text", default=None, metavar="NAMES", otherwise="all of the half",
+        help="Gauntlet: names of kinds of worlds, with commas between them",
     ),
     Setting(
         name="seeds", kind="whole number", default=None, metavar="N", least=1, otherwise="10",

@@ -2,6 +2,9 @@
 
 tabular     World: a finite environment, its true MDP, and logs of it
 random_mdp  random worlds (Garnets)
+benchmarks  public benchmarks as worlds: FrozenLake, Taxi, deep sea treasure and others
+hazards     worlds that are difficult to learn from: rare harm, rare or noisy rewards
+operations  stock, queues, machines, a shop, a clinic
 gridworld   gridworlds with pits
 icu_sepsis  ICU-Sepsis: a simulator of sepsis care with its clinicians
 gym         the same as Gymnasium environments, and logs of any Gymnasium environment; needs the extra 'gym'

@@ -27,7 +27,11 @@ from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import frozen, generator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from bettersafe.typing import Floats, Ints, Labels, Rng
+
+    Result = tuple[float, int, Sequence[float]]
 
 SUM_TOL = 1e-9  # how far probabilities may sum from 1, as in MDP
 
@@ -137,6 +141,68 @@ class World:
     def discount(self) -> Floats:
         """γ_k, shape [d]."""
         return np.array([objective.discount for objective in self.objectives])
+
+
+END = -1
+"""The next state of an outcome that ends the episode, for `world_of`."""
+
+
+def world_of(
+    step: Callable[[int, int], Iterable[Result]],
+    *,
+    n_states: int,
+    n_actions: int,
+    initial: npt.ArrayLike,
+    objectives: Sequence[str],
+    discount: float | Sequence[float] = 0.95,
+    end: float = 0.0,
+) -> World:
+    """The world with the outcomes that a function lists; every action is possible in every state, and there is one way to end.
+
+    Args:
+        step: (x, a) -> outcomes: probability, next state (`END` to end) and rewards [d]. Probabilities are normalised.
+        n_states: |X|.
+        n_actions: |A|.
+        initial: μ, shape [X], or the state in which every episode starts.
+        objectives: Names of the d rewards.
+        discount: γ_k, one for each objective or one for all.
+        end: Probability that a step ends the episode whatever it leads to; what it pays stays the same.
+    """
+    probability: list[float] = []
+    column: list[int] = []
+    reward: list[Sequence[float]] = []
+    ptr = [0]
+    for x in range(n_states):
+        for a in range(n_actions):
+            found = [result for result in step(x, a) if result[0] > 0.0]
+            total = sum(p for p, _, _ in found)
+            for p, following, paid in found:
+                going = 0.0 if following == END else 1.0 - end
+                for share, where in ((going, following), (1.0 - going, n_states)):
+                    if share > 0.0:
+                        probability.append(p / total * share)
+                        column.append(where)
+                        reward.append(paid)
+            ptr.append(len(probability))
+    n_pairs = n_states * n_actions
+    gammas = np.broadcast_to(np.asarray(discount, dtype=np.float64), (len(objectives),))
+    start = np.eye(1, n_states, initial)[0] if isinstance(initial, int) else np.asarray(initial, dtype=np.float64)
+    return World(
+        n_states=n_states,
+        n_actions=n_actions,
+        n_terminals=1,
+        pair_state=np.repeat(np.arange(n_states), n_actions),
+        pair_action=np.tile(np.arange(n_actions), n_states),
+        outcome=sparse.csr_array((probability, column, ptr), shape=(n_pairs, n_states + 1)),
+        outcome_reward=np.array(reward, dtype=np.float64).reshape(len(probability), len(objectives)).T,
+        initial=start,
+        objectives=tuple(
+            Objective(name=name, discount=float(gamma)) for name, gamma in zip(objectives, gammas, strict=True)
+        ),
+        state_labels=np.arange(n_states),
+        action_labels=np.arange(n_actions),
+        terminal_labels=np.array(["end"]),
+    )
 
 
 def true_mdp(world: World) -> MDP:

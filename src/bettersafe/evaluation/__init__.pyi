@@ -1,5 +1,7 @@
 from .bounds import choose_cap as choose_cap
 from .bounds import lower_bound as lower_bound
+from .drift import Drift as Drift
+from .drift import check_drift as check_drift
 from .evaluate import Evaluation as Evaluation
 from .evaluate import evaluate_many as evaluate_many
 from .evaluate import evaluate_policy as evaluate_policy
@@ -10,3 +12,7 @@ from .facts import EstimatorFacts as EstimatorFacts
 from .held_out import SafetyRule as SafetyRule
 from .held_out import SafetyTest as SafetyTest
 from .held_out import safety_test as safety_test
+from .state_checks import check_counts as check_counts
+from .state_checks import check_states as check_states
+from .state_evidence import Gap as Gap
+from .state_evidence import StateCheck as StateCheck

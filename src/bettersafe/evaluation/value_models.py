@@ -123,7 +123,7 @@ def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[Val
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
     unsupported = []
     for block, own in _with_folds(data, fold):
-        _check_possible(block, baseline)
+        check_possible(block, baseline)
         rows = np.repeat(own, np.diff(block.episode_ptr))
         visits += np.bincount(rows * data.n_states + block.states, minlength=visits.size).reshape(visits.shape)
         unseen = np.zeros(block.n_rows, dtype=bool)
@@ -136,7 +136,8 @@ def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[Val
     return Survey(unsupported=np.concatenate(unsupported), missing=share)
 
 
-def _check_possible(block: Dataset, baseline: Floats) -> None:
+def check_possible(block: Dataset, baseline: Floats) -> None:
+    """Raise PolicyError if a row has an action to which the baseline [X, A] gives probability 0."""
     impossible = np.flatnonzero(baseline[block.states, block.actions] <= 0.0)
     if impossible.size:
         row = int(impossible[0])

@@ -26,6 +26,7 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_spread
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, all_priors, only_played
+from bettersafe.tasks.checks import row_checks, with_default_test
 from bettersafe.tasks.inputs import (
     PAIR_REWARDS,
     by_objective,
@@ -137,7 +138,7 @@ def open_session(
     say(Event(what="Estimating the model"))
     model = task_model(task, counts, baseline)
     say(Event(what="Making the priors"))
-    outcomes, notes = _outcomes(task, counts, model, progress)
+    outcomes, notes = _outcomes(task, counts, model, baseline, given.known, progress)
     priors = all_priors(outcomes, task_priors(task), baseline_v=policy_values(model.mdp, baseline)[0])
     return Session(
         task=task,
@@ -170,11 +171,15 @@ def _check_explorable(task: Task) -> None:
         )
 
 
-def _outcomes(task: Task, counts: Counts, model: Model, progress: Progress | None) -> tuple[Outcomes, tuple[str, ...]]:
+def _outcomes(
+    task: Task, counts: Counts, model: Model, baseline: Floats, known: bool, progress: Progress | None
+) -> tuple[Outcomes, tuple[str, ...]]:
     """Outcomes of the log, or of its counts if the data is a counts file or too large; and notes about them."""
     if fits(task.data, len(task.objectives)):
         dataset = task_dataset(task, progress=progress)
-        return task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives), ()
+        checks = row_checks(dataset, baseline, known=known)
+        notes = tuple(check.sentence for check in checks if check.against)
+        return task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives), notes
     check_memory(outcomes_bytes(counts.sizes), f"the explorer on {counts.sizes}")
     outcomes = counted_outcomes(counts, model, task.derived, form="draws", draws=task.draws)
     assert isinstance(outcomes, Outcomes)  # of the form "draws"
@@ -194,6 +199,8 @@ def first_settings(session: Session) -> Settings:
 def explored_task(session: Session, settings: Settings) -> Task:
     """Task of `improve` for these settings."""
     task, weights = session.task, settings.preference
+    if with_default_test(task) is not task:  # the page shows the whole log: nothing is held out by default
+        task = replace(task, hold_out=0.0)
     n = len(task.objectives)
     zeta = {
         objective.name: loss

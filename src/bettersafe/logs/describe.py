@@ -10,6 +10,7 @@ import numpy as np
 
 from bettersafe.errors import check_type
 from bettersafe.logs.counts import Counts
+from bettersafe.logs.labels import label_problems
 from bettersafe.mdp.policy import check_policy, sum_tolerance
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ def _problems(counts: Counts, objectives: tuple[ObjectiveDescription, ...], cove
     if coverage is not None and coverage < 1.0 - 1e-9:
         found.append(f"{1.0 - coverage:.2%} of the baseline's decisions were never tried in the log")
     found += _baseline_problems(counts)
+    found += label_problems(counts)
     return found
 
 

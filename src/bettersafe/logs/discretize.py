@@ -36,6 +36,7 @@ from bettersafe.errors import (
     check_types,
 )
 from bettersafe.logs._reader.features import read_features
+from bettersafe.logs._reader.files import DISCRETIZED_KEY, DISCRETIZER
 from bettersafe.logs._reader.tables import open_table
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns
 from bettersafe.typing import Event, Floats, Ints, Progress, Rng, frozen, generator, ignore
@@ -403,7 +404,7 @@ def discretize_log(
         )
     if train_share is not None and not 0.0 < train_share < 1.0:
         raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
-    with whole_folder(output, mark="discretizer.parquet", force=force) as folder:
+    with whole_folder(output, mark=DISCRETIZER, force=force) as folder:
         say(Event(what="Reading"))
         rules = given.features if given is not None else None if features is None else _rules(features)
         with open_table(data) as table:
@@ -434,14 +435,15 @@ def discretize_log(
         log = log.add_column(2, "state", [states])
         held = {}
         for name, chosen in parts.items():
-            _write_parquet(log.filter(chosen), folder / f"{name}.parquet")
+            part = log.filter(chosen).replace_schema_metadata({DISCRETIZED_KEY: str(given.n_states)})
+            _write_parquet(part, folder / f"{name}.parquet")
             held[f"{name}.parquet"] = LogPart(
                 rows=int(np.count_nonzero(chosen)),
                 episodes=int(np.unique(episode[chosen]).size),
                 states=int(np.unique(states[chosen]).size),
                 explained=explained_share(given, values[chosen], states[chosen]),
             )
-        save_discretizer(given, folder / "discretizer.parquet")
+        save_discretizer(given, folder / DISCRETIZER)
     passed_on = tuple(name for name in log.column_names if name not in {"episode", "step", "state", "action"})
     return Discretization(discretizer=given, parts=held, passed_on=passed_on)
 

@@ -50,7 +50,8 @@ def read_dataset(
     if n_rows is not None:  # check before reading; the rows of text files are not known before
         check_reading(n_rows, len(objectives), os.fspath(path) if isinstance(path, str | os.PathLike) else "the log")
     with open_source(path, objectives=objectives, columns=columns, progress=progress) as source:
-        return load(source)
+        dataset = load(source)
+    return replace(dataset, notes=(*dataset.notes, *_origin_notes(path)))
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def open_episodes(
     with sorted_episodes(
         path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
     ) as episodes:
-        yield episodes
+        yield replace(episodes, notes=(*episodes.notes, *_origin_notes(path)))
 
 
 def count_files(
@@ -141,12 +142,20 @@ def count_files(
         progress=progress and report,
     )
     if counts is not None:
-        return counts
+        return replace(counts, notes=(*counts.notes, *_origin_notes(path)))
     with open_source(
         path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress and report_rest
     ) as source:
         counts = count_source(source, mergeable=mergeable)
+        counts = replace(counts, notes=(*counts.notes, *_origin_notes(path)))
         return replace(counts, origin=source_origin(source, columns, digests)) if mergeable else counts
+
+
+def _origin_notes(path: PathsLike) -> tuple[str, ...]:
+    """A note on states that were made from features."""
+    from bettersafe.logs._reader.files import DISCRETIZED_NOTE, is_discretized
+
+    return (DISCRETIZED_NOTE,) if is_discretized(path) else ()
 
 
 def _check_asked(path: object, objectives: object, columns: object) -> None:

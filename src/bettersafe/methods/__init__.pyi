@@ -1,5 +1,4 @@
 from .b_opt import BOpt as BOpt
-from .b_opt import CandidateGrid as CandidateGrid
 from .b_opt import b_opt as b_opt
 from .facts import METHODS as METHODS
 from .facts import Facts as Facts
@@ -10,6 +9,7 @@ from .h_opt import h_opt as h_opt
 from .lagrangian import Mixture as Mixture
 from .lagrangian import lagrangian as lagrangian
 from .lagrangian import mixture_return as mixture_return
+from .recipes import CandidateGrid as CandidateGrid
 from .result import Improvement as Improvement
 from .s_opt import adv_linearized as adv_linearized
 from .s_opt import linearized as linearized

@@ -2,11 +2,11 @@
 
 The paper requires P(for all k: J_k(π) − J_k(π_b) ≥ −ζ_k | D) ≥ 1 − δ, a *posterior* probability, and approximates it with a budget
 (S-OPT) or a held-out test (H-OPT). B-OPT computes it (`posterior.judge`). It returns the passing candidate with the largest
-posterior mean of J_λ, or the baseline if none passes. The data is not split and nothing is tuned. The posterior does not depend
-on λ, so λ may be changed after seeing the result.
+posterior mean of J_λ, or the baseline if none passes. Nothing is tuned. The posterior does not depend on λ, so λ may be changed after
+seeing the result.
 
-Candidates are S-OPT for several ε, mixtures of Adv-Linearized with the baseline, G-OPT for several ε and margins, and policies
-given by the caller.
+Candidates are made in the posterior mean of the model (`recipes`), and policies may be given by the caller. The same recipes on parts
+of the log show how much too high the gains of a policy look to the log that made it, and that is taken off (`audit`).
 """
 
 from __future__ import annotations
@@ -20,48 +20,43 @@ import numpy.typing as npt
 from bettersafe.errors import check_type
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import resolve_engine
-from bettersafe.mdp.values import expected_return, solve_policy
-from bettersafe.methods.g_opt import EPSILONS, MARGINS, g_opt_path
+from bettersafe.mdp.values import expected_return, policy_values, solve_policy
+from bettersafe.methods.audit import Audit, audit
+from bettersafe.methods.recipes import DEFAULT_GRID, CandidateGrid, make_recipes
 from bettersafe.methods.result import Search, check_preference, improvement
-from bettersafe.methods.s_opt import Problem, adv_linearized, iterate, s_opt
 from bettersafe.model import Model
-from bettersafe.posterior.judge import DEFAULT_QUESTION, Question, judge, resolve_form
-from bettersafe.posterior.linearised_counts import CountedOutcomes
+from bettersafe.posterior.habits import informed
+from bettersafe.posterior.judge import (
+    DEFAULT_QUESTION,
+    NO_DOUBT,
+    WIDENING,
+    Doubt,
+    Question,
+    baseline_covariance,
+    gains_under,
+    judge,
+    resolve_form,
+    visits_of,
+)
+from bettersafe.posterior.linearised_counts import CountedOutcomes, counted_posterior
+from bettersafe.posterior.models import frequency_model, mean_model, one_step_sd
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from bettersafe.mdp.values import Values
     from bettersafe.methods.result import Improvement
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.judge import Answer
+    from bettersafe.posterior.priors import Posterior
     from bettersafe.typing import Progress
 
 
-MOST_G_OPT = 2e5
-"""Distinct transitions beyond which the linearised form has no G-OPT candidates, which would take many minutes."""
+MOST_MEAN = 2e6
+"""Entries of the posterior mean, pairs × outcomes of their state, beyond which candidates are made from frequencies, without an audit."""
 
-NO_G_OPT = "G-OPT's policies are not among the candidates: the log has too many transitions"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CandidateGrid:
-    """Candidates to make.
-
-    Attributes:
-        epsilons: Budgets ε of the S-OPT candidates.
-        mixes: Shares of the baseline in mixtures with Adv-Linearized.
-        with_g_opt: Whether to include G-OPT's policies; ignored if discounts differ, which G-OPT does not support.
-    """
-
-    epsilons: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-    mixes: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)
-    with_g_opt: bool = True
-
-
-DEFAULT_GRID = CandidateGrid()
+NO_AUDIT = "the log is too large for an audit: candidates were made from frequencies, and their optimism was not measured or taken off"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +67,16 @@ class BOpt:
         improvement: Returned policy, as from other methods; the baseline if no candidate passed.
         answer: Candidates in order of creation, with their posterior probabilities.
         chosen: Index of the returned candidate, or None.
+        audit: Optimism of the recipes; None if it was not measured.
+        doubt: What the posterior does not know about the candidates.
         notes: Notes on the candidates, for people.
     """
 
     improvement: Improvement
     answer: Answer
     chosen: int | None
+    audit: Audit | None = None
+    doubt: Doubt = NO_DOUBT
     notes: tuple[str, ...] = ()
 
     @property
@@ -93,7 +92,16 @@ class BOpt:
     @property
     def deciding(self) -> Candidate:
         """Returned candidate or, if none passed, the one that is nearest to passing."""
-        return self.candidates[self.answer.nearest if self.chosen is None else self.chosen]
+        return self.candidates[self._decides]
+
+    @property
+    def deciding_doubt(self) -> Doubt:
+        """What the posterior does not know about the deciding candidate."""
+        return self.doubt.of(self._decides)
+
+    @property
+    def _decides(self) -> int:
+        return self.answer.nearest if self.chosen is None else self.chosen
 
     @property
     def reason(self) -> str:
@@ -128,6 +136,8 @@ def b_opt(
     question: Question = DEFAULT_QUESTION,
     policies: Mapping[str, npt.ArrayLike] | None = None,
     grid: CandidateGrid = DEFAULT_GRID,
+    baseline_estimated: bool = False,
+    audited: bool = True,
     screen: bool = True,
     progress: Progress | None = None,
 ) -> BOpt:
@@ -139,10 +149,12 @@ def b_opt(
         model: Model of the same log, in which candidates are made.
         baseline: π_b, shape [X, A].
         preference: λ, shape [d].
-        question: Settings of the posterior: δ, ζ, priors, draws. In the linearised form, S-OPT starts each budget from the
-            policy of the next smaller one, and large logs have no G-OPT candidates.
+        question: Settings of the posterior: δ, ζ, priors, draws.
         policies: Additional candidates by name, each of shape [X, A].
         grid: Candidates to make.
+        baseline_estimated: Whether ``baseline`` was estimated from the same log. Its uncertainty is then part of the answer: the policy
+            is compared with the practice that made the log, not with its estimate.
+        audited: Whether to measure and take off the optimism of the candidates (`audit`).
         screen: Whether to stop drawing for candidates that can no longer be chosen (``best_by`` of `judge`). It changes how
             many draws the other candidates get. A candidate that would pass is missed only if the linearised form is wrong
             about its risk by a factor of `judge.SCREEN`.
@@ -165,18 +177,23 @@ def b_opt(
     )
     weights = check_preference(preference, outcomes.n_objectives)
     question = replace(question, form=resolve_form(question.form, outcomes, draws=question.draws))
-    small = question.form == "draws" or outcomes.n_transitions <= MOST_G_OPT
     values = solve_policy(model.mdp, base)
-    made = make_candidates(
+    recipes, found_audit = _candidates(
+        outcomes,
         model,
         base,
         weights,
-        grid=grid if small else replace(grid, with_g_opt=False),
-        policies=policies,
-        warm_start=question.form == "linearised",
-        baseline_values=values,
+        question,
+        grid,
+        values.v,
+        estimated=baseline_estimated,
+        audited=audited,
         progress=progress,
     )
+    made, places = _different(recipes, base)
+    for name, table in (policies or {}).items():
+        made.append((name, check_policy(table, *base.shape, name=name, state_labels=model.state_labels)))
+    doubt = _doubt(found_audit, places, len(made), model, base, outcomes, estimated=baseline_estimated)
     baseline_v = values.v
     del values  # its q is as large as d policies
     answer = judge(
@@ -187,18 +204,132 @@ def b_opt(
         model=model,
         names=[name for name, _ in made],
         best_by=weights if screen else None,
+        doubt=doubt,
         baseline_v=baseline_v,
         progress=progress,
     )
-    answer = _refine_nearest(answer, outcomes, base, model, baseline_v, progress)
+    answer = _refine_nearest(answer, outcomes, base, model, doubt, baseline_v, progress)
     chosen = _best(answer, weights)
     policy = base if chosen is None else answer.candidates[chosen].policy
     return BOpt(
         improvement=_improvement(model, policy, base, weights, baseline_v),
         answer=answer,
         chosen=chosen,
-        notes=() if small or not grid.with_g_opt else (NO_G_OPT,),
+        audit=found_audit,
+        doubt=doubt,
+        notes=(NO_AUDIT,) if audited and found_audit is None else (),
     )
+
+
+def _candidates(
+    outcomes: Outcomes | CountedOutcomes,
+    model: Model,
+    baseline: Floats,
+    preference: Floats,
+    question: Question,
+    grid: CandidateGrid,
+    baseline_v: Floats,
+    *,
+    estimated: bool,
+    audited: bool,
+    progress: Progress | None,
+) -> tuple[list[tuple[str, Floats]], Audit | None]:
+    """Names and policies of all recipes, and their audit."""
+    loss = question.losses(outcomes.n_objectives)
+    if not isinstance(outcomes, Outcomes) or outcomes.entry_ptr[-1] > MOST_MEAN:
+        given = (
+            counted_posterior(outcomes, question.priors)
+            if isinstance(outcomes, CountedOutcomes)
+            else informed(outcomes, question.priors, baseline)
+        )
+        width = gains_under(given, baseline, range(loss.size))
+        return (
+            make_recipes(
+                model,
+                baseline,
+                preference,
+                mean_model=model,
+                sd=one_step_sd(outcomes, model.mdp, baseline_v),
+                gain_sd=lambda policy: np.sqrt(np.diagonal(width([policy], None)[1][0])),
+                delta=question.delta,
+                zeta=loss,
+                grid=grid,
+                progress=progress,
+            ),
+            None,
+        )
+
+    def make(given: Posterior, own: Model, base: Floats, tell: Progress | None) -> list[tuple[str, Floats]]:
+        mean = mean_model(given, own)
+        v = policy_values(mean.mdp, base)[0]
+        width = gains_under(given, base, range(loss.size))
+        return make_recipes(
+            own,
+            base,
+            preference,
+            mean_model=mean,
+            sd=one_step_sd(given.outcomes, own.mdp, v),
+            gain_sd=lambda policy: np.sqrt(np.diagonal(width([policy], None)[1][0])),
+            delta=question.delta,
+            zeta=loss,
+            grid=grid,
+            progress=tell,
+        )
+
+    def baseline_of(part: Outcomes) -> Floats:
+        return _re_estimated(part, baseline) if estimated else baseline
+
+    def from_part(given: Posterior, base: Floats) -> list[Floats]:
+        return [policy for _, policy in make(given, frequency_model(given.outcomes, model), base, None)]
+
+    whole = informed(outcomes, question.priors, baseline)
+    recipes = make(whole, model, baseline, progress)
+    if not audited:
+        return recipes, None
+    spread = gains_under(whole, baseline, range(loss.size))([policy for _, policy in recipes], None)[1]
+    sd = np.sqrt(np.maximum(np.diagonal(spread, axis1=1, axis2=2), 0.0))
+    return recipes, audit(whole, baseline_of, from_part, sd=sd, seed=question.seed, progress=progress)
+
+
+def _re_estimated(outcomes: Outcomes, baseline: Floats) -> Floats:
+    """Frequencies of actions in a part of the log; the given rows in states that it does not visit."""
+    visits = visits_of(outcomes, baseline)
+    there = visits.sum(axis=1) > 0.0
+    found = baseline.copy()
+    found[there] = visits[there] / visits[there].sum(axis=1, keepdims=True)
+    return found
+
+
+def _different(recipes: list[tuple[str, Floats]], baseline: Floats) -> tuple[list[tuple[str, Floats]], list[int]]:
+    """Recipes whose policies differ from the baseline and from each other, and their places."""
+    made: list[tuple[str, Floats]] = []
+    places = []
+    for place, (name, policy) in enumerate(recipes):
+        if all(np.max(np.abs(policy - other)) > 1e-9 for other in (baseline, *(p for _, p in made))):
+            made.append((name, policy))
+            places.append(place)
+    return made, places
+
+
+def _doubt(
+    found: Audit | None,
+    places: list[int],
+    n_policies: int,
+    model: Model,
+    baseline: Floats,
+    outcomes: Outcomes | CountedOutcomes,
+    *,
+    estimated: bool,
+) -> Doubt:
+    """What the posterior does not know; policies that the caller gave have no optimism."""
+    d = model.mdp.n_objectives
+    optimism, error = np.zeros((n_policies, d)), np.zeros((n_policies, d))
+    if found is not None:
+        optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
+    covariance = None
+    if estimated:
+        covariance = baseline_covariance(model, baseline, visits_of(outcomes, baseline))
+    return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
 
 
 def _best(answer: Answer, preference: Floats) -> int | None:
@@ -215,6 +346,7 @@ def _refine_nearest(
     outcomes: Outcomes | CountedOutcomes,
     baseline: Floats,
     model: Model,
+    doubt: Doubt,
     baseline_v: Floats,
     progress: Progress | None,
 ) -> Answer:
@@ -232,6 +364,7 @@ def _refine_nearest(
             answer.question,
             model=model,
             names=[nearest.name],
+            doubt=doubt.of(place),
             known=[nearest] if all_drawn else None,
             baseline_v=baseline_v,
             progress=progress,
@@ -267,102 +400,3 @@ def _improvement(model: Model, policy: Floats, baseline: Floats, preference: Flo
         policy_return=expected_return(model.mdp, policy),
         distance=np.abs(policy - baseline).sum(axis=1),
     )
-
-
-def make_candidates(
-    model: Model,
-    baseline: Floats,
-    preference: Floats,
-    *,
-    grid: CandidateGrid = DEFAULT_GRID,
-    policies: Mapping[str, npt.ArrayLike] | None = None,
-    warm_start: bool = False,
-    baseline_values: Values | None = None,
-    progress: Progress | None = None,
-) -> list[tuple[str, Floats]]:
-    """Names and policies of the candidates that differ from the baseline and from each other.
-
-    Args:
-        model: Estimated model.
-        baseline: π_b, shape [X, A].
-        preference: λ, shape [d].
-        grid: Candidates to make.
-        policies: Additional candidates by name, each of shape [X, A].
-        warm_start: Whether to start each budget from the policy of the next smaller one, which is feasible too, with
-            Adv-Linearized last. With equal discounts the returns are the same, in fewer rounds.
-        baseline_values: Values of π_b, if already computed; used with ``warm_start``.
-        progress: Callback after every round of policy iteration.
-    """
-    budgets = [*grid.epsilons, np.inf]
-    if warm_start:
-        tables = dict(_along(model, baseline, preference, sorted(budgets), baseline_values, progress))
-    else:
-        tables = {
-            e: s_opt(model, baseline, preference=preference, epsilon=e, progress=_making(progress, budgets, e)).policy
-            for e in grid.epsilons
-        }
-        tables[np.inf] = adv_linearized(
-            model, baseline, preference=preference, progress=_making(progress, budgets, np.inf)
-        ).policy
-    bold = tables[np.inf]
-    found: list[tuple[str, Floats]] = [(f"S-OPT ε = {epsilon:g}", tables[epsilon]) for epsilon in grid.epsilons]
-    if grid.with_g_opt and np.all(model.mdp.discount == model.mdp.discount[0]):
-        path = g_opt_path(model, baseline, preference=preference, progress=progress)
-        for made, margin in zip(path, len(EPSILONS) * MARGINS, strict=True):
-            name = f"G-OPT ε = {made.epsilon:g}" + (f", margin {100 * margin:g} %" if margin else "")
-            found.append((name, made.policy))
-    found += [
-        (
-            f"Adv-Linearized, {100 * mix:.0f} % baseline" if mix else "Adv-Linearized",
-            (1.0 - mix) * bold + mix * baseline,
-        )
-        for mix in grid.mixes
-    ]
-    for name, table in (policies or {}).items():
-        found.append((name, check_policy(table, *baseline.shape, name=name, state_labels=model.state_labels)))
-    different: list[tuple[str, Floats]] = []
-    for name, policy in found:
-        if all(np.max(np.abs(policy - other)) > 1e-9 for other in (baseline, *(p for _, p in different))):
-            different.append((name, policy))
-    return different
-
-
-def _making(progress: Progress | None, budgets: Sequence[float], epsilon: float) -> Progress | None:
-    """``progress`` with the name of the candidate in its events."""
-    if progress is None:
-        return None
-    name = "Adv-Linearized" if np.isinf(epsilon) else f"S-OPT ε = {epsilon:g}"
-    what = f"Making candidates: {list(budgets).index(epsilon) + 1} of {len(budgets)}, {name}"
-    return lambda done: progress(replace(done, what=what))
-
-
-def _along(
-    model: Model,
-    baseline: Floats,
-    preference: Floats,
-    epsilons: Sequence[float],
-    values: Values | None,
-    progress: Progress | None,
-) -> Iterator[tuple[float, Floats]]:
-    """S-OPT's policies for increasing budgets, each search started from the previous policy; evaluates the baseline once."""
-    if values is None:
-        values = solve_policy(model.mdp, baseline)
-    equal = bool(np.all(model.mdp.discount == model.mdp.discount[0]))
-    start = None
-    for epsilon in epsilons:
-        problem = Problem(
-            mdp=model.mdp,
-            baseline=baseline,
-            error=model.error,
-            preference=preference,
-            epsilon=epsilon,
-            constrained=True,
-        )
-        found = iterate(
-            problem,
-            progress=_making(progress, epsilons, epsilon),
-            baseline_values=values,
-            start=start,
-        )
-        start = found.policy if equal else None
-        yield epsilon, found.policy

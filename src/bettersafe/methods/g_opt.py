@@ -128,6 +128,7 @@ def g_opt_path(
     preference: npt.ArrayLike,
     epsilons: Sequence[float] = EPSILONS,
     margins: Sequence[float] = MARGINS,
+    floors: Sequence[npt.ArrayLike] | None = None,
     engine: Engine = "auto",
     max_rounds: int = 1000,
     progress: Progress | None = None,
@@ -142,6 +143,7 @@ def g_opt_path(
         preference: λ ≥ 0, shape [d].
         epsilons: Budgets ε.
         margins: Shares c ≥ 0: objective k must gain c |J_k(π_b)|.
+        floors: Required gains, each of shape [d], in units of return and possibly negative, in the place of ``margins``.
         engine: "highs" (one large program), "native" (many small ones), or "auto".
         max_rounds: Limit on the number of policies computed for each.
         progress: Callback after every policy.
@@ -159,7 +161,9 @@ def g_opt_path(
     if np.any(shares < 0.0):
         raise ParameterError(f"margins must not be negative; got {shares.tolist()}.")
     values = solve_policy(model.mdp, base)
-    floors = np.outer(shares, np.abs(values.v @ model.mdp.initial))
+    least = list(np.outer(shares, np.abs(values.v @ model.mdp.initial)))
+    if floors is not None:
+        least = [check_vector("floors", floor, model.mdp.n_objectives, "objective") for floor in floors]
     settings: dict[bool, _Setting] = {}
     met: list[_Column] = []
     found: dict[float, list[Improvement]] = {}
@@ -168,7 +172,7 @@ def g_opt_path(
         if every_action not in settings:
             settings[every_action] = _setting(model, base, values, every_action=every_action)
         found[epsilon] = _solve(
-            settings[every_action], model, weights, epsilon, list(floors), engine, met, max_rounds, progress
+            settings[every_action], model, weights, epsilon, least, engine, met, max_rounds, progress
         )
     return [result for epsilon in epsilons for result in found[epsilon]]
 
@@ -327,7 +331,7 @@ def _by_multipliers(
         mixture, gap, converged = columns.climb(margin, share, unbounded)
         gains = columns.gains()
         small = OPTIMAL_TOL * float(preference @ np.max(np.abs(gains), axis=0))
-        idle = not np.any(margin) and mixture.objective <= small  # no gain: keep the baseline
+        idle = not np.any(margin > 0.0) and mixture.objective <= small  # no gain: keep the baseline
         policy = setting.baseline if idle else _mixed(met, mixture.weights, setting.baseline)
         yield columns.found(policy, gap=gap, converged=converged)
         used |= set(np.flatnonzero(mixture.weights > 0.0).tolist())
@@ -409,7 +413,7 @@ class _Columns:
         A policy that reaches t satisfies ν·g(π) ≥ t ν·margin, so the best response to ν bounds t. The search stops if a mixture
         reaches t = 1 or a bound on t is below 1.
         """
-        share = 0.0 if np.any(margin) else 1.0
+        share = 0.0 if np.any(margin > 0.0) else 1.0
         open_end = not hopeless
         while open_end and share < 1.0 - OPTIMAL_TOL:
             gains = self.gains()
@@ -594,7 +598,7 @@ def _by_lp(
         dual = answer.ineqlin.marginals @ limits + answer.eqlin.marginals @ target
         policy = baseline
         small = OPTIMAL_TOL * float(preference @ size)
-        if np.any(margin) or value > small:
+        if np.any(margin > 0.0) or value > small:
             visits = unit * np.where(answer.x[:n_states] > NEVER_VISITED, answer.x[:n_states], 0.0)
             z = change @ np.maximum(answer.x[n_states:], 0.0)
             policy = _projected(setting, pairs, z / np.where(visits > 0.0, visits, math.inf)[state], epsilon)

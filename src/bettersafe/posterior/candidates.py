@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from bettersafe.posterior.priors import Posterior
     from bettersafe.typing import Floats
 
+
+CERTAIN = 1e-140
+"""Standard deviations up to this are 0 but for rounding."""
 
 NORMAL_POINTS = 2048
 """Points of the integration rule for P(safe) of several objectives in the linearised form."""
@@ -39,6 +42,8 @@ class Candidate:
         draws: Number of draws: M, fewer if the candidate could no longer pass (the probabilities are then slightly too low), or 0
             if the probabilities are from the linearised form, which may have ruled the candidate out.
         passed: Whether the candidate passes the rule.
+        optimism: What was taken off the gains, because the log that evaluates the policy also made it, shape [d]; None if nothing.
+        optimism_error: Standard error of ``optimism``, shape [d].
     """
 
     name: str
@@ -52,6 +57,8 @@ class Candidate:
     error: float
     draws: int
     passed: bool
+    optimism: Floats | None = None
+    optimism_error: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,16 @@ class Spread:
     covariance: Floats
     pessimistic_gain: Floats
     pessimistic_sd: Floats
+
+    def corrected(self, shift: Floats, covariance: Floats, widening: float) -> Spread:
+        """Without the optimism ``shift`` [C, d], wider, and with the covariance [C, d, d] of what the posterior does not know."""
+        more = np.diagonal(covariance, axis1=1, axis2=2)
+        return Spread(
+            gain=self.gain - shift,
+            covariance=widening**2 * self.covariance + covariance,
+            pessimistic_gain=self.pessimistic_gain - shift,
+            pessimistic_sd=np.sqrt((widening * self.pessimistic_sd) ** 2 + more),
+        )
 
     @property
     def sd(self) -> Floats:
@@ -93,10 +110,10 @@ def linearised_candidates(
     names: Sequence[str], policies: Sequence[Floats], spread: Spread, zeta: Floats, delta: float
 ) -> list[Candidate]:
     """Candidates from linearised gains, taken as jointly normal (`normal_p_safe`)."""
-    from scipy.special import ndtr, ndtri
+    from scipy.special import ndtri
 
-    each = ndtr((spread.gain + zeta) / spread.sd)
-    pessimistic = ndtr((spread.pessimistic_gain + zeta) / spread.pessimistic_sd)
+    each = normal_chance(spread.gain + zeta, spread.sd)
+    pessimistic = normal_chance(spread.pessimistic_gain + zeta, spread.pessimistic_sd)
     half = ndtri(1.0 - delta / 2.0) * spread.sd
     p_safe = [normal_p_safe(*each, zeta) for each in zip(spread.gain, spread.covariance, strict=True)]
     return [
@@ -145,6 +162,18 @@ def with_pessimistic(candidate: Candidate, p_pessimistic: Floats, draws: int, de
     )
 
 
+def normal_chance(above: Floats | float, sd: Floats | float) -> Any:
+    """P(g ≥ 0) for g ~ N(above, sd²); without a standard deviation, whether ``above`` is at least 0.
+
+    The gain of an objective that no policy changes is 0 with a standard deviation of 0: it is safe, not undecided.
+    """
+    from scipy.special import ndtr
+
+    above, sd = np.asarray(above, dtype=np.float64), np.asarray(sd, dtype=np.float64)
+    certain = sd <= CERTAIN
+    return np.where(certain, above >= 0.0, ndtr(above / np.where(certain, 1.0, sd)))
+
+
 def normal_p_safe(gain: Floats, covariance: Floats, zeta: Floats) -> float:
     """P(g ≥ −ζ in every objective) for g ~ N(gain [d], covariance [d, d]), accurate to about 0.001.
 
@@ -153,8 +182,14 @@ def normal_p_safe(gain: Floats, covariance: Floats, zeta: Floats) -> float:
     """
     from scipy.special import ndtr, ndtri
 
-    sd = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
-    height = (gain + zeta) / sd
+    all_sd = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    uncertain = np.flatnonzero(all_sd > CERTAIN)
+    if np.any(np.delete(gain + zeta, uncertain) < 0.0):
+        return 0.0
+    if uncertain.size == 0:
+        return 1.0
+    sd, covariance = all_sd[uncertain], covariance[np.ix_(uncertain, uncertain)]
+    height = (gain + zeta)[uncertain] / sd
     order = np.argsort(height, kind="stable")
     height = height[order]
     correlation = np.clip(covariance / np.outer(sd, sd), -1.0, 1.0)[np.ix_(order, order)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.typing import Floats, Progress
+    from bettersafe.typing import Floats, Ints, Progress
 
 
 DRAWS_PER_REPORT = 8
@@ -59,8 +59,13 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
     how = _normalised(o, mass * ends, shape * ends, on, end_block.going)
     onward = 1.0 - np.add.reduceat(how, o.entry_ptr[:-1])
     reward = posterior.pair_reward
-    if np.any(o.noisy):
+    if np.any(o.pair_noise):
         reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
+        for effects in o.effects:
+            of_state = effects.state_sd * rng.standard_normal(effects.state_sd.shape)
+            of_action = effects.action_sd * rng.standard_normal(effects.action_sd.shape)
+            group = o.pair_state if effects.group is None else effects.group
+            reward = reward + effects.share * (of_state[:, group] + of_action[:, o.pair_action])
     start = rng.standard_gamma(o.starts)
     return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
 
@@ -195,6 +200,7 @@ def drawn_gains(
         places = [i for i, k in enumerate(asked) if o.discount[k] == gamma]
         same = np.array([asked[i] for i in places], dtype=np.int64)
         found = np.empty((draws, policies.shape[0], same.size))
+        visits = np.array([mean_visits(o, mix, float(gamma)) for mix in mixed])
         process = (
             o.state_ptr, o.pair_index, same, o.outcome_ptr, o.outcome_next,
             np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
@@ -202,15 +208,38 @@ def drawn_gains(
             posterior.end_concentration, _cumulative(posterior.end_weight),
             np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
             weight, o.starts, mean_values(posterior, mixed[0], weight[0], same),
-            np.array([mean_visits(o, mix, float(gamma)) for mix in mixed]), float(gamma), VALUE_TOL, start,
+            visits, float(gamma), VALUE_TOL, start,
         )  # fmt: skip
         for done in range(0, draws, at_once):
             kernel.drawn_gains(*process, first + done, n_threads, found[done : done + at_once])
             if progress is not None:
                 so_far = (nth * draws + min(done + at_once, draws)) // gammas.size
                 progress(Event(done=so_far, total=draws, unit="draws"))
+        played = visits[:, o.pair_state] * weight
+        found += _effect_noise(o, played[1:] - played[0], same, range(first, first + draws), (seed, stream))
         gains[:, :, places] = found
     return gains
+
+
+def _effect_noise(o: Outcomes, moved: Floats, objectives: Ints, draws: range, seed: tuple[int, int]) -> Floats:
+    """Gains from the uncertain effects of states and actions on noisy rewards, shape [draws, C, n].
+
+    The effects are shared by pairs, so the kernel, which draws pair by pair, leaves them out. They change gains by
+    Σ Δ b (σ_x + α_a), here with the change Δ [C, P] of visits at the posterior mean.
+    """
+    found = np.zeros((len(draws), moved.shape[0], objectives.size))
+    for i, k in enumerate(objectives.tolist()):
+        if not any(np.any(effects.share[k]) for effects in o.effects):
+            continue
+        loading = np.array(
+            [
+                np.concatenate([effects.loading(k, o.pair_state, o.pair_action, row) for effects in o.effects])
+                for row in moved
+            ]
+        )
+        for place, m in enumerate(draws):
+            found[place, :, i] = loading @ np.random.default_rng([*seed, m, k]).standard_normal(loading.shape[1])
+    return found
 
 
 def _cumulative(weight: Floats) -> Floats:

@@ -30,17 +30,19 @@ import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_type, check_vector
 from bettersafe.mdp.policy import policy_table
-from bettersafe.mdp.values import policy_values
+from bettersafe.mdp.values import occupancy, policy_values
 from bettersafe.model import Model
 from bettersafe.posterior.candidates import (
     Spread,
     drawn_candidate,
     linearised_candidates,
     linearised_spread,
+    normal_chance,
     with_pessimistic,
 )
 from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
+from bettersafe.posterior.habits import informed
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
     CountedOutcomes,
@@ -51,7 +53,7 @@ from bettersafe.posterior.linearised_counts import (
     side_of,
 )
 from bettersafe.posterior.outcomes import Outcomes
-from bettersafe.posterior.priors import Posterior, PriorSet, all_priors, pessimistic, posterior
+from bettersafe.posterior.priors import Posterior, PriorSet, pessimistic
 from bettersafe.posterior.rule import posterior_passes
 from bettersafe.typing import Event
 
@@ -71,6 +73,10 @@ MOST_DRAWN = 1e9
 SCREEN = 4.0
 """A candidate gets no draws if its linearised probability of failing exceeds δ by this factor plus this many standard errors of the
 draws."""
+
+WIDENING = 1.15
+"""Factor on the posterior's standard deviations in B-OPT, chosen on the first half of the gauntlet, where the posterior was a little too
+certain."""
 
 ROUNDING = 1e-9
 """Losses below this share of the largest value are rounding errors, for example on an objective that no action changes."""
@@ -118,6 +124,73 @@ class Question:
 
 
 DEFAULT_QUESTION = Question()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """What the posterior does not know about the gains of policies; the default is nothing.
+
+    Attributes:
+        optimism: How much too high the gains of every policy are, because the log that made it also evaluates it, shape [C, d].
+        error: Standard error of ``optimism``, shape [C, d].
+        widening: Factor on the posterior's standard deviations.
+        baseline: Covariance of J(π_b) if the baseline is estimated (`baseline_covariance`), shape [d, d].
+    """
+
+    optimism: Floats | None = None
+    error: Floats | None = None
+    widening: float = 1.0
+    baseline: Floats | None = None
+
+    def of(self, place: int) -> Doubt:
+        """For one policy."""
+        return replace(
+            self,
+            optimism=None if self.optimism is None else self.optimism[place : place + 1],
+            error=None if self.error is None else self.error[place : place + 1],
+        )
+
+    def shift(self, n_policies: int, n_objectives: int) -> Floats:
+        """Optimism, shape [C, d]."""
+        return np.zeros((n_policies, n_objectives)) if self.optimism is None else self.optimism
+
+    def covariance(self, n_policies: int, n_objectives: int) -> Floats:
+        """Covariance of what is not known, shape [C, d, d]."""
+        found = np.zeros((n_policies, n_objectives, n_objectives))
+        if self.error is not None:
+            found += np.eye(n_objectives) * (self.error**2)[:, None, :]
+        if self.baseline is not None:
+            found += self.baseline
+        return found
+
+
+NO_DOUBT = Doubt()
+
+
+def visits_of(outcomes: Outcomes | CountedOutcomes, baseline: Floats) -> Floats:
+    """n(x,a) in the shape [X, A] of the baseline."""
+    visits = np.zeros_like(baseline)
+    visits.reshape(-1)[outcomes.pair_index] = outcomes.visits
+    return visits
+
+
+def baseline_covariance(model: Model, baseline: Floats, visits: Floats) -> Floats:
+    """Covariance of J(π_b), to first order, for a baseline that was estimated from ``visits`` n(x,a) [X, A]; shape [d, d].
+
+        Σ_x ν_k(x) ν_l(x) Σ_a π_b(a|x) Adv_k(x,a) Adv_l(x,a) / (n(x) + 1)        ν_k: discounted visits of π_b
+
+    (rows of π_b ~ Dirichlet(n)), in the estimated model.
+    """
+    mdp = model.mdp
+    v, q = policy_values(mdp, baseline)
+    advantage = q - v[:, mdp.pair_state]
+    weight = baseline.take(mdp.pair_index) / (visits.sum(axis=1)[mdp.pair_state] + 1.0)
+    reached = {
+        gamma: occupancy(replace(mdp, discount=np.full_like(mdp.discount, gamma)), baseline)
+        for gamma in set(mdp.discount.tolist())
+    }
+    moved = np.array([reached[gamma] for gamma in mdp.discount.tolist()])[:, mdp.pair_state] * advantage
+    return np.asarray((moved * weight) @ moved.T)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +270,7 @@ def judge(
     model: Model,
     names: Sequence[str] | None = None,
     best_by: Floats | None = None,
+    doubt: Doubt = NO_DOUBT,
     known: Sequence[Candidate] | None = None,
     baseline_v: Floats | None = None,
     progress: Progress | None = None,
@@ -214,6 +288,8 @@ def judge(
         best_by: Weights [d] of gains, if only the best passing policy is needed. Policies that are hopeless by the linearised form
             (`SCREEN`) get no draws, policies that failed too often get no more, and the pessimistic priors are evaluated for one
             policy at a time, largest posterior mean first, until one passes.
+        doubt: What the posterior does not know: the optimism of policies that were made from the same log, and the uncertainty of
+            an estimated baseline.
         known: Candidates for the same policies from an earlier answer with the same neutral prior, seed and number of draws; only
             the pessimistic priors are then evaluated.
         baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
@@ -244,10 +320,18 @@ def judge(
         slack=loss + ROUNDING * np.max(np.abs(v), axis=1),
         question=replace(question, form=form),
         best_by=best_by,
+        shift=doubt.shift(len(tables), loss.size),
+        widening=doubt.widening,
+        doubt=doubt.covariance(len(tables), loss.size),
         known=known,
         progress=progress,
     )
     candidates, neutral = _linearised(case, outcomes) if form == "linearised" else _drawn(case, outcomes)
+    if doubt.optimism is not None and doubt.error is not None:
+        candidates = [
+            replace(candidate, optimism=doubt.optimism[i], optimism_error=doubt.error[i])
+            for i, candidate in enumerate(candidates)
+        ]
     return Answer(
         candidates=tuple(candidates),
         question=case.question,
@@ -262,7 +346,9 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding."""
+    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding, ``shift`` [C, d] the optimism, ``widening``
+    the factor on standard deviations, ``doubt`` [C, d, d] the covariance of what the posterior does not know.
+    """
 
     policies: list[Floats]
     names: list[str]
@@ -271,8 +357,23 @@ class _Case:
     slack: Floats
     question: Question
     best_by: Floats | None
+    shift: Floats
+    widening: float
+    doubt: Floats
     known: Sequence[Candidate] | None
     progress: Progress | None
+
+    def corrected(self, i: int, gains: Floats, objectives: Sequence[int] | None = None) -> Floats:
+        """Gains [m, n] of policy i in the first m draws: without their optimism, wider, and with noise for what is not known."""
+        asked = list(range(self.slack.size)) if objectives is None else list(objectives)
+        covariance = self.doubt[i][np.ix_(asked, asked)]
+        centre = gains.mean(axis=0)
+        found = centre + self.widening * (gains - centre) - self.shift[i, asked]
+        if np.any(covariance):
+            size, axes = np.linalg.eigh(covariance)
+            noise = np.random.default_rng([self.question.seed, *asked]).standard_normal(gains.shape)
+            found = found + noise @ (axes * np.sqrt(np.maximum(size, 0.0))).T
+        return np.asarray(found)
 
     @cached_property
     def tables(self) -> Floats:
@@ -321,7 +422,11 @@ def _drawn(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Cand
             f"{question.draws} draws are too few for delta = {question.delta:g}; at least"
             f" {int(np.ceil(1.0 / question.delta - 1.0))} are needed."
         )
-    neutral, others = all_priors(outcomes, question.priors, baseline_v=case.baseline_v)
+    neutral = informed(outcomes, question.priors, case.baseline)
+    others = [
+        pessimistic(neutral, k, case.baseline_v)
+        for k in range(case.slack.size if question.priors.pessimism > 0.0 else 0)
+    ]
     if case.known is None:
         candidates, active = _drawn_neutral(case, neutral, others)
     else:
@@ -359,17 +464,19 @@ def _drawn_neutral(case: _Case, neutral: Posterior, others: Sequence[Posterior])
                 gains[i] = np.concatenate([gains[i], drawn[:, place]])
         if case.best_by is not None:
             allowed = _failures_allowed(question)
-            active = [i for i in active if np.count_nonzero(np.any(gains[i] < -case.slack, axis=1)) <= allowed]
+            failed = {i: np.any(case.corrected(i, gains[i]) < -case.slack, axis=1) for i in active}
+            active = [i for i in active if np.count_nonzero(failed[i]) <= allowed]
     report(question.draws)
     for i, drawn in gains.items():
-        candidates[i] = drawn_candidate(case.names[i], case.policies[i], drawn, case.slack, question.delta)
+        corrected = case.corrected(i, drawn)
+        candidates[i] = drawn_candidate(case.names[i], case.policies[i], corrected, case.slack, question.delta)
     return [candidates[i] for i in range(len(case.policies))], active
 
 
 def _hopeless(case: _Case, tables: Floats, neutral: Posterior, others: Sequence[Posterior]) -> dict[int, Candidate]:
     """Candidates ruled out by the linearised form, by index; they don't pass."""
     delta = case.question.delta
-    spread = linearised_spread(tables, case.baseline, neutral, others)
+    spread = linearised_spread(tables, case.baseline, neutral, others).corrected(case.shift, case.doubt, case.widening)
     limit = delta * SCREEN + SCREEN * np.sqrt(delta * (1.0 - delta) / case.question.draws)
     return {
         i: replace(candidate, passed=False)
@@ -413,7 +520,8 @@ def _drawn_pessimistic(
                     progress=_after(draws * k, report),
                 )
                 for place, i in enumerate(active):
-                    found[i][k] = np.mean(drawn[:, place, 0] >= -case.slack[k])
+                    gains = case.corrected(i, drawn[:, place], [k])
+                    found[i][k] = np.mean(gains[:, 0] >= -case.slack[k])
             if case.best_by is not None:
                 active = [i for i in active if draws * np.nansum(1.0 - found[i]) <= allowed]
         report(draws * d)
@@ -437,12 +545,12 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
 
     The pessimistic priors are evaluated for all policies or, with ``best_by``, for those that pass under the neutral prior.
     """
-    from scipy.special import ndtr
-
     question, d, n = case.question, case.slack.size, len(case.policies)
     priors, delta = question.priors, question.delta
     neutral: AnyPosterior = (
-        counted_posterior(outcomes, priors) if isinstance(outcomes, CountedOutcomes) else posterior(outcomes, priors)
+        counted_posterior(outcomes, priors)
+        if isinstance(outcomes, CountedOutcomes)
+        else informed(outcomes, priors, case.baseline)
     )
     candidates = case.known_candidates() if case.known is not None else _linearised_neutral(case, neutral)
     if priors.pessimism <= 0.0:
@@ -457,10 +565,10 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
         report = _reporter(case.progress, "Evaluating pessimistic priors", d, "priors")
         for k in range(d):
             if k not in gains:
-                gains[k] = _gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
+                gains[k] = gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
             mean, covariance = gains[k]([case.policies[i]], None)
-            sd = np.sqrt(max(float(covariance[0, 0, 0]), 1e-300))
-            p_pessimistic[k] = ndtr((mean[0, 0] + case.slack[k]) / sd)
+            sd = np.sqrt(case.widening**2 * float(covariance[0, 0, 0]) + float(case.doubt[i, k, k]))
+            p_pessimistic[k] = normal_chance(mean[0, 0] - case.shift[i, k] + case.slack[k], sd)
             report(k + 1)
         candidates[i] = with_pessimistic(candidates[i], p_pessimistic, 0, delta)
         if case.best_by is not None and candidates[i].passed:
@@ -472,9 +580,10 @@ def _linearised_neutral(case: _Case, neutral: AnyPosterior) -> list[Candidate]:
     """Candidates by linearisation under the neutral prior only."""
     n, d = len(case.policies), case.slack.size
     report = _reporter(case.progress, "Evaluating", n, "candidates")
-    mean, covariance = _gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, report))
+    mean, covariance = gains_under(neutral, case.baseline, range(d))(case.policies, _after(0, report))
     nothing = np.full((n, d), np.nan)
     spread = Spread(gain=mean, covariance=covariance, pessimistic_gain=nothing, pessimistic_sd=np.ones((n, d)))
+    spread = spread.corrected(case.shift, case.doubt, case.widening)
     return linearised_candidates(case.names, case.policies, spread, case.slack, case.question.delta)
 
 
@@ -485,7 +594,7 @@ def _pessimistic(neutral: AnyPosterior, k: int, baseline_v: Floats) -> AnyPoster
     return pessimistic(neutral, k, baseline_v)
 
 
-def _gains_under(given: AnyPosterior, baseline: Floats, objectives: Sequence[int]) -> Gains:
+def gains_under(given: AnyPosterior, baseline: Floats, objectives: Sequence[int]) -> Gains:
     """Linearised gains under a posterior, as a function of policies; with counts, the baseline is evaluated once."""
     if isinstance(given, CountedPosterior):
         base = side_of(given, baseline, objectives)
@@ -534,6 +643,7 @@ def sensitivity(
     question: Question = DEFAULT_QUESTION,
     *,
     model: Model,
+    doubt: Doubt = NO_DOUBT,
     known: Candidate | None = None,
     baseline_v: Floats | None = None,
     progress: Progress | None = None,
@@ -546,6 +656,7 @@ def sensitivity(
         baseline: π_b, shape [X, A].
         question: Settings of the original evaluation.
         model: Model of the same log.
+        doubt: What the posterior does not know, for one policy, as in `judge`.
         known: Candidate of the policy in the answer to ``question``; the neutral prior is then evaluated again only if its
             concentrations differ.
         baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
@@ -587,6 +698,7 @@ def sensitivity(
             baseline,
             replace(question, priors=priors),
             model=model,
+            doubt=doubt,
             known=None if ask or known is None else [known],
             baseline_v=v,
             progress=report,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
 
 
@@ -117,11 +118,18 @@ def linearised_gains(
         start = value - value_b  # the distribution of first states is uncertain too: a Dirichlet
         centred = start - mean[c][:, None]
         covariance[c] += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
-        noise = o.pair_noise[asked] * (played - played_b)
-        covariance[c] += np.diag(np.sum(noise**2, axis=1))
+        moved = played - played_b
+        covariance[c] += np.diag([reward_variance(o, k, row) for k, row in zip(asked.tolist(), moved, strict=True)])
         if progress is not None:
             progress(Event(done=c + 1, total=policies.shape[0], unit="candidates"))
     return mean, covariance
+
+
+def reward_variance(outcomes: Outcomes | CountedOutcomes, k: int, moved: Floats) -> float:
+    """Variance of Σ Δ r_k over pairs, from noisy rewards; Δ = ``moved`` [P] is the change of their discounted visits."""
+    o = outcomes
+    shared = [effects.loading(k, o.pair_state, o.pair_action, moved) for effects in o.effects]
+    return float(np.sum((o.pair_noise[k] * moved) ** 2) + sum(np.sum(each**2) for each in shared))
 
 
 def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple[Floats, Floats, Floats]:

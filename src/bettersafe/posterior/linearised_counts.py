@@ -24,7 +24,8 @@ from bettersafe.errors import ParameterError, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import lowest_rewards
 from bettersafe.model import Model
-from bettersafe.posterior.outcomes import pooled_rewards, spread_in_pairs
+from bettersafe.posterior.linearised import reward_variance
+from bettersafe.posterior.outcomes import bad_share, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
     DEFAULT_PRIORS,
@@ -44,6 +45,7 @@ from bettersafe.posterior.priors import (
     visits_of_others,
     worth,
 )
+from bettersafe.posterior.rewards import Effects, Moments, pair_rewards
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -75,10 +77,11 @@ class CountedOutcomes:
         distinct: Number of distinct next states of a state, shape [X].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
         pair_noise: Posterior standard deviation of a noisy mean, shape [d, P].
-        prior_share: Weight of the prior mean in a noisy mean, shape [d, P].
-        prior_mean: Mean reward of a pair without data, shape [d].
-        prior_noise: Standard deviation of the mean reward of a pair without data, shape [d]; 0 for known rewards.
+        effects: Uncertain effects of states and actions in noisy means.
+        untried_reward: Mean reward of a state's pairs without data, shape [d, X].
+        untried_noise: Standard deviation of the own part of the mean reward of a pair without data, shape [d].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
+        bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
@@ -96,10 +99,11 @@ class CountedOutcomes:
     distinct: Floats
     pair_reward: Floats
     pair_noise: Floats
-    prior_share: Floats
-    prior_mean: Floats
-    prior_noise: Floats
+    effects: tuple[Effects, ...]
+    untried_reward: Floats
+    untried_noise: Floats
     least_reward: Floats
+    bad_share: Floats
     noisy: Bools
     discount: Floats
     starts: Floats
@@ -109,6 +113,11 @@ class CountedOutcomes:
     def n_states(self) -> int:
         """|X|."""
         return int(self.starts.size)
+
+    @cached_property
+    def pair_action(self) -> Ints:
+        """Action of every pair, shape [P]."""
+        return np.asarray(self.pair_index % self.n_actions)
 
     @property
     def n_objectives(self) -> int:
@@ -189,7 +198,7 @@ class CountedPosterior:
         end_concentration: Concentrations for ends with enough probability.
         end_weight: Probabilities of ``end_concentration``.
         pair_reward: Means of rewards, shape [d, P].
-        untried_reward: Mean rewards of pairs without data, shape [d].
+        untried_reward: Mean rewards of a state's pairs without data, shape [d, X].
         pessimism: Pseudo-transitions of every pair to the worst outcome; 0 under the neutral prior.
         worst: Worst outcome: a state, −1 for the end, −2 for none, shape [X].
     """
@@ -268,16 +277,18 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
     acted[mdp.pair_state] = 1
     flag, distinct, on = np.zeros(rows[1].size, dtype=np.uint8), np.zeros(n_states), np.zeros(visits.size)
     kernel.mark_outcomes(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, workers.cores())
-    pair_reward, pair_noise, prior_share = (np.zeros((d, visits.size)) for _ in range(3))
-    prior_mean, prior_noise = np.zeros(d), np.zeros(d)
-    for k in range(d):
-        mean = counts.reward_sum[k] / visits
-        if k in known:
-            pair_reward[k], prior_mean[k] = mean, counts.unseen_reward[k]
-            continue
-        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], prior_noise[k] = pooled_rewards(
-            mean, visits, spread_in_pairs(counts, k)
-        )
+    noisy = np.array([k not in known for k in range(d)])
+    mean = counts.reward_sum / visits
+    rewards = pair_rewards(
+        mdp.pair_state,
+        mdp.pair_index % counts.n_actions,
+        visits,
+        Moments(mean=mean, spread=spread_in_pairs(counts), asked=noisy),
+        n_states=n_states,
+        n_actions=counts.n_actions,
+    )
+    paid = ~noisy[:, None]
+    least = lowest_rewards(counts.objectives, counts.reward_min)
     return CountedOutcomes(
         state_ptr=mdp.state_ptr,
         pair_state=mdp.pair_state,
@@ -288,13 +299,14 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
         on=on,
         ended=counts.terminated_count.astype(np.float64),
         distinct=distinct,
-        pair_reward=pair_reward,
-        pair_noise=pair_noise,
-        prior_share=prior_share,
-        prior_mean=prior_mean,
-        prior_noise=prior_noise,
-        least_reward=lowest_rewards(counts.objectives, counts.reward_min),
-        noisy=np.array([k not in known for k in range(d)]),
+        pair_reward=np.where(paid, mean, rewards.mean),
+        pair_noise=rewards.noise,
+        effects=(rewards.effects,),
+        untried_reward=np.where(paid, counts.unseen_reward[:, None], rewards.untried),
+        untried_noise=rewards.untried_noise,
+        least_reward=least,
+        bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max),
+        noisy=noisy,
         discount=mdp.discount,
         starts=counts.initial_count.astype(np.float64),
         n_actions=counts.n_actions,
@@ -383,7 +395,7 @@ def counted_posterior(
         end_concentration=end_concentration,
         end_weight=end_weight,
         pair_reward=o.pair_reward,
-        untried_reward=o.prior_mean,
+        untried_reward=o.untried_reward,
         pessimism=0.0,
         worst=np.full(o.n_states, -2, dtype=np.int64),
     )
@@ -421,8 +433,9 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
     pair_reward, untried = neutral.pair_reward, neutral.untried_reward
     if o.noisy[k]:
         pair_reward, untried = pair_reward.copy(), untried.copy()
-        pair_reward[k] += pessimistic_step(priors, o.prior_share[k], o.least_reward[k], o.prior_mean[k])
-        untried[k] += pessimistic_step(priors, 1.0, o.least_reward[k], o.prior_mean[k])
+        bad = priors.pessimism * o.bad_share[k]
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
+        untried[k] += pessimistic_step(bad, 0.0, o.least_reward[k] - untried[k])
     return replace(
         neutral,
         concentration=concentration,
@@ -592,12 +605,13 @@ def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, 
     centred = gained - mean[:, None]  # the distribution of first states is uncertain too: a Dirichlet
     found += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
     for i, k in enumerate(asked):
-        if not o.noisy[k]:
+        if not np.any(o.pair_noise[k]) and not o.untried_noise[k]:
             continue
         more = side.visits[i] - base.visits[i]  # ν π − ν_b π_b = (ν − ν_b) π + ν_b (π − π_b)
         played = more[o.pair_state] * side.policy + base.visits[i][o.pair_state] * moved
         rest = (
             more**2 * untried[:, 0] + 2.0 * more * base.visits[i] * untried[:, 1] + base.visits[i] ** 2 * untried[:, 2]
         )
-        found[i, i] += np.sum((o.pair_noise[k] * played) ** 2) + o.prior_noise[k] ** 2 * rest.sum()
+        found[i, i] += reward_variance(o, k, played)
+        found[i, i] += o.untried_noise[k] ** 2 * rest.sum()
     return mean, found

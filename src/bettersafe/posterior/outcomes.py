@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, lowest_rewards
-from bettersafe.typing import Bools, Floats, Ints, frozen
+from bettersafe.posterior.rare import harm_excess
+from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
+from bettersafe.typing import Bools, Floats, Ints, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from bettersafe.typing import Rng
 
 
 MOST_ENDS = 20
@@ -40,10 +44,12 @@ class Outcomes:
         count_outcome: Observed outcomes of a pair, in order, shape [S].
         count: Number of observations, n(x,a,o) > 0, shape [S].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
-        pair_noise: Posterior standard deviation of a noisy mean, shape [d, P]; 0 otherwise.
-        prior_share: Weight v/τ² of the prior mean m in a noisy mean, shape [d, P].
-        prior_mean: m, shape [d].
+        pair_noise: Posterior standard deviation of the own part of a noisy mean (`rewards`), shape [d, P]; 0 otherwise.
+        effects: Uncertain effects of states and actions in noisy means.
+        moments: Observed moments of noisy rewards, and of the excess of rare events (`rare`), which is another noisy reward.
+        known_reward: Known rewards, 0 for other objectives, shape [d, P].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
+        bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
@@ -63,9 +69,11 @@ class Outcomes:
     count: Floats
     pair_reward: Floats
     pair_noise: Floats
-    prior_share: Floats
-    prior_mean: Floats
+    effects: tuple[Effects, ...]
+    moments: tuple[Moments, ...]
+    known_reward: Floats
     least_reward: Floats
+    bad_share: Floats
     noisy: Bools
     discount: Floats
     starts: Floats
@@ -198,6 +206,8 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
             kind[end] = kinds
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
+    excess, arrival = harm_excess(dataset, rows)
+    excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
     # an outcome is the next state or the kind of end; a reward that is not a function of the outcome is noisy
@@ -205,11 +215,18 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         kind = np.minimum(kind, 0)
     _, some_row, outcome_of_row = np.unique(key * MOST_ENDS + kind, return_index=True, return_inverse=True)
     outcome_state, outcome_next, outcome_kind = x[some_row], following[some_row], kind[some_row]
-    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0)
+    # rare harm is paid by the pair instead (`rare`): what is due to the outcome is taken from its reward, the rest from noisy rewards
+    arrival = np.where(tied, excess, arrival)
+    times = np.bincount(outcome_of_row)
+    harm = np.array([np.bincount(outcome_of_row, weights=part) / times for part in arrival.T])
+    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0) - harm
+    reward = np.where(noisy, reward - (excess - harm[:, outcome_of_row].T), reward)
     assumed = np.zeros(outcome_next.size, dtype=np.bool_)
     if np.any(end):  # every kind of end in the log is possible in every state, with the reward that it has elsewhere
         n_kinds = int(kind.max()) + 1
-        paid = np.array([np.where(tied, reward[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]).T  # [d, kinds]
+        paid = np.array(
+            [np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]
+        ).T  # [d, kinds]
         every = np.unique(x)[:, None] * n_kinds + np.arange(n_kinds)
         ended = outcome_kind >= 0
         missing = np.setdiff1d(every, outcome_state[ended] * n_kinds + outcome_kind[ended])
@@ -233,14 +250,12 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     seen, count = np.unique(pair_of_row * n_outcomes + outcome_of_row, return_counts=True)
 
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
-    pair_reward, pair_noise, prior_share = (np.zeros((d, n_pairs)) for _ in range(3))
-    prior_mean = np.zeros(d)
-    for k, table in known.items():
-        pair_reward[k] = np.asarray(table, dtype=np.float64)[pair_state, pair_action]
-    for k in np.flatnonzero(noisy).tolist():
-        mean = np.bincount(pair_of_row, weights=reward[:, k], minlength=n_pairs) / np.maximum(visits, 1.0)
-        spread = float(np.sum((reward[:, k] - mean[pair_of_row]) ** 2))
-        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], _ = pooled_rewards(mean, visits, spread)
+    moments = (
+        pair_moments(reward, pair_of_row, visits, noisy),
+        pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
+    )
+    logged = dataset.rewards[rows]
+    least = lowest_rewards(dataset.objectives, logged.min(axis=0))
     starts = dataset.states[dataset.episode_ptr[:-1]]
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
@@ -254,11 +269,17 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
-        pair_reward=pair_reward,
-        pair_noise=pair_noise,
-        prior_share=prior_share,
-        prior_mean=prior_mean,
-        least_reward=lowest_rewards(dataset.objectives, reward.min(axis=0)),
+        **_pooled(
+            pair_state,
+            pair_action,
+            visits,
+            moments,
+            known_of_pairs(known, pair_state, pair_action, d),
+            n_states,
+            n_actions,
+        ),
+        least_reward=least,
+        bad_share=bad_share(least, logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
@@ -266,35 +287,105 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     )
 
 
-def pooled_rewards(mean: Floats, visits: Floats, spread: float) -> tuple[float, Floats, Floats, Floats, float]:
-    """Posterior of the mean rewards of pairs: m, v/τ² [P], posterior means [P], their standard deviations [P], and τ.
+def pair_moments(value: Floats, pair: Ints, visits: Floats, asked: Bools, *, own_visits: float = OWN_VISITS) -> Moments:
+    """Moments of every pair, from the values [N, d] and pairs [N] of rows."""
+    mean, spread = (np.zeros((asked.size, visits.size)) for _ in range(2))
+    for k in np.flatnonzero(asked).tolist():
+        mean[k] = np.bincount(pair, weights=value[:, k], minlength=visits.size) / np.maximum(visits, 1.0)
+        spread[k] = np.bincount(pair, weights=(value[:, k] - mean[k][pair]) ** 2, minlength=visits.size)
+    return Moments(mean=mean, spread=spread, asked=asked, own_visits=own_visits)
+
+
+def known_of_pairs(known: Mapping[int, Floats], state: Ints, action: Ints, d: int) -> Floats:
+    """Known rewards of pairs, shape [d, P]; 0 for other objectives."""
+    found = np.zeros((d, state.size))
+    for k, table in known.items():
+        found[k] = np.asarray(table, dtype=np.float64)[state, action]
+    return found
+
+
+def _pooled(
+    state: Ints,
+    action: Ints,
+    visits: Floats,
+    moments: tuple[Moments, ...],
+    known: Floats,
+    n_states: int,
+    n_actions: int,
+) -> dict[str, Any]:
+    """Fields of `Outcomes` that depend on noisy and known rewards."""
+    parts = [pair_rewards(state, action, visits, each, n_states=n_states, n_actions=n_actions) for each in moments]
+    return {
+        "pair_reward": known + sum(part.mean for part in parts),
+        "pair_noise": np.sqrt(sum(part.noise**2 for part in parts)),
+        "effects": tuple(part.effects for part in parts),
+        "moments": tuple(part.moments for part in parts),
+        "known_reward": known,
+    }
+
+
+def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
+    """Two halves of a log: every transition, and every start of an episode, goes to one of them with probability 1/2.
+
+    In a Markov process transitions are independent given their pairs, so the halves are as independent as two logs. Noisy rewards are
+    divided by their moments (`Moments.thinned`). The halves have the states, outcomes and learnt strengths of the whole.
 
     Args:
-        mean: Mean reward of every pair, 0 for pairs without data, shape [P].
-        visits: n(x,a), shape [P].
-        spread: Σ (r − mean of its pair)² over all rows.
+        outcomes: Outcomes of the log.
+        rng: Seed or generator.
     """
-    tried = visits > 0
-    n_tried = int(np.count_nonzero(tried))
-    within = spread / max(int(visits.sum()) - n_tried, 1)
-    between = max(float(mean[tried].var(ddof=1)) if n_tried > 1 else 0.0, 1e-12)
-    prior_mean = float(mean[tried].mean())
-    share = within / np.maximum(within + visits * between, 1e-300)  # v/τ²
-    share[~tried] = 1.0  # the prior only
-    return (
-        prior_mean,
-        share,
-        (1.0 - share) * mean + share * prior_mean,
-        np.sqrt(share * between),
-        float(np.sqrt(between)),
-    )
+    draw, o = generator(rng), outcomes
+    one = draw.binomial(o.count.astype(np.int64), 0.5).astype(np.float64)
+    starts = draw.binomial(o.starts.astype(np.int64), 0.5).astype(np.float64)
+    top = int(np.argmax(o.starts))  # no half is without a start
+    if starts.sum() == 0.0:
+        starts[top] = 1.0
+    elif starts.sum() == o.starts.sum():
+        starts[top] = max(starts[top] - 1.0, 0.5)
+    mine = np.bincount(o.count_pair, one, o.pair_state.size).astype(np.float64)
+    parts = [each.thinned(o.visits, mine, draw) for each in o.moments]
+    halves = []
+    for i, (count, begun, visits) in enumerate(
+        ((one, starts, mine), (o.count - one, o.starts - starts, o.visits - mine))
+    ):
+        there = count > 0.0
+        width = np.bincount(o.count_pair, there, o.pair_state.size)
+        pooled = _pooled(
+            o.pair_state,
+            o.pair_action,
+            visits,
+            tuple(part[i] for part in parts),
+            o.known_reward,
+            o.n_states,
+            o.n_actions,
+        )
+        halves.append(
+            replace(
+                o,
+                count_ptr=np.concatenate([[0], np.cumsum(width)]).astype(np.int64),
+                count_outcome=o.count_outcome[there],
+                count=count[there],
+                starts=begun,
+                **pooled,
+            )
+        )
+    return halves[0], halves[1]
 
 
-def spread_in_pairs(counts: Counts, k: int) -> float:
-    """Σ (r_k − mean of its pair)² from sums and squares; exactly 0 for a pair with constant reward, despite rounding."""
-    total, square = counts.reward_sum[k], counts.reward_square_sum[k]
+def bad_share(least: Floats, mean: Floats, most: Floats) -> Floats:
+    """Mean position of rewards between the largest (0) and the smallest (1) possible one, shape [d].
+
+    For a cost of 1 that occurs in 7 of 100 steps it is 0.07.
+    """
+    span = np.maximum(most - least, 1e-300)
+    return np.asarray(np.clip((most - mean) / span, 0.0, 1.0))
+
+
+def spread_in_pairs(counts: Counts) -> Floats:
+    """Σ (r_k − mean of its pair)² of every pair from sums and squares, shape [d, P]; 0 for a constant reward, despite rounding."""
+    total, square = counts.reward_sum, counts.reward_square_sum
     inside = square - total**2 / counts.pair_count
-    return float(np.sum(inside[inside > 1e-12 * square]))
+    return np.where(inside > 1e-12 * square, inside, 0.0)
 
 
 def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
@@ -348,17 +439,12 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     tried = place[counts.pair_state[inside]] * n_actions + counts.pair_action[inside]
     visits = np.zeros(n_pairs)
     visits[tried] = counts.pair_count[inside]
-    pair_reward, pair_noise, prior_share = (np.zeros((d, n_pairs)) for _ in range(3))
-    prior_mean = np.zeros(d)
-    for k in range(d):
-        if k in known:
-            pair_reward[k] = np.asarray(known[k], dtype=np.float64)[pair_state, pair_action]
-            continue
-        mean = np.zeros(n_pairs)
-        mean[tried] = counts.reward_sum[k, inside] / counts.pair_count[inside]
-        prior_mean[k], prior_share[k], pair_reward[k], pair_noise[k], _ = pooled_rewards(
-            mean, visits, spread_in_pairs(counts, k)
-        )
+    noisy = np.array([k not in known for k in range(d)])
+    mean, spread = np.zeros((d, n_pairs)), np.zeros((d, n_pairs))
+    mean[:, tried] = counts.reward_sum[:, inside] / counts.pair_count[inside]
+    spread[:, tried] = spread_in_pairs(counts)[:, inside]
+    moments = (Moments(mean=mean, spread=spread, asked=noisy),)
+    least = lowest_rewards(counts.objectives, counts.reward_min)
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
         pair_action=frozen(pair_action, np.int64),
@@ -371,12 +457,18 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
         count_outcome=step_outcome[order].astype(np.int64),
         count=times[order],
-        pair_reward=pair_reward,
-        pair_noise=pair_noise,
-        prior_share=prior_share,
-        prior_mean=prior_mean,
-        least_reward=lowest_rewards(counts.objectives, counts.reward_min),
-        noisy=np.array([k not in known for k in range(d)]),
+        **_pooled(
+            pair_state,
+            pair_action,
+            visits,
+            moments,
+            known_of_pairs(known, pair_state, pair_action, d),
+            n_states,
+            n_actions,
+        ),
+        least_reward=least,
+        bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
+        noisy=noisy,
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),
         n_actions=n_actions,

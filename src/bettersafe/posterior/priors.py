@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,10 +56,11 @@ from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from bettersafe.posterior.rewards import Strengths
     from bettersafe.typing import Bools, Floats, Ints
 
 
@@ -159,6 +160,7 @@ class Posterior:
         end_weight: Posterior probabilities of ``end_concentration``, shape [C'].
         pair_reward: Means of rewards that are not a function of the outcome, shape [d, P].
         pessimistic_for: Index of the objective for which the prior is pessimistic; None for the neutral prior.
+        habits: Strengths that `with_habits` learnt, by part of the value and objective.
     """
 
     outcomes: Outcomes
@@ -174,6 +176,7 @@ class Posterior:
     end_weight: Floats
     pair_reward: Floats
     pessimistic_for: int | None = None
+    habits: Mapping[tuple[bool, int], Strengths] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Text with the prior and its mean concentrations, without arrays."""
@@ -455,9 +458,10 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     extra[_worst_outcomes(o, k, v)] = neutral.priors.pessimism
     concentration, weight = capped(neutral.concentration, neutral.weight)
     end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
-    pair_reward = o.pair_reward.copy()
+    pair_reward = neutral.pair_reward.copy()
     if o.noisy[k]:
-        pair_reward[k] += pessimistic_step(neutral.priors, o.prior_share[k], o.least_reward[k], o.prior_mean[k])
+        bad = neutral.priors.pessimism * o.bad_share[k]
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
     return replace(
         neutral,
         extra=extra,
@@ -479,9 +483,9 @@ def check_pessimistic(k: int, n_objectives: int, baseline_v: Floats | None) -> F
     return baseline_v
 
 
-def pessimistic_step(priors: PriorSet, share: Floats | float, least: float, mean: float) -> Floats | float:
-    """Change of a noisy reward's posterior mean under its pessimistic prior; ``share`` is v/τ²."""
-    return priors.pessimism * share * (least - mean)
+def pessimistic_step(bad: float, visits: Floats | float, worse: Floats | float) -> Floats | float:
+    """Change of a value by ``bad`` additional visits that are ``worse``, beside the pair's visits and a prior of limited weight."""
+    return bad / (visits + PESSIMISTIC_CONCENTRATION + bad) * worse
 
 
 def _end_mass(o: Outcomes) -> Floats:
@@ -536,7 +540,8 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
             count=o.count[seen],
             pair_reward=o.pair_reward[:, keep],
             pair_noise=o.pair_noise[:, keep],
-            prior_share=o.prior_share[:, keep],
+            effects=tuple(effects.only(keep) for effects in o.effects),
+            known_reward=o.known_reward[:, keep],
         ),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.describe import FEW
 from bettersafe.methods.facts import facts_of
-from bettersafe.text.names import clean, proposed, shorten, with_titles
+from bettersafe.text.names import clean, in_words, proposed, shorten, with_titles
 from bettersafe.text.numbers import counted, number, percent, with_interval
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
     if certificate is None:
         texts.append("Nothing was tested: this run has no certificate.")
         return texts
+    if certificate.doubted:
+        texts.append("The model does not fit the log that it was estimated from: the state may lack what matters.")
     if certificate.unsupported > 0.0:
         texts.append(f"The baseline never takes {percent(certificate.unsupported)} of the {proposed(run)}’s decisions.")
     if certificate.refusal:
@@ -162,6 +164,13 @@ def assumptions(run: Run) -> list[str]:
         else "The baseline was estimated from the data; errors of that estimate are not accounted for.",
         "The estimated model is treated as the true one: the returns shown are estimates.",
     ]
+
+
+def checks(run: Run) -> list[dict[str, Any]]:
+    """Checks whether the state is enough, of the log that the policy was made from: a sentence, and whether it is against the model."""
+    if run.certificate is None:
+        return []
+    return [{"text": in_words(check), "against": check.against} for check in run.certificate.checks]
 
 
 def settings(run: Run) -> list[tuple[str, str]]:

@@ -151,6 +151,7 @@ def _sections(run: Run) -> dict[str, Any]:
         "estimators": limits.estimators(run),
         "interval_level": risk(run.evaluation[0]["level"]) if run.evaluation else "",
         "assumptions": limits.assumptions(run),
+        "checks": limits.checks(run),
         "theory_assumptions": _theory_assumptions(run),
         "settings": limits.settings(run),
         "notes": limits.notes(run),

@@ -74,7 +74,7 @@ def _tested(run: Run, certificate: Certificate, word: str) -> Dot:
     return Dot(
         name=f"{word} ({by})" if run.has_proposal else "Candidate that was tested",
         kind="policy" if run.has_proposal else "failed",
-        result="passed" if certificate.accepted else "did not pass",
+        result="passed" if certificate.accepted else "not tested" if certificate.passes else "did not pass",
         gain=tuple(f.estimate for f in own),
         low=tuple(f.lower_bound if e is None else e[0] for f, e in zip(own, edges, strict=True)),
         high=tuple(math.nan if e is None else e[1] for e in edges),

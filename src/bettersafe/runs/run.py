@@ -135,7 +135,11 @@ class Run:
 
     @property
     def decision(self) -> Decision:
-        """Decision that follows from the certificate; evidence "theory" refuses a proposal only because of a threshold."""
+        """Decision that follows from the certificate.
+
+        Evidence "theory" refuses a proposal only because of a threshold. Where a check speaks against the model, a proposal that
+        passes otherwise needs a test.
+        """
         certificate = self.certificate
         if not self.has_proposal:
             return Decision.KEEP_BASELINE
@@ -143,6 +147,8 @@ class Run:
             return Decision.NOT_TESTED
         if certificate.accepted:
             return Decision.USE_POLICY
+        if certificate.passes:
+            return Decision.NOT_TESTED
         if certificate.evidence == "theory" and all(floor.passed for floor in certificate.floors):
             return Decision.NOT_TESTED
         return Decision.KEEP_BASELINE

@@ -6,6 +6,7 @@ figures    the figures and tables of a study, as files
 demo       the demonstration: improve on clinicians in a simulator
 gridworld  gridworlds with pits
 garnet     random worlds
+gauntlet   many kinds of difficult worlds
 sepsis     ICU-Sepsis and MIMIC-III
 case       one log of a known process, and the true returns of policies made from it
 summary    rows to the numbers of tables and figures

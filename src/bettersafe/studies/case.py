@@ -18,6 +18,7 @@ import numpy as np
 from bettersafe.errors import check_choice
 from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
 from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.logs.counts import count
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.b_opt import b_opt
@@ -26,11 +27,12 @@ from bettersafe.methods.h_opt import Trial, try_candidates
 from bettersafe.methods.lagrangian import lagrangian, mixture_return
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.posterior.judge import DRAWS, Question
-from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.mdp.mdp import MDP
+    from bettersafe.methods.b_opt import BOpt
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats
@@ -66,6 +68,8 @@ class Case:
         draws_seed: Their seed; one for every log, or the errors of all draws would be alike.
         max_rounds: Cap on rounds of policy iteration.
         ties: What is played where every policy is as good: "baseline", or "uniform" as a solver's interior point.
+        baseline_estimated: Whether ``baseline`` was estimated from the data.
+        from_counts: Whether B-OPT is given the counts of the log only.
     """
 
     truth: MDP
@@ -80,18 +84,21 @@ class Case:
     draws_seed: int
     max_rounds: int
     ties: str = "baseline"
+    from_counts: bool = False
+    baseline_estimated: bool = False
 
     @cached_property
     def outcomes(self) -> Outcomes:
         """The log as the posterior needs it. What a step pays goes with where it led, so nothing need be known: of the table of
         expected rewards, the goal's would give away the probabilities of reaching it.
         """
-        return gather_outcomes(self.data)
+        return outcomes_of(count(self.data)) if self.from_counts else gather_outcomes(self.data)
 
     def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
         """True returns [d] of the policies that the methods make for ``preference``."""
-        estimators = [method.split()[2] for method in methods if method.startswith("h-opt ")]
-        trial = self._trial(preference, list(dict.fromkeys(estimators))) if estimators else None
+        policies = self.policies(
+            [method for method in methods if method.split()[0] not in ("optimum", "lagrangian")], preference
+        )
         found: dict[str, Floats] = {}
         for method in methods:
             name, *words = method.split()
@@ -101,23 +108,41 @@ class Case:
                 mixture = lagrangian(self.model, self.baseline, preference=preference, eta=float(words[0]))
                 found[method] = mixture_return(self.truth, mixture)
             else:
-                policy = (
-                    self._tested(trial, words, preference)
-                    if trial is not None and name == "h-opt"
-                    else self._improved(name, words, preference)
-                )
-                found[method] = expected_return(self.truth, policy)
+                found[method] = expected_return(self.truth, policies[method])
         return found
+
+    def policies(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
+        """The policies [X, A] that the methods make for ``preference``; all but ``optimum`` and ``lagrangian``."""
+        estimators = [method.split()[2] for method in methods if method.startswith("h-opt ")]
+        trial = self._trial(preference, list(dict.fromkeys(estimators))) if estimators else None
+        found: dict[str, Floats] = {}
+        for method in methods:
+            name, *words = method.split()
+            found[method] = (
+                self._tested(trial, words, preference)
+                if trial is not None and name == "h-opt"
+                else self._improved(name, words, preference)
+            )
+        return found
+
+    def b_opt(self, preference: Floats) -> BOpt:
+        """B-OPT's result for ``preference``."""
+        question = Question(delta=self.delta, draws=self.draws, seed=self.draws_seed)
+        return b_opt(
+            self.outcomes,
+            self.model,
+            self.baseline,
+            preference=preference,
+            question=question,
+            baseline_estimated=self.baseline_estimated,
+        )
 
     def _improved(self, name: str, words: list[str], preference: Floats) -> Floats:
         """The policy of a method that uses all the data."""
         check_choice("method", name, (*METHODS, "lagrangian", "optimum"))
         facts = METHODS[name]
         if facts.posterior:
-            question = Question(delta=self.delta, draws=self.draws, seed=self.draws_seed)
-            return b_opt(
-                self.outcomes, self.model, self.baseline, preference=preference, question=question
-            ).improvement.policy
+            return self.b_opt(preference).improvement.policy
         policy = facts.make(
             self.model,
             self.baseline,

@@ -9,6 +9,10 @@ from bettersafe.errors import ParameterError, check_type, did_you_mean
 from bettersafe.studies.garnet import plan as garnet
 from bettersafe.studies.garnet.figures import draw_garnet
 from bettersafe.studies.garnet.tables import garnet_summary, garnet_tables
+from bettersafe.studies.gauntlet import plan as gauntlet
+from bettersafe.studies.gauntlet.figures import draw_gauntlet
+from bettersafe.studies.gauntlet.summary import gauntlet_summary
+from bettersafe.studies.gauntlet.tables import gauntlet_tables
 from bettersafe.studies.gridworld import plan as gridworld
 from bettersafe.studies.gridworld.figures import draw_gridworld
 from bettersafe.studies.gridworld.tables import gridworld_summary, gridworld_tables
@@ -105,6 +109,17 @@ CATALOGUE: Mapping[str, Entry] = {
         draw=lambda rows, note: draw_garnet(rows, note=note),
         tables=lambda rows, note: garnet_tables(rows, note=note),
         summary=garnet_summary,
+    ),
+    gauntlet.STUDY: Entry(
+        about=gauntlet.ABOUT,
+        full=gauntlet.WORLDS,
+        unit="worlds",
+        repeated="log",
+        options=("worlds", "delta", "half", "kinds"),
+        make=lambda seed, **options: gauntlet.gauntlet_study(seed=seed, **options),
+        draw=lambda rows, note: draw_gauntlet(rows, note=note),
+        tables=lambda rows, note: gauntlet_tables(rows, note=note),
+        summary=gauntlet_summary,
     ),
     **{study_id: _icu(study_id) for study_id in sepsis.SETTINGS},
     "sepsis/mimic": _sepsis(

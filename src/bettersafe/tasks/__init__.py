@@ -8,6 +8,7 @@ evidence          log and policies for the test of a saved policy, and off-polic
 retest            test of a saved policy on held-out episodes; the one-test rule
 retest_posterior  certificate of a saved policy from the posterior
 verify            verification of a saved run
+checks            checks of a log: is the state enough, does it drift?
 inputs            inputs of a task: counts, log, baseline, model
 draft             draft of a task file from the columns of a log
 """

@@ -236,7 +236,7 @@ def evidence_for_policy(policy: str | Path, task: Task, *, progress: Progress | 
             log=log,
             policy=read_policy(policy, log.state_labels, log.action_labels),
             baseline=given.policy,
-            baseline_known=given.source != ESTIMATED,
+            baseline_known=given.known,
             training_baseline=given.policy,
             notes=(*log.notes, *given.notes),
         )

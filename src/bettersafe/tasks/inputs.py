@@ -122,6 +122,11 @@ class Baseline:
     notes: tuple[str, ...] = ()
     whole: WholePolicy | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether the baseline is known, not estimated from the data."""
+        return self.source != ESTIMATED
+
     def noted(self, counts: Counts) -> Counts:
         """The counts with the notes on the baseline."""
         return dataclasses.replace(counts, notes=(*counts.notes, *self.notes))
@@ -304,9 +309,13 @@ def task_outcomes(
 ) -> Outcomes:
     """Outcomes of a log for the posterior; rewards of derived objectives are known, because they depend on the pair alone."""
     rows = with_derived_rows(dataset, visits, derived, objectives)
-    names = [objective.name for objective in rows.objectives]
-    known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
-    return gather_outcomes(rows, known_rewards=known)
+    return gather_outcomes(rows, known_rewards=known_rewards(visits, derived, objectives))
+
+
+def known_rewards(visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]) -> dict[int, Floats]:
+    """Rewards [X, A] of the derived objectives, by their index: they depend on the visits [X, A] alone."""
+    names = [objective.name for objective in objectives]
+    return {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
 
 
 def visit_table(counts: Counts) -> Ints:

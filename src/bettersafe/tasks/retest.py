@@ -187,6 +187,7 @@ def certify_run(
                 certificate,
                 assumptions=(*certificate.assumptions, *_tested_before(before)),
                 theory=None if run.certificate is None else run.certificate.theory,
+                checks=() if run.certificate is None else run.certificate.checks,
                 diagnostics=diagnostics(list(rows), rule.estimator),
                 settings={
                     **dataclasses.asdict(settings),

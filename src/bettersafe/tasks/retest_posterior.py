@@ -12,17 +12,18 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe.errors import DataError, check_path, check_type
 from bettersafe.logs._reader.files import data_digest
-from bettersafe.logs.counts import declare_actions
+from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
 from bettersafe.logs.dataset import Columns, Dataset
 from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
-from bettersafe.posterior.judge import Question, judge
+from bettersafe.posterior.judge import WIDENING, Doubt, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.run import Run
+from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
     Evidence,
     evidence_on,
@@ -50,9 +51,10 @@ from bettersafe.tasks.task import Rare
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from bettersafe.certificate.certificate import Certificate
+    from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
@@ -146,6 +148,12 @@ def certify_run_posterior(
         cluster=cluster,
     )
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
+    doubt = Doubt(
+        widening=WIDENING,
+        baseline=None
+        if evidence.baseline_known
+        else baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline)),
+    )
     with connected(cluster):
         answer = judge(
             [evidence.policy],
@@ -154,6 +162,7 @@ def certify_run_posterior(
             question,
             model=model,
             names=["the run's policy"],
+            doubt=doubt,
             baseline_v=baseline_v,
             progress=progress,
         )
@@ -163,6 +172,7 @@ def certify_run_posterior(
             outcomes,
             evidence.baseline,
             model=model,
+            doubt=doubt,
             baseline_known=evidence.baseline_known,
             baseline_v=baseline_v,
             objectives=run.objectives,
@@ -174,6 +184,7 @@ def certify_run_posterior(
         certificate,
         assumptions=(*certificate.assumptions, *_unknown_tests(tests)),
         theory=None if run.certificate is None else run.certificate.theory,
+        checks=found.checks(),
         settings={
             **certificate.settings,
             "earlier": earlier,
@@ -210,6 +221,7 @@ class _Asked:
     outcomes: Outcomes | CountedOutcomes
     model: Model
     evidence: Evidence | _CountedEvidence
+    checks: Callable[[], tuple[StateCheck, ...]]
     rows: int
     episodes: int
 
@@ -239,6 +251,7 @@ def _gathered(
         outcomes=gather_outcomes(dataset, known_rewards=known),
         model=estimate_model(dataset, unseen=run.info.unseen, baseline=evidence.baseline),
         evidence=evidence,
+        checks=lambda: row_checks(dataset, evidence.baseline, known=evidence.baseline_known, policy=evidence.policy),
         rows=dataset.n_rows,
         episodes=dataset.n_episodes,
     )
@@ -276,6 +289,7 @@ def _counted(
             " actions. Give the log from which the policy was made, or count both together."
         )
     model = estimate_model(counts, unseen=run.info.unseen, baseline=run.baseline)
+    kept = without_pairs(counts)
     return _Asked(
         outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
         model=model,
@@ -285,6 +299,7 @@ def _counted(
             baseline_known=run.info.baseline_source != ESTIMATED,
             notes=(*counts.notes, PAIR_REWARDS),
         ),
+        checks=lambda: count_checks(data, kept, run.baseline, model=model, with_policy=True),
         rows=counts.n_rows,
         episodes=counts.n_episodes,
     )

@@ -1,10 +1,11 @@
 """From a task to a run: counts, baseline, model, improvement and certificate.
 
 Without a hold-out, a log of any size is counted on disk, and the certificate has the bounds that follow from the counts.
-With a hold-out (always with H-OPT), the log is read in blocks and split by episode; the policy is made from one part and tested
-on the other.
+With a hold-out (always with H-OPT, and by default if the states were made from continuous features), the log is read in blocks and
+split by episode; the policy is made from one part and tested on the other.
 B-OPT uses all of the log for candidates and posterior. The log is read into memory or, if it has more than `LARGE_ROWS` rows or
 does not fit, counted on disk; counts have rewards per pair.
+The rows from which a policy was made are checked afterwards: is the state enough for the model (`checks`)?
 """
 
 from __future__ import annotations
@@ -26,19 +27,27 @@ from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logge
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, without_pairs
 from bettersafe.logs.counts_file import is_counts
-from bettersafe.logs.dataset import Objective, reward_ranges
+from bettersafe.logs.dataset import Dataset, Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
-from bettersafe.posterior.judge import sensitivity
+from bettersafe.posterior.judge import NO_DOUBT, sensitivity
+from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate
 from bettersafe.runs.policy_file import in_vocabulary, read_policy
 from bettersafe.runs.run import Run, make_run
+from bettersafe.tasks.checks import (
+    HELD_OUT_NOTE,
+    count_checks,
+    row_checks,
+    rows_are_checked,
+    rows_for_checks,
+    with_default_test,
+)
 from bettersafe.tasks.inputs import (
-    ESTIMATED,
     PAIR_REWARDS,
     by_objective,
     check_by_counts,
@@ -46,6 +55,7 @@ from bettersafe.tasks.inputs import (
     check_size,
     counted_outcomes,
     fits,
+    known_rewards,
     memory_needed,
     safety_rule,
     task_baseline,
@@ -65,17 +75,18 @@ from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bettersafe.certificate.certificate import Certificate, Theory
     from bettersafe.evaluation.held_out import SafetyRule
+    from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.methods.b_opt import BOpt
     from bettersafe.methods.h_opt import HOpt
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.draws import RayCluster
-    from bettersafe.posterior.judge import Answer
+    from bettersafe.posterior.judge import Answer, Doubt
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.runs.policy_file import WholePolicy
@@ -95,12 +106,14 @@ class _Problem:
         counts: Counts of the training data; after the model is estimated, only objectives and sizes are used.
         given: Baseline.
         model: Model with the task's settings.
+        checks: Function that checks whether the state is enough, for a proposed policy [X, A] or None.
     """
 
     task: Task
     counts: Counts
     given: Baseline
     model: Model
+    checks: Callable[[Floats | None], tuple[StateCheck, ...]]
 
     @property
     def baseline(self) -> Floats:
@@ -110,7 +123,7 @@ class _Problem:
     @property
     def baseline_known(self) -> bool:
         """Whether the baseline is known, not estimated from the data."""
-        return self.given.source != ESTIMATED
+        return self.given.known
 
     @property
     def preference(self) -> Floats:
@@ -146,9 +159,11 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
     if is_counts(task.data):
         check_by_counts(task)
         check_memory(*memory_needed(task))
+    asked, task = task, with_default_test(task)
     if task.share > 0.0:
+        notes = () if task is asked else (HELD_OUT_NOTE,)
         with task_episodes(task, progress=progress) as log:
-            return _run_held_out(task, log, progress)
+            return _run_held_out(task, log, notes, progress, cluster)
     if not METHODS[task.resolved_method].posterior:
         return _run_by_counts(task, progress)
     if fits(task.data, len(task.objectives)):
@@ -165,8 +180,19 @@ def _counted(task: Task, progress: Progress | None) -> _Problem:
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
     given = task_baseline(task, counts)
-    model = task_model(task, counts, given.policy)
-    return _Problem(task=task, counts=given.noted(counts), given=given, model=model)
+    baseline, known = given.policy, given.known
+    model = task_model(task, counts, baseline)
+    has_rows = rows_are_checked(task)
+    kept = counts if has_rows else without_pairs(counts)
+
+    def checks(policy: Floats | None) -> tuple[StateCheck, ...]:
+        if not has_rows:
+            strict = task.hold_out is None
+            return count_checks(task.data, kept, baseline, model=model, with_policy=policy is not None, strict=strict)
+        rows = rows_for_checks(task, kept, progress=progress)
+        return row_checks(rows, baseline, known=known, policy=policy)
+
+    return _Problem(task=task, counts=given.noted(counts), given=given, model=model, checks=checks)
 
 
 def _run_by_counts(task: Task, progress: Progress | None) -> Run:
@@ -222,7 +248,9 @@ class _Parts:
     rule: SafetyRule
 
 
-def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
+def _run_held_out(
+    task: Task, log: Log, notes: Sequence[str], progress: Progress | None, cluster: RayCluster | None
+) -> Run:
     """Run with a held-out test: the policy is made from one part of the episodes and tested on the other."""
     everything = count(log)
     (progress or ignore)(Event(what=MODELLING))
@@ -231,13 +259,20 @@ def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
     given = task_baseline(task, everything)
     halves = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
     counts = with_derived(count(halves[0]), task.derived)
+    counts = dataclasses.replace(counts, notes=(*everything.notes, *notes))
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
         for part in halves
     )
     model = task_model(task, counts, given.policy)
-    problem = _Problem(task=task, counts=given.noted(counts), given=given, model=model)
+    problem = _Problem(
+        task=task,
+        counts=given.noted(counts),
+        given=given,
+        model=model,
+        checks=lambda policy: row_checks(train, given.policy, known=given.known, policy=policy),
+    )
     parts = _Parts(
         train=train,
         held_out=held_out,
@@ -245,10 +280,13 @@ def _run_held_out(task: Task, log: Log, progress: Progress | None) -> Run:
         control=estimate_model(counts, unseen="baseline", baseline=given.policy),
         rule=safety_rule(task, counts.objectives),
     )
-    choose = _chosen_by_test if METHODS[task.resolved_method].episodes else _made_and_tested
-    found = choose(problem, parts, progress)
+    facts = METHODS[task.resolved_method]
+    if facts.posterior:
+        problem, found = _chosen_and_tested(problem, parts, progress, cluster)
+    else:
+        found = (_chosen_by_test if facts.episodes else _made_and_tested)(problem, parts, progress)
     certificate, rows = found.certificate, found.rows
-    if certificate is None:
+    if certificate is None or certificate.evidence == "posterior":
         return _run(problem, found)
     if found.improvement.changed.size:
         (progress or ignore)(Event(what="Evaluating on held-out episodes"))
@@ -285,12 +323,35 @@ def _chosen_by_test(problem: _Problem, parts: _Parts, progress: Progress | None)
 
 def _made_and_tested(problem: _Problem, parts: _Parts, progress: Progress | None) -> _Found:
     """Other methods: one policy is made, and tested if it differs from the baseline."""
-    task, objectives = problem.task, problem.counts.objectives
-    improvement = task_improve(task, problem.model, problem.baseline, objectives, progress)
+    improvement = task_improve(problem.task, problem.model, problem.baseline, problem.counts.objectives, progress)
     if not improvement.changed.size:
         return _Found(improvement=improvement)
+    return _Found(improvement=improvement, certificate=_test(problem, parts, improvement, progress))
+
+
+def _chosen_and_tested(
+    problem: _Problem, parts: _Parts, progress: Progress | None, cluster: RayCluster | None
+) -> tuple[_Problem, _Found]:
+    """B-OPT: the posterior of one part selects a candidate, and the other part tests it."""
+    task, counts, train = problem.task, problem.counts, parts.train
+    if isinstance(train, Dataset):
+        known = known_rewards(visit_table(counts), task.derived, counts.objectives)
+        outcomes: Outcomes | CountedOutcomes = gather_outcomes(train, known_rewards=known)
+    else:
+        outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
+        problem = dataclasses.replace(problem, counts=dataclasses.replace(counts, notes=(*counts.notes, PAIR_REWARDS)))
+    problem, found = _posterior_found(problem, outcomes, progress, cluster, tested=True)
+    if found.improvement.changed.size:
+        certificate = _test(problem, parts, found.improvement, progress)
+        found = dataclasses.replace(found, certificate=certificate)
+    return problem, found
+
+
+def _test(problem: _Problem, parts: _Parts, improvement: Improvement, progress: Progress | None) -> Certificate:
+    """Certificate of a policy from the held-out episodes."""
+    task, objectives = problem.task, problem.counts.objectives
     (progress or ignore)(Event(what="Testing"))
-    certificate = certify(
+    return certify(
         improvement.policy,
         problem.baseline,
         parts.held_out,
@@ -300,7 +361,6 @@ def _made_and_tested(problem: _Problem, parts: _Parts, progress: Progress | None
         tuning=parts.train,
         model=parts.control,
     )
-    return _Found(improvement=improvement, certificate=certificate)
 
 
 def _with_estimates(
@@ -329,9 +389,15 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     check_size(task, counts)
     given = task_baseline(task, counts)
     model = task_model(task, counts, given.policy)
-    outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives)
-    problem = _Problem(task=task, counts=given.noted(counts), given=given, model=model)
-    return _posterior_run(problem, outcomes, progress, cluster)
+    visits = visit_table(counts)
+    outcomes = task_outcomes(dataset, visits, task.derived, counts.objectives)
+
+    def checks(policy: Floats | None) -> tuple[StateCheck, ...]:
+        rows = with_derived_rows(dataset, visits, task.derived, counts.objectives)
+        return row_checks(rows, given.policy, known=given.known, policy=policy)
+
+    problem = _Problem(task=task, counts=given.noted(counts), given=given, model=model, checks=checks)
+    return _run(*_posterior_found(problem, outcomes, progress, cluster))
 
 
 def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCluster | None) -> Run:
@@ -342,16 +408,18 @@ def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCl
     header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
     problem = dataclasses.replace(problem, counts=header)
     del counts  # frees memory; only the model is used from here on
-    return _posterior_run(problem, outcomes, progress, cluster)
+    return _run(*_posterior_found(problem, outcomes, progress, cluster))
 
 
-def _posterior_run(
+def _posterior_found(
     problem: _Problem,
     outcomes: Outcomes | CountedOutcomes,
     progress: Progress | None,
     cluster: RayCluster | None,
-) -> Run:
-    """Make candidates, evaluate their posterior, and select one."""
+    *,
+    tested: bool = False,
+) -> tuple[_Problem, _Found]:
+    """Make candidates, evaluate their posterior, and select one; if it will be ``tested``, without a posterior certificate."""
     task, model, objectives = problem.task, problem.model, problem.counts.objectives
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
     certificate = None
@@ -364,16 +432,18 @@ def _posterior_run(
             preference=problem.preference,
             question=task_question(task, objectives, cluster),
             policies=handed_in,
+            baseline_estimated=not problem.baseline_known,
             progress=progress,
         )
         # a candidate that passed but was not returned has no certificate
-        if found.candidates and (found.accepted or not found.deciding.passed):
+        if found.candidates and ((found.accepted and not tested) or not found.deciding.passed):
             certificate = posterior_certificate(
                 found.answer,
                 found.deciding,
                 outcomes,
                 problem.baseline,
                 model=model,
+                doubt=found.deciding_doubt,
                 baseline_known=problem.baseline_known,
                 baseline_v=found.improvement.baseline_v,
                 objectives=objectives,
@@ -384,14 +454,11 @@ def _posterior_run(
         task=dataclasses.replace(task, form=found.answer.question.form),
         counts=dataclasses.replace(problem.counts, notes=(*problem.counts.notes, *found.notes)),
     )
-    return _run(
-        problem,
-        _Found(
-            improvement=found.improvement,
-            certificate=certificate,
-            status=found.reason,
-            candidates=_posterior_candidates(found),
-        ),
+    return problem, _Found(
+        improvement=found.improvement,
+        certificate=certificate,
+        status=found.reason,
+        candidates=_posterior_candidates(found),
     )
 
 
@@ -441,6 +508,7 @@ def posterior_certificate(
     baseline: Floats,
     *,
     model: Model,
+    doubt: Doubt = NO_DOUBT,
     baseline_known: bool,
     baseline_v: Floats,
     objectives: Sequence[Objective],
@@ -453,6 +521,7 @@ def posterior_certificate(
         baseline,
         answer.question,
         model=model,
+        doubt=doubt,
         known=candidate if candidate.draws == answer.draws else None,
         baseline_v=baseline_v,
         progress=progress,
@@ -502,6 +571,7 @@ def _run(problem: _Problem, found: _Found) -> Run:
             data={"made_from": to_json(data), **certificate.data},
             versions=versions(),
             seed=task.seed,
+            checks=problem.checks(found.improvement.policy if found.improvement.changed.size else None),
         )
     run = make_run(
         found.improvement,

@@ -32,8 +32,8 @@ Group = Literal["What is wanted", "How it is tested", "Details", "Which column i
 BUDGET = 0.1
 """Default of ε."""
 
-H_OPT_SHARE = 0.3
-"""Default share of held-out episodes for H-OPT, as published."""
+TEST_SHARE = 0.3
+"""Default share of held-out episodes for H-OPT, as published, and for logs whose states were made by `discretize_log`."""
 
 LOG = "The log: a file or quoted glob (Parquet, CSV, JSON lines, Arrow)"
 
@@ -161,7 +161,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="Method of improvement",
         choices={
-            "auto": "b-opt, unless `epsilon`, `threshold` or `hold_out` is given, which are s-opt's",
+            "auto": "b-opt, or s-opt if `epsilon`, `threshold` or `hold_out` is given",
             **{name: facts.sentence for name, facts in METHODS.items()},
         },
     ),
@@ -179,8 +179,8 @@ SETTINGS: tuple[Setting, ...] = (
         methods=WITH_POSTERIOR, help="Policy file to add to the candidates",
     ),
     Setting(
-        name="hold_out", kind="number", default=None, metavar="SHARE", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
-        otherwise=f"{H_OPT_SHARE:g} for h-opt, else 0", brief="Share of the episodes to test on.", help="Share of episodes held out for the test",
+        name="hold_out", kind="number", default=None, metavar="SHARE", group=TEST,
+        otherwise=f"{TEST_SHARE:g} for h-opt and for states made by discretize, else 0", brief="Share of the episodes to test on.", help="Share of episodes held out for the test",
     ),
     Setting(
         name="zeta", kind="number", by_objective=True, default={}, metavar="NAME=LOSS", group=TEST, otherwise="0",
@@ -191,18 +191,18 @@ SETTINGS: tuple[Setting, ...] = (
         brief="Return to reach (a cost: at most).", help="Return that an objective must reach (a cost: at most)", more="If it is missed, the answer is 'no solution found'.",
     ),
     Setting(
-        name="estimator", kind="text", default="dr", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
+        name="estimator", kind="text", default="dr", metavar="NAME", group=TEST,
         help="Off-policy estimator of the test", choices={name: ESTIMATORS[name].sentence for name in TESTABLE},
     ),
     Setting(
-        name="bound", kind="text", default="t", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES), help="Lower bound of the test",
+        name="bound", kind="text", default="t", metavar="NAME", group=TEST, help="Lower bound of the test",
         choices={
             name: f"finite-sample, with {listed(BOUNDED, last='or')}" if facts.finite_sample else "approximate"
             for name, facts in BOUNDS.items()
         },
     ),
     Setting(
-        name="levels", kind="text", default="split", metavar="NAME", group=TEST, methods=(*OF_ONE_MODEL, *WITH_EPISODES),
+        name="levels", kind="text", default="split", metavar="NAME", group=TEST,
         help="Split of delta over the objectives", choices=LEVELS,
     ),
     Setting(

@@ -45,10 +45,10 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import (
     BUDGET,
     COLUMNS,
-    H_OPT_SHARE,
     OBJECTIVE,
     RARE,
     SETTINGS,
+    TEST_SHARE,
     WITH_BUDGET,
     option_words,
     value_text,
@@ -186,11 +186,6 @@ class Task:
                 f"{facts.name} does not support thresholds; test its policy against them with `certify_run`.",
                 setting="threshold",
             )
-        if self.hold_out and facts.posterior:
-            raise ParameterError(
-                f"{facts.name} uses all the data: leave out hold_out, and test the policy on other data with `certify_run`.",
-                setting="hold_out",
-            )
         if self.epsilon is not None and not facts.one_model:
             raise ParameterError(
                 f"epsilon is the budget of {listed(WITH_BUDGET)}; {facts.name} has none"
@@ -225,7 +220,7 @@ class Task:
     def share(self) -> float:
         """Share of held-out episodes."""
         if self.hold_out is None:
-            return H_OPT_SHARE if METHODS[self.resolved_method].episodes else 0.0
+            return TEST_SHARE if METHODS[self.resolved_method].episodes else 0.0
         return self.hold_out
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from bettersafe.certificate.certificate import MOST_NAMED
 from bettersafe.runs.run import Decision
-from bettersafe.text.names import listed, shorten, titles
+from bettersafe.text.names import in_words, listed, shorten, titles
 from bettersafe.text.numbers import chance, number, risk
 
 if TYPE_CHECKING:
@@ -53,12 +53,19 @@ def summarise(run: Run) -> Summary:
             "Before you use it, let people who know the work review where the policy differs, and the assumptions.",
             "",
         )
+    elif certificate is not None and certificate.doubted and decision is Decision.NOT_TESTED:
+        why = "not without a test on other episodes, because the model does not fit the log"
+        detail = " ".join(in_words(check) for check in certificate.doubted)
+        step, command = (
+            "The state may lack what matters. Test the policy on episodes that it was not made from.",
+            TEST_IT,
+        )
     elif decision is Decision.NOT_TESTED:
         raised = _raised(run)
         on = f" on {listed(raised, of=len(run.objectives))}" if raised else ""
         why, detail = f"the policy looks better{on}, by the data that it was made from", run.info.status
         step, command = "It is a suggestion, not a guarantee. Test it on episodes that it was not made from.", TEST_IT
-    elif certificate is None or certificate.accepted:
+    elif certificate is None or certificate.passes:
         why, detail = NOTHING_FOUND, run.info.status
         step, command = "Nothing needs to change. More data, or another preference or budget, may find more.", ""
     else:

@@ -11,6 +11,7 @@ from bettersafe.runs.run import Decision
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.runs.run import Run
 
 LONGEST = 160
@@ -64,6 +65,12 @@ def titles(run: Run, longest: int = 60) -> dict[str, str]:
 def proposed(run: Run) -> str:
     """Word for the proposal: "policy", or "proposal" if it was refused."""
     return "proposal" if run.has_proposal and run.decision is Decision.KEEP_BASELINE else "policy"
+
+
+def in_words(check: StateCheck) -> str:
+    """Result of a check of the state, as a sentence."""
+    text = shorten(check.sentence, 1000)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def with_titles(priors: str, run: Run) -> str:

@@ -42,6 +42,8 @@ def test_days_add_up_to_the_week(days):
     assert (days / "merged.parquet").read_bytes() == (days / "both.parquet").read_bytes()
     from_counts = json.loads(run("describe", "both.parquet", "--json", cwd=days)[0])
     from_log = json.loads(run("describe", "week.csv", *COLUMNS, *GOALS, "--json", cwd=days)[0])
+    reasons = [[bool(check["reason"]) for check in each.pop("checks")] for each in (from_counts, from_log)]
+    assert reasons == [[False, True], [False, False]]  # counts do not have the order of the rows
     assert from_counts == from_log
 
     out, _ = run("improve", "both.parquet", "-o", "by-counts", "--method", "s-opt", "--json", cwd=days)
@@ -110,6 +112,18 @@ def test_describe(log):
     assert document["episodes"] == 400
     assert document["baseline_coverage"] == pytest.approx(1.0)
     assert document["objectives"][1]["return_mean"] > 0.0  # shown as the cost that it is
+    assert "Is the state enough?" in text
+    assert [(check["kind"], check["against"]) for check in document["checks"]] == [
+        ("return", False),
+        ("step-before", False),
+    ]
+    assert all(check["sentence"][1:] in " ".join(text.split()) for check in document["checks"])
+
+
+def test_describe_warns_of_labels_that_are_nearly_the_same(tmp_path):
+    rows = [{**r, "zustand": r["zustand"].upper() if i % 2 else r["zustand"]} for i, r in enumerate(visits(60))]
+    text, _ = run("describe", write_log(tmp_path / "log.csv", rows), *COLUMNS, *GOALS)
+    assert "states are only" in text
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from bettersafe.certificate.certificate import Certificate, Finding, Floor
+from bettersafe.certificate.certificate import Belief, Certificate, Finding, Floor
 from bettersafe.errors import ParameterError
-from toy_runs import toy_certificate
+from toy_runs import toy_certificate, toy_check
 
 
 def finding(bound=0.1, zeta=0.0, name="a"):
@@ -59,6 +59,24 @@ def test_verdicts_say_what_they_mean():
     assert "at most a 0.1" in certificate(finding(-0.05, zeta=0.1)).verdict
     assert "never takes" in " ".join(certificate(finding(), unsupported=0.02).verdict.split())
     assert "Not certified" in certificate(finding(-5.0), evidence="theory").verdict
+
+
+def test_a_check_against_the_model_needs_a_test():
+    belief = Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=200)
+    posterior = {"evidence": "posterior", "grade": "posterior", "beliefs": (belief,)}
+    fine = toy_certificate(**posterior, checks=(toy_check(p_value=0.3),))
+    doubted = toy_certificate(**posterior, checks=(toy_check(p_value=0.3), toy_check()))
+    assert fine.accepted
+    assert fine.doubted == ()
+    assert doubted.passes
+    assert not doubted.accepted
+    assert doubted.doubted == doubted.checks[1:]
+    assert doubted.verdict == (
+        "Not without a test on other episodes: the model's return of the baseline contradicts the logged one (Harm done 2 in the model,"
+        " 3.5 ± 0.2 in the log; p < 1e-6). Test it with: bettersafe certify RUN HELD_OUT."
+    )
+    tested = toy_certificate(checks=(toy_check(),))
+    assert tested.accepted  # on other episodes, which do not rest on the model
 
 
 def test_what_many_missed_is_not_spelled_out():

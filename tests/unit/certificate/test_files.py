@@ -10,7 +10,8 @@ import pytest
 from bettersafe.certificate.certificate import Certificate, Finding, Floor, Proof, Theory
 from bettersafe.certificate.files import certificate_from_json, certificate_json
 from bettersafe.errors import RunError
-from toy_runs import toy_certificate
+from bettersafe.evaluation.state_evidence import StateCheck
+from toy_runs import toy_certificate, toy_check
 
 
 def finding(bound=0.1, zeta=0.0, name="a"):
@@ -50,6 +51,23 @@ def test_there_and_back(bound):
         certificate_from_json({**document, "schema": "certificate/9"}, "c.json")
     with pytest.raises(RunError, match="schema None"):
         certificate_from_json([], "c.json")
+
+
+def test_checks_there_and_back():
+    checks = (
+        toy_check(),
+        StateCheck(kind="small-step", reason="counts do not have the order of the rows", required=True),
+    )
+    document = json.loads(json.dumps(certificate_json(toy_certificate(checks=checks)), allow_nan=False))
+    again = certificate_from_json(document, "c.json")
+    assert repr(again.checks) == repr(checks)
+    assert [row["against"] for row in document["checks"]] == [True, True]
+    assert document["checks"][0]["sentence"] == checks[0].sentence
+    old = {key: value for key, value in document.items() if key != "checks"}
+    assert certificate_from_json(old, "c.json").checks == ()  # of an earlier version
+    wrong = [{**document["checks"][0], "kind": "a feeling"}]
+    with pytest.raises(RunError, match=r"checks\[0\].kind"):
+        certificate_from_json({**document, "checks": wrong}, "c.json")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from bettersafe.envs.tabular import World, sample_episodes, true_mdp
+from bettersafe.envs.tabular import END, World, sample_episodes, true_mdp, world_of
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.logs.dataset import Objective
 
@@ -273,3 +273,25 @@ def test_a_world_is_checked_and_read_only() -> None:
     outcome = replace(CHAIN, outcome=given).outcome
     assert not any(part.flags.writeable for part in (outcome.data, outcome.indices, outcome.indptr))
     assert all(part.flags.writeable for part in (given.data, given.indices, given.indptr))
+
+
+def test_a_world_from_a_function():
+    def step(x, a):
+        if a == 0:
+            return [(1.0, 1 - x, (1.0, 0.0))]
+        return [
+            (3.0, END, (5.0, -1.0)),
+            (1.0, x, (0.0, 0.0)),
+            (0.0, 1, (9.0, 9.0)),
+        ]  # normalised; impossible ones left out
+
+    world = world_of(step, n_states=2, n_actions=2, initial=1, objectives=("a", "b"), discount=(0.9, 0.5), end=0.2)
+    assert world.outcome.toarray() == pytest.approx(
+        np.array([[0.0, 0.8, 0.2], [0.2, 0.0, 0.8], [0.8, 0.0, 0.2], [0.0, 0.2, 0.8]])
+    )
+    assert true_mdp(world).reward == pytest.approx(np.array([[1.0, 3.75, 1.0, 3.75], [0.0, -0.75, 0.0, -0.75]]))
+    assert world.initial.tolist() == [0.0, 1.0]
+    assert world.discount.tolist() == [0.9, 0.5]
+    spread = world_of(step, n_states=2, n_actions=2, initial=[0.25, 0.75], objectives=("a", "b"))
+    assert spread.initial.tolist() == [0.25, 0.75]
+    assert spread.discount.tolist() == [0.95, 0.95]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bettersafe.report import limits
-from toy_runs import toy_run
+from toy_runs import toy_certificate, toy_check, toy_run
 
 
 def test_coverage_counts_decisions_by_times_tried():
@@ -20,3 +20,21 @@ def test_coverage_counts_decisions_by_times_tried():
     assert bars["10 to 99"] == pytest.approx((0.5 * visits[1], 0.25 * visits[1]))
     assert bars["1,000 or more"] == pytest.approx((0.5 * visits[1], 0.75 * visits[1]))
     assert [row["action"] for row in limits.rarely_tried(run)] == ["treat"]
+
+
+def test_checks_of_the_state_are_sentences():
+    run = toy_run(certificate=toy_certificate(checks=(toy_check(), toy_check(p_value=0.4))))
+    against, fine = limits.checks(run)
+    assert against["against"]
+    assert against["text"].startswith(
+        "The model's return of the baseline contradicts the logged one (Harm done 2 in the"
+    )
+    assert against["text"].endswith(".")
+    assert not fine["against"]
+    assert limits.checks(toy_run()) == []
+
+
+def test_a_model_that_does_not_fit_is_a_limit():
+    doubted = toy_certificate(evidence="theory", checks=(toy_check(),))
+    told = limits.limits(toy_run(certificate=doubted), limits.coverage_bars(toy_run()))
+    assert "The model does not fit the log that it was estimated from: the state may lack what matters." in told

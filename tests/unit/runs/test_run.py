@@ -19,7 +19,7 @@ from bettersafe.report.page import write_report
 from bettersafe.runs import run as runs
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Decision, load_run, run_json, save_certificate, save_run
-from toy_runs import toy_certificate, toy_findings, toy_run
+from toy_runs import toy_certificate, toy_check, toy_findings, toy_run
 
 THEORY = Theory(
     proofs=tuple(
@@ -66,6 +66,12 @@ def believed(p_safe, evidence="posterior"):
         (believed(1.0), True, Decision.USE_POLICY),
         (believed(0.5), True, Decision.KEEP_BASELINE),
         (believed(0.5), False, Decision.KEEP_BASELINE),
+        (dataclasses.replace(believed(1.0), checks=(toy_check(p_value=0.5),)), True, Decision.USE_POLICY),
+        (dataclasses.replace(believed(1.0), checks=(toy_check(),)), True, Decision.NOT_TESTED),
+        (dataclasses.replace(believed(1.0), checks=(toy_check(),)), False, Decision.KEEP_BASELINE),
+        (dataclasses.replace(believed(0.5), checks=(toy_check(),)), True, Decision.KEEP_BASELINE),
+        (toy_certificate(evidence="theory", checks=(toy_check(),)), True, Decision.NOT_TESTED),
+        (toy_certificate(checks=(toy_check(),)), True, Decision.USE_POLICY),  # tested on other episodes
     ],
 )
 def test_the_decision_follows_from_the_certificate_and_the_proposal(certificate, changed, decision, tmp_path):

@@ -20,7 +20,7 @@ from bettersafe.runs.run import Decision, save_run
 from bettersafe.tasks.task import Task
 from bettersafe.text import headlines, names
 from bettersafe.text.headlines import summarise
-from toy_runs import OBJECTIVES, toy_candidate, toy_certificate, toy_findings, toy_run
+from toy_runs import OBJECTIVES, toy_candidate, toy_certificate, toy_check, toy_findings, toy_run
 
 THEORY = Theory(
     proofs=tuple(
@@ -73,6 +73,14 @@ RUNS = {
         [PASSED, FAILED],
     ),
     "believed": ({"method": "b-opt", "candidates": CHOSEN}, believed(1.0), [PASSED, PASSED]),
+    "believed, against the log": (
+        {"method": "b-opt"},
+        {**believed(1.0), "checks": (toy_check(),)},
+        [UNTESTED, UNTESTED],
+    ),
+    "unproven, against the log": ({}, {**UNPROVEN, "checks": (toy_check(),)}, [UNTESTED, UNTESTED]),
+    "proven, against the log": ({}, {"evidence": "theory", "checks": (toy_check(),)}, [UNTESTED, UNTESTED]),
+    "tested, against the log": ({}, {"checks": (toy_check(),)}, [PASSED, PASSED]),
     "believed by linearisation": ({"method": "b-opt"}, believed(0.99, draws=0), [PASSED, PASSED]),
     "doubted": ({"method": "b-opt", "changed": False}, believed(0.5), [PASSED, FAILED]),
     "doubted, if pessimistic": ({}, believed(1.0, pessimistic=(1.0, 0.7)), [PASSED, FAILED]),
@@ -183,7 +191,7 @@ def _check_objectives(run, outcomes, document, screens):
         assert card[1] == shown, title
         if certificate.evidence != "theory":
             row = re.search(
-                rf" {re.escape(title)} [+−\d][^a-zG]*(?:over |to |[\d.,%+− ])*({'|'.join((PASSED, FAILED, BLIND))})",
+                rf" {re.escape(title)} [+−\d][^a-zG]*(?:over |to |[\d.,%+− ])*({'|'.join((PASSED, FAILED, BLIND, UNTESTED))})",
                 screens["show"],
             )
             assert row[1] == outcomes[k], title

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from bettersafe.cli.show.tables import new_console, new_table, print_json
+from bettersafe.cli.show.tables import new_console, new_table, print_checks, print_json
 from bettersafe.text.numbers import counted
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.describe import Description
     from bettersafe.logs.discretize import Discretization
@@ -72,7 +73,9 @@ def print_start(start: Start, output: Path) -> None:
     )
 
 
-def print_description(description: Description, data: str, baseline_source: str) -> None:
+def print_description(
+    description: Description, data: str, baseline_source: str, checks: Sequence[StateCheck] = ()
+) -> None:
     """Print the description of a log."""
     console = new_console()
     d = description
@@ -118,6 +121,7 @@ def print_description(description: Description, data: str, baseline_source: str)
             *("–" if math.isnan(x) else f"{x:.4g}" for x in returns),
         )
     console.print(table)
+    print_checks(console, checks)
     if d.problems:
         console.print("[bold]Notes[/]")
         for problem in d.problems:
@@ -181,8 +185,8 @@ def print_parts(
         table.add_row(name, f"{n_rows:,}", f"{n_episodes:,}", f"{states:,}", share_kept(explained))
     console.print(table)
     console.print(
-        f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state: all results assume"
-        " that it nearly is.",
+        f"Saved to {escape(str(output))}, with the map in discretizer.parquet. A cluster is not a Markov state, so improve tests the"
+        " policy on held-out episodes; --hold-out 0 switches it off.",
         style="dim",
         highlight=False,
     )

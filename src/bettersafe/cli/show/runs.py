@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from bettersafe.certificate.files import certificate_json
-from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, objective_name, print_notes
+from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, objective_name, print_checks, print_notes
 from bettersafe.logs.dataset import user_sign
 from bettersafe.methods.facts import facts_of
 from bettersafe.runs.changes import deciding, largest_changes
@@ -209,12 +209,13 @@ def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2, smallest:
 def _print_certificate(console: Console, run: Run, shown: Sequence[int]) -> None:
     """Print the verdict, evidence and bounds of the objectives ``shown``; for an untested run, the decision's sentence."""
     certificate = run.certificate
-    if certificate is not None and run.decision is not Decision.NOT_TESTED:
+    if certificate is not None and (certificate.passes or run.decision is not Decision.NOT_TESTED):
         console.print()
         console.print(f"[bold]{escape(certificate.verdict)}[/]", highlight=False)
         _print_evidence(console, run, certificate, shown)
     if certificate is not None:
         _print_theory(console, run, certificate, shown)
+        print_checks(console, certificate.checks)
     if run.decision is Decision.NOT_TESTED:
         console.print(run.decision.sentence, highlight=False)
 

@@ -13,9 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bettersafe.text.names import in_words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.logs.dataset import Objective
 
 MOST_ROWS = 12
@@ -54,3 +57,12 @@ def print_notes(console: Console, notes: Sequence[str]) -> None:
     """Print notes, one line each."""
     for note in notes:
         console.print(f"Note: {escape(note)}", style="dim", highlight=False)
+
+
+def print_checks(console: Console, checks: Sequence[StateCheck]) -> None:
+    """Print the checks whether the state is enough, one line each."""
+    if checks:
+        console.print("[bold]Is the state enough?[/]")
+    for check in checks:
+        mark = "[bold red]Against the model:[/] " if check.against else ""
+        console.print(f"  • {mark}{escape(in_words(check))}", highlight=False)

@@ -50,6 +50,9 @@ PART = 1 << 40  # more than the rows of one scan
 SCHEMA = "dataset/1"  # value of SCHEMA_KEY in the metadata of write_dataset's files
 COUNTS_SCHEMA = "counts/1"  # value of SCHEMA_KEY in counts files
 SCHEMA_KEY = "bettersafe.schema"
+DISCRETIZED_KEY = "bettersafe.discretized"  # in the metadata of logs that `discretize_log` wrote: number of states
+DISCRETIZER = "discretizer.parquet"
+DISCRETIZED_NOTE = "states were made from continuous features, so they may not hold all that matters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +126,21 @@ def rows_about(paths: PathsLike) -> float:
         else:
             total += path.stat().st_size / (8.0 if path.suffix.lower() == ".gz" else 40.0)
     return total
+
+
+def is_discretized(paths: PathsLike) -> bool:
+    """Whether a log file was written by `discretize_log`, by its metadata, or lies beside a saved map."""
+    from pyarrow import parquet
+
+    for path in expand(paths):
+        if path.suffix.lower() != ".parquet":
+            continue
+        if (path.parent / DISCRETIZER).is_file():
+            return True
+        with suppress(OSError, ValueError):  # errors are reported when the file is read
+            if DISCRETIZED_KEY.encode() in (parquet.read_schema(path).metadata or {}):
+                return True
+    return False
 
 
 def data_digest(paths: PathsLike) -> str:

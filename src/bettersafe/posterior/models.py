@@ -1,0 +1,110 @@
+"""Models of a log for making candidates: the posterior mean, the frequencies of a part of the log, and one-step uncertainty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from bettersafe.posterior.draws import mean_process
+from bettersafe.posterior.outcomes import Outcomes
+from bettersafe.typing import frozen
+
+if TYPE_CHECKING:
+    from bettersafe.mdp.mdp import MDP
+    from bettersafe.model import Model
+    from bettersafe.posterior.linearised_counts import CountedOutcomes
+    from bettersafe.posterior.priors import Posterior
+    from bettersafe.typing import Floats
+
+OWN_VISITS = 20.0
+"""Visits after which the variance seen in a pair weighs as much as that of the whole log."""
+
+
+def mean_model(posterior: Posterior, model: Model) -> Model:
+    """The model with the posterior means of transitions and rewards in its pairs."""
+    drawn = mean_process(posterior)
+    place = np.searchsorted(posterior.outcomes.pair_index, model.mdp.pair_index)
+    return replace(
+        model,
+        mdp=replace(model.mdp, transition=sparse.csr_array(drawn.transition[place]), reward=drawn.reward[:, place]),
+    )
+
+
+def frequency_model(outcomes: Outcomes, model: Model) -> Model:
+    """Model of the frequencies in ``outcomes``, a part of the log of ``model``, with the settings of that model."""
+    o = outcomes
+    visits = o.visits
+    pairs = np.flatnonzero(visits > 0.0)
+    stays = o.outcome_next[o.count_outcome] >= 0
+    transition = sparse.csr_array(
+        (
+            (o.count / visits[o.count_pair])[stays],
+            (o.count_pair[stays], o.outcome_next[o.count_outcome][stays]),
+        ),
+        shape=(visits.size, o.n_states),
+    )[pairs]
+    transition.sum_duplicates()
+    paid = np.array(
+        [np.bincount(o.count_pair, o.count * row[o.count_outcome], visits.size) for row in o.outcome_reward]
+    )
+    reward = paid[:, pairs] / visits[pairs] + sum(each.mean[:, pairs] * each.asked[:, None] for each in o.moments)
+    full = np.zeros(model.mdp.n_states * model.mdp.n_actions)
+    full[model.mdp.pair_index] = model.counts
+    width = np.full(full.size, np.inf)
+    width[model.mdp.pair_index] = model.error
+    # e(x,a) is proportional to 1/√n
+    error = width[o.pair_index[pairs]] * np.sqrt(full[o.pair_index[pairs]] / visits[pairs])
+    return replace(
+        model,
+        mdp=replace(
+            model.mdp,
+            pair_state=o.pair_state[pairs],
+            pair_action=o.pair_action[pairs],
+            transition=sparse.csr_array(transition),
+            reward=frozen(reward + o.known_reward[:, pairs], np.float64),
+            initial=o.initial,
+        ),
+        counts=frozen(visits[pairs], np.int64),
+        error=frozen(error, np.float64),
+    )
+
+
+def one_step_sd(outcomes: Outcomes | CountedOutcomes, mdp: MDP, baseline_v: Floats) -> Floats:
+    """Standard deviation of r_k(x,a) + γ_k Σ p(x'|x,a) v_k(x') for the pairs of ``mdp``, shape [d, P].
+
+        u² = s² / n + variance of the mean reward        s²: variance of ρ_k + γ_k v_k over the outcomes of a visit
+
+    s² is shrunk from the pair's own to that of the log, which it approaches in pairs with few visits.
+
+    Args:
+        outcomes: Outcomes of the log.
+        mdp: Estimated MDP of the same log.
+        baseline_v: v^{π_b}, shape [d, X].
+    """
+    visits, first, second = _moments(outcomes, mdp, baseline_v)
+    inside = np.maximum(second - first**2, 0.0) * visits
+    pooled = inside.sum(axis=1, keepdims=True) / max(float(visits.sum()), 1.0)
+    spread = (OWN_VISITS * pooled + inside) / (OWN_VISITS + visits)
+    place = np.searchsorted(outcomes.pair_index, mdp.pair_index)
+    return np.asarray(np.sqrt(spread / np.maximum(visits, 1.0) + outcomes.pair_noise[:, place] ** 2))
+
+
+def _moments(outcomes: Outcomes | CountedOutcomes, mdp: MDP, v: Floats) -> tuple[Floats, Floats, Floats]:
+    """Visits [P], and mean and mean square of ρ_k + γ_k v_k over the outcomes of a pair, each of shape [d, P]."""
+    gamma = mdp.discount[:, None]
+    if isinstance(outcomes, Outcomes):
+        o = outcomes
+        after = np.where(o.outcome_next >= 0, v[:, np.maximum(o.outcome_next, 0)], 0.0)
+        value = (o.outcome_reward + gamma * after)[:, o.count_outcome]
+        place = np.searchsorted(o.pair_index, mdp.pair_index)
+        size = np.maximum(o.visits, 1.0)
+        first, second = (
+            np.array([np.bincount(o.count_pair, weights=o.count * row, minlength=size.size) / size for row in each])
+            for each in (value, value**2)
+        )
+        return o.visits[place], first[:, place], second[:, place]
+    transition = sparse.csr_array(mdp.transition)
+    return outcomes.visits, gamma * (transition @ v.T).T, gamma**2 * (transition @ (v**2).T).T

@@ -1,0 +1,67 @@
+"""Rare outcomes: the part of a step's value that extreme events carry, pooled over states and actions like a noisy reward.
+
+A state that has never shown a catastrophe can't reach it in a model of its own outcomes, and a policy made from the log goes where
+nothing was seen. What an action did in *other* states is the better guide. So the value of a logged step for objective k,
+
+    y = r_k + γ_k v_k(x')        surprise u = y − mean of y in state x        v_k(x): mean logged return from x on
+
+is split. A share of `EXTREME` of the steps has surprises below some size; those below `BEYOND` times that size are rare *and* harmful, as
+in no light-tailed distribution, and lose their excess over it. The rest follows its model as before (`priors`,
+`rewards`). The mean excess of a pair is a noisy reward of its own: it has effects of the state, the action and the pair, and how much
+these differ is learnt from the log (`rewards`), here with one variance for all pairs, because a variance by pair would give the pairs
+that have not shown the event the larger weight. A hazard that an action has everywhere is then expected everywhere, and a hazard of
+single states is uncertain where few visits could not have shown it.
+
+The value of an end does not count, because ends have a model of their own (`priors`). Rare large gains are not pooled: to expect them
+where they were not seen would not be cautious. The split changes no mean of a pair, whatever v is; it changes what is pooled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from bettersafe.logs.dataset import Dataset
+    from bettersafe.typing import Floats, Ints
+
+EXTREME = 0.025
+BEYOND = 2.0
+"""Surprises are cut off at `BEYOND` times the size below which a share of `EXTREME` of the rows lies."""
+
+
+def harm_excess(dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
+    """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d]."""
+    x, following = dataset.states[rows], dataset.next_states[rows]
+    goes = following >= 0
+    whole, arrival = (np.zeros((rows.size, dataset.n_objectives)) for _ in range(2))
+    for k, objective in enumerate(dataset.objectives):
+        value = objective.discount * logged_values(dataset, k, objective.discount)[np.maximum(following, 0)]
+        led = np.where(goes, value - _state_means(x[goes], value[goes], dataset.n_states)[x], 0.0)
+        paid = dataset.rewards[rows, k] - _state_means(x, dataset.rewards[rows, k], dataset.n_states)[x]
+        surprise = led + paid
+        limit = BEYOND * min(float(np.quantile(surprise, EXTREME)), 0.0)
+        excess = np.minimum(surprise - limit, 0.0)
+        if float(np.min(excess)) < -1e-9 * float(np.max(np.abs(surprise))):
+            whole[:, k] = excess
+            low, cost = np.minimum(led, 0.0), np.minimum(paid, 0.0)
+            arrival[:, k] = excess * low / np.minimum(low + cost, -1e-300)
+    return whole, arrival
+
+
+def _state_means(x: Ints, value: Floats, n_states: int) -> Floats:
+    """Mean of the values of every state, shape [X]."""
+    visits = np.maximum(np.bincount(x, minlength=n_states), 1.0)
+    return np.asarray(np.bincount(x, weights=value, minlength=n_states) / visits)
+
+
+def logged_values(dataset: Dataset, k: int, discount: float) -> Floats:
+    """Mean logged return of objective k from a state on, shape [X]; 0 for states without decisions."""
+    begin, end = dataset.episode_ptr[:-1], dataset.episode_ptr[1:]
+    total = dataset.rewards[:, k].astype(np.float64).copy()
+    for back in range(2, int(np.max(end - begin)) + 1):
+        row = end[end - begin >= back] - back
+        total[row] += discount * total[row + 1]
+    visits = np.bincount(dataset.states, minlength=dataset.n_states)
+    return np.asarray(np.bincount(dataset.states, weights=total, minlength=dataset.n_states) / np.maximum(visits, 1.0))

@@ -1,0 +1,400 @@
+"""Posterior of the mean rewards of pairs: a hierarchical normal model with effects of states, actions and pairs.
+
+For one objective, with n visits of a pair and r̄ their mean reward,
+
+    r̄(x,a) | ρ ~ N( ρ(x,a), s²(x,a) / n(x,a) )        ρ(x,a) = m + σ_x + α_a + ε_xa
+    σ_x ~ N(0, τ_σ²)     α_a ~ N(0, τ_α²)     ε_xa ~ N(0, τ²)     m flat
+
+The standard deviations (τ_σ, τ_α, τ) have a posterior on a grid (`Strengths`), and results are averaged over it: a plug-in estimate
+of τ would be too certain where few pairs have data. Differences between the actions *of one state* determine τ; the level of a state
+is σ_x. Given the three, the posterior of ρ is normal. Its covariance has one part of each pair alone and parts that the pairs of a
+state, or of an action, share:
+
+    ρ(x,a) = b (m + σ_x + α_a) + (1 − b) r̄ + v^½ z        v = 1 / (n/s² + 1/τ²)     b = v/τ²
+
+The variance s² of rewards around the mean of their pair is shrunk from that of the pair to that of its state and from there to that
+of the log. It is at least that of the state: a pair that has not shown a rare reward yet is not more certain than its state.
+
+Means, squares and visits suffice, so counts give the same posterior as the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bettersafe.typing import Bools, Floats, Ints
+
+
+PAIR_RATIOS = (0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
+EFFECT_RATIOS = (0.01, 0.1, 0.3, 1.0)
+"""Grids of τ, and of τ_σ and τ_α, in units of the standard deviation of all rewards."""
+
+CONCENTRATED = 0.5
+FINER = (0.6, 0.8, 1.0, 1.25, 1.6)
+"""If one point of the grid has at least this probability, a finer grid of these factors around it is used."""
+
+MOST_LEARNT = 20_000
+"""Largest number of cells of (states × actions) from which the standard deviations are learnt; of more, evenly spaced states are used."""
+
+OWN_VISITS = 20.0
+"""Visits after which a pair's own variance weighs as much as that of its state, and a state's as much as that of the log."""
+
+LEAST_WEIGHT = 1e-3
+"""Points of the grid with a smaller probability are ignored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strengths:
+    """Posterior of (τ_σ, τ_α, τ): points, shape [G, 3], and their probabilities, shape [G]."""
+
+    points: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardPosterior:
+    """Posterior of the mean rewards of pairs, for one objective.
+
+    Attributes:
+        mean: Posterior mean of every pair, shape [P].
+        sd: Standard deviation of a pair's own part, shape [P].
+        share: b, the weight of the effects in a pair's mean, shape [P]; 1 without data.
+        state_sd: Standard deviation of σ_x, shape [X].
+        action_sd: Standard deviation of α_a, shape [A].
+        state_level: Mean reward of an untried pair of a state, averaged over actions, shape [X].
+        untried_sd: Standard deviation of the own part of an untried pair.
+        strengths: Posterior of the standard deviations.
+    """
+
+    mean: Floats
+    sd: Floats
+    share: Floats
+    state_sd: Floats
+    action_sd: Floats
+    state_level: Floats
+    untried_sd: float
+    strengths: Strengths
+
+
+def reward_posterior(
+    state: Ints,
+    action: Ints,
+    visits: Floats,
+    mean: Floats,
+    spread: Floats,
+    *,
+    n_states: int,
+    n_actions: int,
+    strengths: Strengths | None = None,
+    own_visits: float = OWN_VISITS,
+    variance: Floats | None = None,
+) -> RewardPosterior:
+    """Posterior of the mean rewards of pairs.
+
+    Args:
+        state: State of every pair, shape [P].
+        action: Action of every pair, shape [P].
+        visits: n(x,a), 0 for pairs without data, shape [P].
+        mean: Mean reward of every pair, any number for pairs without data, shape [P].
+        spread: Σ (r − mean of its pair)² of every pair, shape [P].
+        n_states: |X|.
+        n_actions: |A|.
+        strengths: Posterior of the standard deviations, if it was learnt before, for example from a larger log.
+        own_visits: Visits after which a pair's own variance weighs as much as that of its state; inf for one variance of all pairs.
+        variance: Variance of ``mean`` around its expectation, if known, shape [P]; ``spread`` is then used for the unit alone.
+    """
+    tried = np.flatnonzero(visits > 0.0)
+    total = float(visits.sum())
+    level = float(visits @ np.where(visits > 0.0, mean, 0.0)) / max(total, 1.0)
+    y = mean[tried] - level
+    size = float(np.sqrt((visits[tried] @ y**2 + spread.sum()) / max(total, 1.0)))
+    if size <= 1e-12 * max(abs(level), 1e-300) or tried.size == 0:  # a constant reward
+        return _constant(visits.size, n_states, n_actions, level, strengths)
+    x, a, n = state[tried], action[tried], visits[tried]
+    noise = _noise(x, n, spread[tried], n_states, own_visits) / n if variance is None else variance[tried]
+    if strengths is None:
+        strengths = _learn(x, a, y / size, noise / size**2, n_states, n_actions)
+    found = [
+        (weight, _given(x, a, y, noise, point * size, n_states, n_actions))
+        for point, weight in zip(strengths.points, strengths.weight, strict=True)
+    ]
+
+    effect, state_var, action_var = (np.zeros(k) for k in (visits.size, n_states, n_actions))
+    average, square, share, own_var = (np.zeros(visits.size) for _ in range(4))
+    state_level, untried_var = np.zeros(n_states), 0.0
+    for weight, part in found:
+        effect = part.centre + part.state[state] + part.action[action]
+        b = np.ones(visits.size)
+        b[tried] = noise / (noise + part.tau**2)
+        guess = b * effect
+        guess[tried] += (1.0 - b[tried]) * y
+        average += weight * guess
+        square += weight * guess**2
+        share += weight * b
+        own_var += weight * b * part.tau**2
+        state_var += weight * part.state_var
+        action_var += weight * part.action_var
+        state_level += weight * (part.centre + part.state)
+        untried_var += weight * part.tau**2
+    own_var += np.maximum(square - average**2, 0.0)  # the strengths are uncertain too
+    return RewardPosterior(
+        mean=average + level,
+        sd=np.sqrt(own_var),
+        share=share,
+        state_sd=np.sqrt(state_var),
+        action_sd=np.sqrt(action_var),
+        state_level=state_level + level,
+        untried_sd=float(np.sqrt(untried_var)),
+        strengths=strengths,
+    )
+
+
+def _constant(
+    n_pairs: int, n_states: int, n_actions: int, level: float, strengths: Strengths | None
+) -> RewardPosterior:
+    """Posterior of a reward that never varied."""
+    return RewardPosterior(
+        mean=np.full(n_pairs, level),
+        sd=np.zeros(n_pairs),
+        share=np.zeros(n_pairs),
+        state_sd=np.zeros(n_states),
+        action_sd=np.zeros(n_actions),
+        state_level=np.full(n_states, level),
+        untried_sd=0.0,
+        strengths=strengths or Strengths(points=np.zeros((1, 3)), weight=np.ones(1)),
+    )
+
+
+def _noise(x: Ints, n: Floats, spread: Floats, n_states: int, own_visits: float) -> Floats:
+    """s² of every pair with data, shape [T]."""
+    free = np.maximum(n - 1.0, 0.0)
+    pooled = spread.sum() / max(free.sum(), 1.0)
+    if np.isinf(own_visits):
+        return np.full(n.size, pooled)
+    state_spread, state_free = (np.bincount(x, weights=w, minlength=n_states) for w in (spread, free))
+    of_state = ((own_visits * pooled + state_spread) / (own_visits + state_free))[x]
+    return np.asarray(np.maximum(of_state, (own_visits * of_state + spread) / (own_visits + free)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Effects:
+    """Posterior of the effects given (τ_σ, τ_α, τ)."""
+
+    tau: float
+    centre: float
+    state: Floats
+    action: Floats
+    state_var: Floats
+    action_var: Floats
+    log_likelihood: float
+
+
+def _given(x: Ints, a: Ints, y: Floats, noise: Floats, strengths: Floats, n_states: int, n_actions: int) -> _Effects:
+    """Posterior of m, σ and α given the standard deviations, and the marginal likelihood of the data.
+
+    σ is eliminated state by state; what is left is a system of A + 1 equations for (α, m).
+    """
+    tau_state, tau_action, tau = (max(float(t), 1e-9) for t in strengths)
+    spread = noise + tau**2
+    w = 1.0 / spread
+    in_state = np.bincount(x, weights=w, minlength=n_states)
+    table = np.column_stack(
+        [
+            np.bincount(x * n_actions + a, weights=w, minlength=n_states * n_actions).reshape(n_states, n_actions),
+            in_state,
+        ]
+    )
+    right = np.bincount(x, weights=w * y, minlength=n_states)
+    kept = 1.0 / (in_state + 1.0 / tau_state**2)  # posterior variance of σ_x given α and m
+    matrix = np.diag(table.sum(axis=0))
+    matrix[:-1, -1] = matrix[-1, :-1] = table[:, :-1].sum(axis=0)
+    matrix -= (table * kept[:, None]).T @ table
+    matrix[np.arange(n_actions), np.arange(n_actions)] += 1.0 / tau_action**2
+    matrix[-1, -1] += 1e-12 * max(matrix[-1, -1], 1e-300) + 1e-300
+    target = np.append(np.bincount(a, weights=w * y, minlength=n_actions), right.sum()) - (kept * right) @ table
+    inverse = np.linalg.inv(matrix)
+    beta = inverse @ target
+    action, centre = beta[:-1], float(beta[-1])
+    state = kept * (right - table @ np.append(action, centre))
+    _, log_det = np.linalg.slogdet(matrix)
+    log_likelihood = -0.5 * (
+        float(np.log(spread).sum())
+        + float(np.log1p(tau_state**2 * in_state).sum())
+        + log_det
+        + 2.0 * n_actions * np.log(tau_action)
+        + float(w @ y**2 - kept @ right**2 - beta @ target)
+    )
+    return _Effects(
+        tau=tau,
+        centre=centre,
+        state=state,
+        action=action,
+        state_var=np.asarray(kept, dtype=np.float64),
+        action_var=np.maximum(np.diagonal(inverse)[:-1], 0.0),
+        log_likelihood=log_likelihood,
+    )
+
+
+def _learn(x: Ints, a: Ints, y: Floats, noise: Floats, n_states: int, n_actions: int) -> Strengths:
+    """Posterior of the standard deviations on the grid, in units of the rewards' standard deviation, with a flat prior on it."""
+    most = max(MOST_LEARNT // n_actions, 1)
+    if n_states > most:
+        chosen = np.unique(x)
+        chosen = chosen[np.linspace(0, chosen.size - 1, min(most, chosen.size)).astype(np.int64)]
+        inside = np.isin(x, chosen)
+        x, a, y, noise = np.searchsorted(chosen, x[inside]), a[inside], y[inside], noise[inside]
+        n_states = chosen.size
+
+    def on_grid(points: Floats) -> Strengths:
+        logs = np.array([_given(x, a, y, noise, point, n_states, n_actions).log_likelihood for point in points])
+        weight = np.exp(logs - logs.max())
+        kept = weight >= LEAST_WEIGHT * weight.sum()
+        return Strengths(points=points[kept], weight=weight[kept] / weight[kept].sum())
+
+    found = on_grid(np.array(list(product(EFFECT_RATIOS, EFFECT_RATIOS, PAIR_RATIOS))))
+    if found.weight.max() < CONCENTRATED:
+        return found
+    best = found.points[np.argmax(found.weight)]  # much data: the posterior is narrower than the grid
+    return on_grid(best * np.array(list(product(FINER, FINER, FINER))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """Uncertain effects of states and actions that pairs share, for d objectives.
+
+    Attributes:
+        share: b, the weight of the effects in a pair's mean, shape [d, P].
+        state_sd: Standard deviation of σ_x, shape [d, X]; of the effect of a group if pairs are grouped otherwise.
+        action_sd: Standard deviation of α_a, shape [d, A].
+        group: Group of every pair in the place of its state, shape [P]; None for the state.
+    """
+
+    share: Floats
+    state_sd: Floats
+    action_sd: Floats
+    group: Ints | None = None
+
+    def loading(self, k: int, state: Ints, action: Ints, moved: Floats) -> Floats:
+        """Standard deviations of Σ Δ b σ_x of every state, and of Σ Δ b α_a of every action, shape [X + A].
+
+        Args:
+            k: Objective.
+            state: State of every pair, shape [P].
+            action: Action of every pair, shape [P].
+            moved: Δ, the change of the pairs' discounted visits, shape [P].
+        """
+        weight = self.share[k] * moved
+        by_state, by_action = self.state_sd[k], self.action_sd[k]
+        return np.concatenate(
+            [
+                by_state
+                * np.bincount(state if self.group is None else self.group, weights=weight, minlength=by_state.size),
+                by_action * np.bincount(action, weights=weight, minlength=by_action.size),
+            ]
+        )
+
+    def only(self, keep: Bools) -> Effects:
+        """Of the pairs ``keep`` [P] alone."""
+        return replace(self, share=self.share[:, keep], group=None if self.group is None else self.group[keep])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Observed moments of a noisy reward, for d objectives.
+
+    Attributes:
+        mean: Mean of every pair, 0 without data, shape [d, P].
+        spread: Σ (r − mean of its pair)² of every pair, shape [d, P].
+        asked: Whether an objective has this reward, shape [d].
+        own_visits: Visits after which a pair's own variance counts (`reward_posterior`).
+        strengths: Posteriors of the standard deviations by objective, if they were learnt before.
+    """
+
+    mean: Floats
+    spread: Floats
+    asked: Bools
+    own_visits: float = OWN_VISITS
+    strengths: Mapping[int, Strengths] = field(default_factory=dict)
+
+    def thinned(self, visits: Floats, mine: Floats, rng: np.random.Generator) -> tuple[Moments, Moments]:
+        """Moments of a random part with ``mine`` of the ``visits`` of every pair [P], and of the rest.
+
+        The mean of the part is drawn with the mean and variance of the mean of a random part.
+        """
+        rest = visits - mine
+        variance = self.spread / np.maximum(visits - 1.0, 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = np.where((mine > 0.0) & (rest > 0.0), 1.0 / mine - 1.0 / visits, 0.0)
+            one = self.mean + np.sqrt(variance * inside) * rng.standard_normal(self.mean.shape)
+            other = np.where(rest > 0.0, (visits * self.mean - mine * one) / rest, 0.0)
+        return (
+            replace(self, mean=np.where(mine > 0.0, one, 0.0), spread=variance * np.maximum(mine - 1.0, 0.0)),
+            replace(self, mean=other, spread=variance * np.maximum(rest - 1.0, 0.0)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRewards:
+    """Posterior of the rewards of pairs, for d objectives.
+
+    Attributes:
+        mean: Posterior means, shape [d, P].
+        noise: Standard deviations of the pairs' own parts, shape [d, P].
+        effects: Effects that pairs share.
+        untried: Mean rewards of a state's pairs without data, shape [d, X].
+        untried_noise: Standard deviations of the own part of pairs without data, shape [d].
+        moments: Moments, with the strengths that were learnt.
+    """
+
+    mean: Floats
+    noise: Floats
+    effects: Effects
+    untried: Floats
+    untried_noise: Floats
+    moments: Moments
+
+
+def pair_rewards(
+    state: Ints, action: Ints, visits: Floats, moments: Moments, *, n_states: int, n_actions: int
+) -> PairRewards:
+    """`reward_posterior` of all objectives that have the reward."""
+    d = moments.asked.size
+    mean, noise, share = (np.zeros((d, visits.size)) for _ in range(3))
+    state_sd, action_sd, untried, untried_noise = (
+        np.zeros((d, n_states)),
+        np.zeros((d, n_actions)),
+        np.zeros((d, n_states)),
+        np.zeros(d),
+    )
+    learnt = dict(moments.strengths)
+    for k in np.flatnonzero(moments.asked).tolist():
+        found = reward_posterior(
+            state,
+            action,
+            visits,
+            moments.mean[k],
+            moments.spread[k],
+            n_states=n_states,
+            n_actions=n_actions,
+            strengths=learnt.get(k),
+            own_visits=moments.own_visits,
+        )
+        mean[k], noise[k], share[k] = found.mean, found.sd, found.share
+        state_sd[k], action_sd[k] = found.state_sd, found.action_sd
+        untried[k], untried_noise[k] = found.state_level, found.untried_sd
+        learnt[k] = found.strengths
+    return PairRewards(
+        mean=mean,
+        noise=noise,
+        effects=Effects(share=share, state_sd=state_sd, action_sd=action_sd),
+        untried=untried,
+        untried_noise=untried_noise,
+        moments=replace(moments, strengths=learnt),
+    )

@@ -1,0 +1,1 @@
+"""The gauntlet: many kinds of worlds that are difficult in different ways."""

@@ -1,0 +1,48 @@
+"""Practices: baselines of different kinds, made from what is true of a world."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bettersafe.envs.random_mdp import mixed_policy
+from bettersafe.envs.tabular import true_mdp
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import policy_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bettersafe.envs.tabular import World
+    from bettersafe.typing import Bools, Floats
+
+
+def best(world: World, weights: Sequence[float]) -> Floats:
+    """Optimal policy for Σ_k weights_k r_k, shape [X, A]."""
+    return optimal_policy(true_mdp(world), np.asarray(weights))
+
+
+def of_quality(rng: np.random.Generator, world: World, weights: Sequence[float], quality: float) -> Floats:
+    """ρ of the optimal policy for ``weights``, 1 − ρ of a random one."""
+    return mixed_policy(rng, best(world, weights), quality)
+
+
+def runner_up(rng: np.random.Generator, world: World, weights: Sequence[float], quality: float) -> Floats:
+    """ρ of the second-best action of every state by q*, 1 − ρ of a random policy; every action must be possible."""
+    truth = true_mdp(world)
+    _, q = policy_values(truth, best(world, weights))
+    value = (np.asarray(weights) @ q).reshape(world.n_states, world.n_actions)
+    second = np.argsort(value, axis=1, kind="stable")[:, -2]
+    return mixed_policy(rng, np.eye(world.n_actions)[second], quality)
+
+
+def nearly_deterministic(rng: np.random.Generator, choice: Floats, slip: float) -> Floats:
+    """1 − slip of ``choice`` [X, A], the rest random."""
+    return mixed_policy(rng, choice, 1.0 - slip)
+
+
+def wary(policy: Floats, harmful: Bools, share: float) -> Floats:
+    """``policy`` with its probability of harmful pairs reduced to ``share`` of it."""
+    table = np.where(harmful, share * policy, policy)
+    return np.asarray(table / table.sum(axis=1, keepdims=True))

@@ -1,0 +1,105 @@
+"""Public benchmarks as worlds: their rules, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bettersafe.envs import benchmarks
+from bettersafe.envs.benchmarks import (
+    cliff_walking,
+    deep_sea_treasure,
+    frozen_lake,
+    resource_gathering,
+    river_swim,
+    small_taxi,
+    wet_chicken,
+)
+from bettersafe.envs.tabular import true_mdp
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
+
+DOWN, LEFT, RIGHT, UP = range(4)
+
+
+def outcomes(world, x, a):
+    """Probabilities of next states (X: the end) of a pair."""
+    row = world.outcome[[x * world.n_actions + a]].toarray()[0]
+    return {int(y): float(row[y]) for y in np.flatnonzero(row)}
+
+
+def test_the_lake_is_slippery():
+    for seed in range(5):
+        world = frozen_lake(seed, size=4)
+        moves = outcomes(world, 0, DOWN)  # down, or to either side; left is the wall
+        assert sum(moves.values()) == pytest.approx(1.0)
+        goal, hole = world.outcome_reward.max(axis=1)[0], world.outcome_reward.min(axis=1)[1]
+        assert (goal, hole) == (1.0, -1.0)
+        best = optimal_policy(true_mdp(world), [1.0, 0.0])
+        assert 0.0 < expected_return(true_mdp(world), best)[0] < 1.0  # the goal can be reached
+    free = frozen_lake(0, size=4, hole_prob=0.0, slip=1.0 / 3.0)
+    assert outcomes(free, 5, RIGHT) == pytest.approx({6: 0.33, 1: 0.33, 9: 0.33, 16: 0.01})
+
+
+def test_the_cliff_leads_back_to_the_start():
+    world = cliff_walking(0, rows=4, columns=8)
+    start = 24
+    assert world.initial[start] == 1.0
+    back = outcomes(world, start, RIGHT)
+    assert back == pytest.approx({start: 1.0})
+    reward = world.outcome_reward[
+        1, world.outcome.indptr[start * 4 + RIGHT] : world.outcome.indptr[start * 4 + RIGHT + 1]
+    ]
+    assert np.all(reward == -1.0)
+    assert 32 in outcomes(world, 23, DOWN)  # the goal is below the last column
+
+
+def test_the_taxi_pays_for_the_right_drop_off():
+    world = small_taxi(2)
+    best = expected_return(true_mdp(world), optimal_policy(true_mdp(world), [1.0, 0.0]))
+    assert 5.0 < best[0] < 20.0
+    assert best[1] == pytest.approx(0.0)
+    never = np.eye(6)[np.full(world.n_states, 5)]
+    assert expected_return(true_mdp(world), never)[1] < -5.0
+
+
+def test_deeper_treasures_are_worth_more_and_take_longer():
+    for seed in range(4):
+        truth = true_mdp(deep_sea_treasure(seed))
+        down = expected_return(truth, np.eye(4)[np.full(truth.n_states, DOWN)])
+        best = expected_return(truth, optimal_policy(truth, [1.0, 0.0]))
+        assert best[0] > down[0]
+        assert best[1] < down[1] <= -1.0 + 1e-9
+
+
+def test_all_ways_to_a_resource_are_guarded():
+    for seed in range(4):
+        hazard = resource_gathering(seed)
+        truth = true_mdp(hazard.world)
+        best = expected_return(truth, optimal_policy(truth, [0.0, 1.0, 1.0]))
+        assert best[0] < -0.01
+        assert best[1] + best[2] > 0.5
+        assert np.array_equal(truth.reward[0].reshape(-1, 4) < 0.0, hazard.harmful)
+        timid = np.eye(4)[np.where(hazard.harmful.all(axis=1), 0, np.argmin(hazard.harmful, axis=1))]
+        assert expected_return(truth, timid) == pytest.approx(0.0)  # who never enters a guarded cell gains nothing
+
+
+def test_the_waterfall_is_near_where_it_pays():
+    world = wet_chicken(0)
+    truth = true_mdp(world)
+    drift, back = (expected_return(truth, np.eye(5)[np.full(25, a)]) for a in (0, 2))
+    assert drift[1] < back[1]
+    best = expected_return(truth, optimal_policy(truth, [1.0, 0.0]))
+    assert best[0] > max(drift[0], back[0])
+
+
+def test_swimming_pays_more_than_drifting():
+    truth = true_mdp(river_swim(0))
+    swim, drift = (expected_return(truth, np.eye(3)[np.full(8, a)]) for a in (1, 0))
+    assert swim[0] > drift[0] > 0.0
+    assert swim[1] < drift[1] == 0.0
+
+
+def test_walls_keep_one_in_place():
+    assert benchmarks._moved((0, 0), (-1, 0), (3, 3)) == (0, 0)
+    assert benchmarks._moved((0, 0), (1, 0), (3, 3)) == (1, 0)

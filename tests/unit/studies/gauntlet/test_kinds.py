@@ -1,0 +1,151 @@
+"""Kinds of worlds of the gauntlet: their worlds, logs and truths are right. No method is run on them here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.mdp.values import expected_return
+from bettersafe.studies.gauntlet.kinds import KINDS, best_safe, best_safe_gain, sample_log, true_gain
+
+SEEDS = range(3)
+RARE = {"unseen"}  # kinds whose harm few logs show: the mean of a log says little of it
+HARMS = ("catastrophe", "pit", "hazards", "unseen", "door", "late-harm", "machine")
+
+
+def made(name, seed):
+    return KINDS[name].make(np.random.default_rng([seed, 77]))
+
+
+def test_both_halves_have_every_family():
+    halves = {half: [kind for kind in KINDS.values() if kind.half == half] for half in ("choose", "confirm")}
+    assert len(KINDS) >= 28
+    assert abs(len(halves["choose"]) - len(halves["confirm"])) <= 2
+    families = {half: {kind.family for kind in kinds} for half, kinds in halves.items()}
+    assert (
+        families["choose"] == families["confirm"] == {"hazard", "rewards", "visits", "baseline", "benchmark", "model"}
+    )
+    assert all(kind.name == name and 2 <= len(kind.sizes) <= 3 for name, kind in KINDS.items())
+    assert {name for name in KINDS if made(name, 0).unlearnable} == {"unseen", "hidden-severity"}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_worlds_differ_by_seed_alone(name):
+    one, same, other = made(name, 0), made(name, 0), made(name, 1)
+    assert np.array_equal(one.world.outcome.data, same.world.outcome.data)
+    assert np.array_equal(one.baseline, same.baseline)
+    assert not np.array_equal(one.truth.reward, other.truth.reward) or not np.array_equal(
+        one.truth.transition.toarray(), other.truth.transition.toarray()
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_baseline_is_a_policy_and_logs_agree_with_its_returns(name):
+    for seed in SEEDS:
+        instance = made(name, seed)
+        assert instance.baseline.sum(axis=1) == pytest.approx(1.0)
+        assert instance.preference.shape == instance.before.shape
+        n = 1000
+        log = sample_log(instance, n, np.random.default_rng(seed))
+        step = np.arange(log.n_rows) - np.repeat(log.episode_ptr[:-1], np.diff(log.episode_ptr))
+        paid = log.rewards * instance.world.discount ** step[:, None]
+        returns = np.add.reduceat(paid, log.episode_ptr[:-1], axis=0)
+        expected = returns_up_to(instance, instance.horizon)
+        error = returns.std(axis=0) / np.sqrt(n) + 1e-9 * (1.0 + np.abs(expected))
+        checked = slice(0, 1) if name in RARE else slice(None)
+        assert np.all(np.abs(returns.mean(axis=0) - expected)[checked] <= 5.0 * error[checked])
+
+
+def returns_up_to(instance, horizon):
+    """True returns of the practice up to a step: J, less what comes after the horizon."""
+    if horizon is None:
+        return instance.before
+    truth, total = instance.truth, []
+    for policy in instance.practice:
+        weight = policy[truth.pair_state, truth.pair_action]
+        state = truth.initial.copy()
+        for _ in range(horizon):
+            state = truth.transition.T @ (weight * state[truth.pair_state])
+        later = expected_return(replace(truth, initial=state / state.sum()), policy) * state.sum()
+        total.append(expected_return(truth, policy) - truth.discount**horizon * later)
+    return np.mean(total, axis=0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_best_safe_gain_is_reached(name):
+    for seed in SEEDS:
+        instance = made(name, seed)
+        most = best_safe_gain(instance)
+        if most is None:
+            assert instance.aggregate is not None or np.ptp(instance.world.discount) > 0.0
+            continue
+        gain = true_gain(instance, best_safe(instance).policy)
+        assert np.all(gain >= -1e-6 * instance.scale - 1e-12)
+        assert instance.preference @ gain == pytest.approx(most, rel=1e-5, abs=1e-7)
+        assert most > 1e-3 * abs(instance.preference @ instance.scale) or name in {"settled", "opposed"}
+        assert most >= 0.0
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_who_pursues_the_preference_alone_does_harm(name):
+    harmed = []
+    for seed in SEEDS:
+        instance = made(name, seed)
+        greedy = optimal_policy(instance.truth, instance.preference)
+        gain = true_gain(instance, greedy)
+        assert instance.preference @ gain > 0.0
+        harmed.append(np.any(gain < -0.01 * np.abs(instance.before)))
+    assert np.mean(harmed) > 0.5
+
+
+def test_no_log_of_the_unseen_catastrophe_is_likely_to_show_it():
+    kind, seen = KINDS["unseen"], 0
+    for seed in range(20):
+        log = sample_log(made("unseen", seed), max(kind.sizes), np.random.default_rng(seed))
+        seen += log.rewards[:, 1].min() < -1.0
+    assert seen <= 3
+
+
+def test_the_hidden_severity_misleads():
+    """The exact model of the logged states, as infinitely many episodes would show it, believes in a gain that is none."""
+    misled = 0
+    for seed in range(6):
+        instance = made("hidden-severity", seed)
+        believed = naive_returns(instance)
+        gain = np.array([true_gain(instance, np.eye(4)[list(choice)]) for choice in CHOICES])
+        naive = np.array([believed(np.eye(4)[list(choice)]) - believed(instance.baseline) for choice in CHOICES])
+        chosen = np.argmax(np.where(np.all(naive >= 0.0, axis=1), naive[:, 0], -np.inf))
+        misled += np.any(gain[chosen] < -1e-6)
+    assert misled >= 3
+
+
+CHOICES = list(np.ndindex(4, 4, 4, 4))
+
+
+def naive_returns(instance):
+    """Returns of policies in the Markov model over logged states that the practice's long-run frequencies give."""
+    truth, groups = instance.truth, instance.aggregate
+    (staff,) = instance.practice
+    weight = staff[truth.pair_state, truth.pair_action]
+    move = np.zeros((truth.n_states, truth.n_states))
+    np.add.at(move, truth.pair_state, weight[:, None] * truth.transition.toarray())
+    visits = np.linalg.solve(np.eye(truth.n_states) - move.T, truth.initial)[truth.pair_state] * weight
+    n, pair = groups.max() + 1, groups[truth.pair_state] * truth.n_actions + truth.pair_action
+    total = np.bincount(pair, visits, n * truth.n_actions)
+    to_group = truth.transition.toarray() @ np.eye(n)[groups]
+    p = np.array([np.bincount(pair, visits * column, total.size) / total for column in to_group.T]).T
+    r = np.array([np.bincount(pair, visits * row, total.size) / total for row in truth.reward])
+    start = np.bincount(groups, truth.initial)
+
+    def returns(policy):
+        flat = policy.ravel()
+        matrix = (flat[:, None] * p).reshape(n, -1, n).sum(axis=1)
+        paid = (flat * r).reshape(2, n, -1).sum(axis=2)
+        return np.array(
+            [start @ np.linalg.solve(np.eye(n) - g * matrix, row) for g, row in zip(truth.discount, paid, strict=True)]
+        )
+
+    return returns

@@ -1,0 +1,54 @@
+"""Tables of the gauntlet."""
+
+from __future__ import annotations
+
+from bettersafe.studies.gauntlet.tables import gauntlet_tables
+from gauntlet_rows import row, table
+
+NAN = float("nan")
+
+
+def line(page, section, start):
+    """Cells of the first line of a section that begins so."""
+    part = page.split(f"## {section}")[1].split("\n## ")[0]
+    return next(
+        [cell.strip() for cell in text.strip("|").split("|")]
+        for text in part.splitlines()
+        if text.startswith(f"| {start} ")
+    )
+
+
+def test_what_is_too_much_is_marked():
+    rows = table(
+        *(row(log, failure=log < 4, above=1.0, covered=1.0, z_mean=-0.8, z_pursued=0.2, kept=0.3) for log in range(10)),
+        *(row(log, kind="taxi", half="confirm", episodes=100, above=0.0) for log in range(10)),
+    )
+    page = gauntlet_tables(rows, note="This is small.")
+    assert "This is small." in page
+    assert "10 worlds of each kind and size" in page
+    assert line(page, "Kinds to choose", "Garnets, weak baseline") == [
+        "Garnets, weak baseline", "20", "4/10 [0.12, 0.74]", "**0.013**", "**50 %**", "50 %", "+0.2", "**−0.8**", "30 %", "100 %",
+    ]  # fmt: skip
+    assert line(page, "Kinds to look at once", "Taxi, small") == [
+        "Taxi, small", "100", "0/10 [0.00, 0.31]", "1", "0 %", "100 %", "+0.0", "+0.0", "50 %", "100 %",
+    ]  # fmt: skip
+    assert line(page, "Averages", "B-OPT")[:3] == ["B-OPT", "40 %", "1 of 1"]
+
+
+def test_other_methods_and_what_can_not_be_learned_have_tables():
+    rows = table(
+        row(0, failure=True, kept=0.0),
+        row(0, method="s-opt", parameter="0.1", kept=0.25, above=NAN, covered=NAN, z_mean=NAN, z_pursued=NAN),
+        row(0, kind="unseen", unlearnable=True, failure=True, kept=0.0, share=NAN),
+        row(
+            0, kind="cold-store", kept=NAN, share=NAN, proposed=False, above=NAN, covered=NAN, z_mean=NAN, z_pursued=NAN
+        ),
+    )
+    page = gauntlet_tables(rows)
+    assert "| kind | S-OPT ε = 0.1 | B-OPT |" in page
+    assert "| Garnets, weak baseline | 0/1 | 1/1 |" in page
+    assert "| Garnets, weak baseline | 25 % | 0 % |" in page
+    assert "| aggregated states (a cold store) | – | 0/1 |" in page
+    assert line(page, "Kinds to choose", "aggregated states (a cold store)")[4:] == ["–", "–", "–", "–", "–", "0 %"]
+    assert "hardly ever seen" not in page.split("## Harm that the log can't show")[0]
+    assert line(page, "Averages", "B-OPT")[1] == "50 %"  # of two kinds, without the unseen
