@@ -11,6 +11,8 @@
 namespace bettersafe {
 namespace {
 
+constexpr std::int64_t kRoughRounds = 2;  // most policies are found after so many rounds
+
 double largest(const std::vector<double>& values) {
     double most = 0.0;
     for (const double value : values) most = std::max(most, std::abs(value));
@@ -38,7 +40,7 @@ public:
             const bool settled = improvement() <= grid, rough = tol > accuracy_.aim;
             if (!(settled && rough)) std::copy(answer_.begin(), answer_.end(), in_.policy);
             if ((settled && !rough) || round >= accuracy_.max_rounds) break;
-            if (settled) tol = accuracy_.aim;  // evaluate the same policy again, more accurately
+            if (settled || round >= kRoughRounds) tol = accuracy_.aim;
         }
         for (std::int64_t x = 0; x < n_; ++x) in_.kept[x] = status_[x] != kSolved;
         return count_visits() ? round : 0;

@@ -1,6 +1,6 @@
 // Best response to a reward: policy iteration over per-state programs without rows (`programs.hpp`), and the visits of its policy.
 //
-// Policies are evaluated roughly until no state improves, then accurately until no state improves. Advantages are rounded to a grid a
+// The first policies are evaluated roughly, and the others accurately until no state improves. Advantages are rounded to a grid a
 // little coarser than their error, so that equal ones are exactly equal. States whose program could not be solved keep their row.
 #pragma once
 #include <cstdint>

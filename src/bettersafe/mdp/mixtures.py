@@ -18,10 +18,10 @@ import numpy as np
 from bettersafe import _kernel
 from bettersafe.errors import NoSolutionError
 from bettersafe.mdp.programs import highs
-from bettersafe.typing import Floats, Ints
 
 if TYPE_CHECKING:
     from bettersafe.mdp.choices import Engine
+    from bettersafe.typing import Floats, Ints
 
 NO_VARIABLE = np.iinfo(np.int64).min
 
@@ -120,7 +120,7 @@ def _by_highs(gains: Floats, value: Floats, floors: Floats, *, reach: bool) -> M
     return Mixture(
         weights=weights,
         multipliers=multipliers,
-        level=-float(answer.eqlin.marginals[0]) * unit,
+        level=float(np.max(gains @ multipliers + (0.0 if reach else value))),
         objective=float(weights @ value),
         share=float(answer.x[n]) if reach else 1.0,
         engine="highs",

@@ -31,7 +31,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +136,8 @@ def g_opt(
             f"margin must not be negative (an accepted loss is a setting of the test: zeta); got {floors.tolist()}."
         )
     setting = _setting(model, base, solve_policy(model.mdp, base), every_action=math.isinf(epsilon))
-    columns = _Columns(setting, weights, epsilon, tol, max_rounds, progress)
+    limits = _Limits(preference=weights, epsilon=epsilon, tol=tol, max_rounds=max_rounds, progress=progress)
+    columns = _Columns(setting, limits, [])
     return _improvements(model, columns, _solve(columns, [floors], engine))[0]
 
 
@@ -185,16 +187,80 @@ def g_opt_path(
     if floors is not None:
         least = [check_vector("floors", floor, model.mdp.n_objectives, "objective") for floor in floors]
     settings: dict[bool, _Setting] = {}
-    met: Sequence[_Column] = ()
+    met: list[_Column] = []
     found: dict[float, list[Improvement]] = {}
     for epsilon in sorted(set(epsilons)):
         every_action = math.isinf(epsilon)
         if every_action not in settings:
             settings[every_action] = _setting(model, base, values, every_action=every_action)
-        columns = _Columns(settings[every_action], weights, epsilon, tol, max_rounds, progress, met=met)
+        limits = _Limits(preference=weights, epsilon=epsilon, tol=tol, max_rounds=max_rounds, progress=progress)
+        columns = _Columns(settings[every_action], limits, met)
         found[epsilon] = _improvements(model, columns, _solve(columns, least, engine))
         met = columns.in_use()
     return [result for epsilon in epsilons for result in found[epsilon]]
+
+
+class GOptSearch:
+    """G-OPT for several rewards and floors, one after another, with one process, baseline, preference and budget.
+
+    Policies in the results for one reward are reused for the next: their occupancies are the same, only their gains differ.
+
+    Args:
+        model: Estimated model; its discounts must be equal.
+        baseline: π_b, shape [X, A].
+        preference: λ ≥ 0, shape [d].
+        epsilon: Budget ε.
+        engine: As in `g_opt`.
+        tol: As in `g_opt`.
+        max_rounds: Limit on the number of policies computed for each result.
+        progress: Callback after every policy.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        baseline: npt.ArrayLike,
+        *,
+        preference: npt.ArrayLike,
+        epsilon: float,
+        engine: Engine = "auto",
+        tol: float = OPTIMAL_TOL,
+        max_rounds: int = 1000,
+        progress: Progress | None = None,
+    ) -> None:
+        weights, base = _checked(model, baseline, preference, engine, tol, max_rounds)
+        check_epsilon(epsilon)
+        self._model, self._baseline, self._engine = model, base, engine
+        self._limits = _Limits(preference=weights, epsilon=epsilon, tol=tol, max_rounds=max_rounds, progress=progress)
+        self._columns: _Columns | None = None
+        self._new_reward = False
+
+    def set_reward(self, reward: npt.ArrayLike) -> None:
+        """Replace the rewards r_k(x,a) of the stored pairs, shape [d, P]."""
+        self._model = replace(self._model, mdp=replace(self._model.mdp, reward=frozen(reward, np.float64)))
+        self._new_reward = True
+
+    def policies(self, floors: Sequence[npt.ArrayLike]) -> list[Floats]:
+        """Policies [X, A] whose gains are at least the floors, each of shape [d], in units of return and possibly negative.
+
+        If no policy within the budget reaches a floor, its policy is the baseline.
+        """
+        d = self._model.mdp.n_objectives
+        least = [check_vector("floors", floor, d, "objective") for floor in floors]
+        if self._columns is None or self._new_reward:
+            self._columns, self._new_reward = self._make_columns(self._columns), False
+        return [found.policy for found in _solve(self._columns, least, self._engine)]
+
+    def _make_columns(self, before: _Columns | None) -> _Columns:
+        setting = _setting(
+            self._model,
+            self._baseline,
+            solve_policy(self._model.mdp, self._baseline),
+            every_action=math.isinf(self._limits.epsilon),
+            visits=None if before is None else before.setting.visits,
+        )
+        met = [] if before is None else [setting.column(known.policy, known.visits) for known in before.in_use()]
+        return _Columns(setting, self._limits, met)
 
 
 def _checked(
@@ -234,11 +300,22 @@ class _Setting:
     entries: Floats  # π_b of the stored pairs, [P]
     elsewhere: Floats  # π_b of all other pairs, [X]
 
-    def gain(self, policy: Floats, visits: Floats) -> Floats:
-        """J_k(π) − J_k(π_b) of a policy with visits ρ(x), shape [d]."""
+    def column(self, policy: Floats, visits: Floats) -> _Column:
+        """A policy [X, A] with visits [X], and its gains."""
         moved = policy.take(self.mdp.pair_index) - self.entries
         moved *= visits[self.mdp.pair_state]
-        return self.advantage @ moved
+        return _Column(policy=policy, visits=visits, gain=self.advantage @ moved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """Arguments of a search; as in `g_opt`."""
+
+    preference: Floats
+    epsilon: float
+    tol: float
+    max_rounds: int
+    progress: Progress | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +327,10 @@ class _Column:
     gain: Floats  # J_k(π) − J_k(π_b), [d]
 
 
-def _setting(model: Model, baseline: Floats, values: Values, *, every_action: bool) -> _Setting:
+def _setting(
+    model: Model, baseline: Floats, values: Values, *, every_action: bool, visits: Floats | None = None
+) -> _Setting:
+    """Setting of a model; ``values`` and ``visits`` [X] are those of the baseline."""
     mdp, error = model.mdp, model.error
     if every_action and mdp.n_pairs < mdp.n_states * mdp.n_actions:
         # a pair without data pays its assumed value and ends the process
@@ -274,7 +354,7 @@ def _setting(model: Model, baseline: Floats, values: Values, *, every_action: bo
         baseline=baseline,
         values=values,
         advantage=cleaned_rows(mdp, values.q - values.v[:, mdp.pair_state], values.error),
-        visits=np.maximum(occupancy(mdp, baseline), 0.0),
+        visits=np.maximum(occupancy(mdp, baseline), 0.0) if visits is None else visits,
         entries=entries,
         elsewhere=np.clip(baseline.sum(axis=1) - by_state(mdp, entries), 0.0, 1.0),
     )
@@ -282,11 +362,11 @@ def _setting(model: Model, baseline: Floats, values: Values, *, every_action: bo
 
 def _solve(columns: _Columns, margins: list[Floats], engine: Engine) -> list[Search]:
     """One result for each of the margins, each of shape [d]."""
-    setting = columns.setting
+    setting, limits = columns.setting, columns.limits
     quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
     if engine == "native" or (engine == "auto" and quick):
         return list(_by_multipliers(columns, margins))
-    return list(_by_lp(setting, columns.preference, columns.epsilon, margins, columns.progress))
+    return list(_by_lp(setting, limits.preference, limits.epsilon, margins, limits.progress))
 
 
 def _improvements(model: Model, columns: _Columns, searches: list[Search]) -> list[Improvement]:
@@ -296,14 +376,15 @@ def _improvements(model: Model, columns: _Columns, searches: list[Search]) -> li
             last = replace(results[-1], rounds=found.rounds, converged=found.converged, gap=found.gap, kept=found.kept)
             results.append(replace(last, reason=found.reason))
             continue
+        limits = columns.limits
         results.append(
             improvement(
                 "g-opt",
                 model,
                 columns.setting.baseline,
                 found,
-                preference=columns.preference,
-                epsilon=columns.epsilon,
+                preference=limits.preference,
+                epsilon=limits.epsilon,
             )
         )
     return results
@@ -335,7 +416,7 @@ def _found(
 
 def _by_multipliers(columns: _Columns, margins: list[Floats]) -> Iterator[Search]:
     """Column generation, for one margin after another."""
-    setting, preference = columns.setting, columns.preference
+    setting, preference = columns.setting, columns.limits.preference
     for margin in margins:
         unbounded = columns.unbounded()
         hopeless = any(np.all(margin >= other) for other in columns.unreachable)
@@ -360,32 +441,25 @@ class _Columns:
     ``met`` are policies to begin with, within the budget, the first of them the baseline.
     """
 
-    def __init__(
-        self,
-        setting: _Setting,
-        preference: Floats,
-        epsilon: float,
-        tol: float,
-        max_rounds: int,
-        progress: Progress | None,
-        *,
-        met: Sequence[_Column] = (),
-    ) -> None:
-        self.setting, self.preference, self.epsilon = setting, preference, epsilon
-        self.tol, self.max_rounds, self.progress = tol, max_rounds, progress
-        self.engine = resolve_engine("auto")
+    def __init__(self, setting: _Setting, limits: _Limits, met: list[_Column]) -> None:
+        self.setting, self.limits = setting, limits
         self.kept, self.rounds = NOTHING, 0
         self.unreachable: list[Floats] = []  # margins
         self.used = {0}  # policies with a weight in a result
-        self._unbounded: float | None = None
-        self.met: list[_Column] = []
         d = setting.mdp.n_objectives
+        self.met: list[_Column] = []
         self.size = np.zeros(d)  # largest |gain| of every objective
-        self.basis = no_basis(d)
-        self._table = np.empty((16, d))
+        self._table = np.empty((16, d))  # gains, with room for more
+        self._basis = no_basis(d)
+        self._unbounded: float | None = None
         baseline = _Column(policy=setting.baseline, visits=setting.visits, gain=np.zeros(d))
         for column in (baseline, *met[1:]):
             self._append(column)
+
+    @cached_property
+    def engine(self) -> Literal["native", "highs"]:
+        """Engine of the mixtures and responses."""
+        return resolve_engine("auto")
 
     def in_use(self) -> list[_Column]:
         """The policies with a weight in a result; the others are rarely useful later."""
@@ -394,10 +468,10 @@ class _Columns:
     def unbounded(self) -> float:
         """Largest gain of J_λ without constraints on the objectives."""
         if self._unbounded is None:
-            self._unbounded = 0.0
-            if np.any(self.preference):
-                best = self.respond(self.preference)
-                self._unbounded = float(self.preference @ best.gain)
+            preference, self._unbounded = self.limits.preference, 0.0
+            if np.any(preference):
+                best = self.respond(preference)
+                self._unbounded = float(preference @ best.gain)
                 self.report(self._unbounded, 0.0)
                 self.add(best)
         return self._unbounded
@@ -416,7 +490,7 @@ class _Columns:
             baseline=setting.baseline,
             error=setting.error,
             preference=weights,
-            epsilon=self.epsilon,
+            epsilon=self.limits.epsilon,
             constrained=False,
         )
         search = iterate(
@@ -426,7 +500,7 @@ class _Columns:
             start=None if place == 0 else near.policy,
         )
         self.kept = search.kept
-        return self._column(search.policy, np.maximum(occupancy(mdp, search.policy), 0.0))
+        return setting.column(search.policy, np.maximum(occupancy(mdp, search.policy), 0.0))
 
     def _kernel_response(self, weights: Floats, near: _Column) -> _Column | None:
         """`respond` by the kernel, from the policy ``near``; None if its evaluations stall."""
@@ -436,7 +510,7 @@ class _Columns:
         kept = np.empty(mdp.n_states, dtype=np.uint8)
         rounds = kernel.best_response(
             mdp.state_ptr, mdp.transition.indptr, mdp.transition.indices, mdp.transition.data, float(mdp.discount[0]), mdp.initial,
-            setting.entries, setting.error, self.epsilon, weights @ mdp.reward, setting.elsewhere * (weights @ mdp.unseen_value),
+            setting.entries, setting.error, self.limits.epsilon, weights @ mdp.reward, setting.elsewhere * (weights @ mdp.unseen_value),
             entries, weights @ setting.values.v, visits, kept, FIRST_TOL, AIM, ACCEPT, RESIDUAL_ROUNDING, MAX_PRODUCTS, MAX_ITERATIONS,
             cores() if mdp.transition.nnz > THREADED_NONZEROS else 1,
         )  # fmt: skip
@@ -445,10 +519,7 @@ class _Columns:
         self.kept = np.flatnonzero(kept)
         policy = setting.baseline.copy()
         policy.put(mdp.pair_index, entries)
-        return self._column(policy, np.maximum(visits, 0.0, out=visits))
-
-    def _column(self, policy: Floats, visits: Floats) -> _Column:
-        return _Column(policy=policy, visits=visits, gain=self.setting.gain(policy, visits))
+        return setting.column(policy, np.maximum(visits, 0.0, out=visits))
 
     def gains(self) -> Floats:
         """Gains of all policies in ``met``, shape [n, d]."""
@@ -472,9 +543,9 @@ class _Columns:
 
     def report(self, gain: float, level: float) -> None:
         """Report the last policy to ``progress``."""
-        if self.progress is not None:
-            start = float(self.preference @ self.setting.values.v @ self.setting.mdp.initial)
-            self.progress(Event(done=self.rounds, unit="rounds", gain=gain, scalar_return=start + level))
+        if self.limits.progress is not None:
+            start = float(self.limits.preference @ self.setting.values.v @ self.setting.mdp.initial)
+            self.limits.progress(Event(done=self.rounds, unit="rounds", gain=gain, scalar_return=start + level))
 
     def found(self, policy: Floats, *, gap: float = 0.0, converged: bool, reason: str = "") -> Search:
         """Search result for one margin; resets the count of rounds."""
@@ -486,7 +557,8 @@ class _Columns:
     def mixture(self, floors: Floats, *, reach: bool) -> Mixture:
         """Best mixture of the policies so far."""
         gains = self.gains()
-        return best_mixture(gains, gains @ self.preference, floors, reach=reach, basis=self.basis, engine=self.engine)
+        value = gains @ self.limits.preference
+        return best_mixture(gains, value, floors, reach=reach, basis=self._basis, engine=self.engine)
 
     def reach(self, margin: Floats, *, hopeless: bool) -> tuple[float, bool]:
         """Largest share t of the margins that a mixture reaches, and whether more policies might reach more.
@@ -499,7 +571,7 @@ class _Columns:
         while open_end and share < 1.0 - OPTIMAL_TOL:
             mixture = self.mixture(margin, reach=True)
             share = mixture.share
-            if share >= 1.0 - OPTIMAL_TOL or self.rounds >= self.max_rounds:
+            if share >= 1.0 - OPTIMAL_TOL or self.rounds >= self.limits.max_rounds:
                 break
             nu = mixture.multipliers
             noise = OPTIMAL_TOL * float(nu @ self.size)
@@ -517,9 +589,9 @@ class _Columns:
         """
         while True:
             mixture = self.mixture(min(share, 1.0) * margin, reach=False)
-            weights = self.preference + mixture.multipliers
-            converged = bound - mixture.objective <= self.tol * float(weights @ self.size)
-            if converged or self.rounds >= self.max_rounds:
+            weights = self.limits.preference + mixture.multipliers
+            converged = bound - mixture.objective <= self.limits.tol * float(weights @ self.size)
+            if converged or self.rounds >= self.limits.max_rounds:
                 break
             column = self.respond(weights)
             value = float(weights @ column.gain - mixture.multipliers @ margin)
