@@ -60,7 +60,7 @@ def random_case(rng, kind, n, d):
 
 def slow_mixture(gains, value, floors, reach):
     """The largest objective, with rows and objective in units of their size; None if there is no mixture."""
-    n, d = gains.shape
+    n = value.size
     unit = 1.0 if reach else max(float(np.max(np.abs(value))), 1e-300)
     needed = np.any(gains < floors, axis=0)  # the others hold anyway
     size = np.maximum(np.max(np.abs(gains), axis=0), np.abs(floors))[needed]
