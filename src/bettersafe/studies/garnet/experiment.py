@@ -1,4 +1,4 @@
-"""An experiment of the study of random worlds: one world, one baseline, logs of several sizes."""
+"""Experiment of the random-world study: one world, one baseline, logs of several sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bettersafe.studies.garnet.plan import DIFFERENT_ENDS, FAMILIES, METHODS, PR
 
 
 def experiment(settings: dict[str, Any]) -> list[Row]:
-    """All sizes and methods in one world with one baseline."""
+    """Rows of all sizes and methods for one world and one baseline."""
     seed, cmdp, delta = (settings[key] for key in ("seed", "cmdp", "delta"))
     family = FAMILIES[settings["family"]]
     number = round(10 * family.quality) + 100 * family.ends_differ
