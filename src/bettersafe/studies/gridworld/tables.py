@@ -119,7 +119,7 @@ def _changes(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
         for record in summarise(changes(rows, reference=REPRODUCTION), ("variant", *METHOD, "episodes")).to_pylist()
     }
     lines = [
-        "## What each convention changes",
+        "## Effect of each convention",
         f"Change of the mean improvement / of the failure rate relative to “{REPRODUCTION}”, paired by CMDP and log.",
     ]
     for variant in dict.fromkeys(name for name, _, _ in records):

@@ -145,7 +145,9 @@ def test_files_in_the_wrong_order_are_told_apart(tmp_path):
             prepare_mimic(*files, tmp_path / "out", Preparation(**SMALL))
         assert len(str(caught.value)) < 250
     swapped = synthetic_mimic.write(tmp_path, blocks, listed)  # names as they should be, contents not
-    with pytest.raises(DataError, match=r"^the files seem to be swapped: sepsis_mimiciii.csv has the columns of the four-hour"):
+    with pytest.raises(
+        DataError, match=r"^the files seem to be swapped: sepsis_mimiciii.csv has the columns of the four-hour"
+    ):
         prepare_mimic(*swapped, tmp_path / "out", Preparation(**SMALL))
 
 
