@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe.errors import (
     ParameterError,
@@ -159,6 +158,8 @@ def estimate_model(
         >>> pessimistic.mdp.n_states, pessimistic.delta
         (6, 0.05)
     """
+    from scipy import sparse
+
     if not isinstance(data, Counts):
         check_log("data", data)
     check_choice("error_kind", error_kind, ERROR_KINDS)

@@ -14,7 +14,7 @@ from bettersafe.errors import ParameterError, as_numbers, check_log, check_type,
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
-from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
+from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
 from bettersafe.mdp.policy import policy_table
@@ -401,10 +401,3 @@ def _baseline_bound(
         edges = [np.asarray(edge, dtype=np.float64) for edge in rule.reward_range]
         low, high = return_range(edges[0], edges[1], discount)
     return lower_bound(returns, level, method=rule.bound, low=low, cap=high)
-
-
-def return_range(reward_low: Floats, reward_high: Floats, discount: Floats) -> tuple[Floats, Floats]:
-    """Lowest and highest discounted return of an episode of any length ≥ 1 whose rewards lie in [low, high], each [d]."""
-    low = np.where(reward_low < 0.0, reward_low / (1.0 - discount), reward_low)
-    high = np.where(reward_high > 0.0, reward_high / (1.0 - discount), reward_high)
-    return np.asarray(low), np.asarray(high)

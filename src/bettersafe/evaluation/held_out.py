@@ -344,3 +344,10 @@ def _least(data: Log, rule: SafetyRule) -> Floats:
     low, high = _step_range(rule)
     discount = np.array([objective.discount for objective in data.objectives])
     return np.asarray((low - high) / (1.0 - discount))
+
+
+def return_range(reward_low: Floats, reward_high: Floats, discount: Floats) -> tuple[Floats, Floats]:
+    """Lowest and highest discounted return of an episode of any length ≥ 1 whose rewards lie in [low, high], each [d]."""
+    low = np.where(reward_low < 0.0, reward_low / (1.0 - discount), reward_low)
+    high = np.where(reward_high > 0.0, reward_high / (1.0 - discount), reward_high)
+    return np.asarray(low), np.asarray(high)

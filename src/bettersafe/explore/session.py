@@ -26,21 +26,9 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_spread
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, all_priors, only_played
-from bettersafe.tasks.inputs import (
-    PAIR_REWARDS,
-    by_objective,
-    check_ranges,
-    check_size,
-    counted_outcomes,
-    fits,
-    task_baseline,
-    task_counts,
-    task_dataset,
-    task_model,
-    task_outcomes,
-    task_priors,
-    visit_table,
-)
+from bettersafe.tasks.inputs import check_ranges, task_baseline, task_counts, task_dataset, task_model, visit_table
+from bettersafe.tasks.outcomes import PAIR_REWARDS, check_size, counted_outcomes, fits, task_outcomes
+from bettersafe.tasks.rules import by_objective, task_priors
 from bettersafe.tasks.run import task_improve
 from bettersafe.typing import Event, Floats, Progress, ignore
 

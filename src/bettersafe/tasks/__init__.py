@@ -9,6 +9,8 @@ retest            test of a saved policy on held-out episodes; the one-test rule
 retest_posterior  certificate of a saved policy from the posterior
 verify            verification of a saved run
 inputs            inputs of a task: counts, log, baseline, model
+outcomes          outcomes of a log for the posterior, and the memory that a task needs
+rules             rules of a task's tests: thresholds, held-out test, posterior
 draft             draft of a task file from the columns of a log
 """
 

@@ -30,12 +30,8 @@ from bettersafe.tasks.evidence import (
     known_log,
     run_visits,
 )
-from bettersafe.tasks.inputs import (
-    check_ranges,
-    safety_rule,
-    task_thresholds,
-    visit_table,
-)
+from bettersafe.tasks.inputs import check_ranges, visit_table
+from bettersafe.tasks.rules import safety_rule, task_thresholds
 from bettersafe.tasks.run import diagnostics
 
 if TYPE_CHECKING:

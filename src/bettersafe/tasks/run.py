@@ -39,28 +39,20 @@ from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.inputs import (
     ESTIMATED,
-    PAIR_REWARDS,
-    by_objective,
     check_by_counts,
     check_ranges,
-    check_size,
-    counted_outcomes,
-    fits,
-    memory_needed,
-    safety_rule,
     task_baseline,
     task_counts,
     task_dataset,
     task_episodes,
     task_model,
-    task_outcomes,
-    task_question,
-    task_thresholds,
     visit_table,
     with_derived,
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.tasks.outcomes import PAIR_REWARDS, check_size, counted_outcomes, fits, memory_needed, task_outcomes
+from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
 from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 

@@ -14,7 +14,7 @@ from bettersafe.explore import keeping
 from bettersafe.explore import session as explore
 from bettersafe.logs.counts_file import save_counts
 from bettersafe.logs.source import count_files
-from bettersafe.tasks.inputs import PAIR_REWARDS
+from bettersafe.tasks.outcomes import PAIR_REWARDS
 from bettersafe.tasks.task import Task
 from wards import assert_belief, documents, settings_of, ward_task
 
