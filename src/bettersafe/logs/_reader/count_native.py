@@ -27,6 +27,7 @@ from bettersafe.logs._reader.plain_csv import plain_batches
 from bettersafe.logs._reader.relation import LEAST_MEMORY, SHARE, names_of_roles, notes_on
 from bettersafe.logs.counts import Counts, Rests, layered
 from bettersafe.logs.dataset import label_array
+from bettersafe.logs.roles import FLAGS, OPTIONAL
 from bettersafe.logs.tally import Pairs, agreed_prob
 from bettersafe.typing import Event
 
@@ -216,7 +217,7 @@ class _Log:
         self.chains = _kernel.compiled.EpisodeCounter(  # type: ignore[union-attr]
             np.array([objective.discount for objective in self.objectives]),
             np.array([objective.lower_is_better for objective in self.objectives], dtype=np.uint8),
-            *(role in names for role in ("step", "next_state", "terminated", "truncated", "baseline_prob")),
+            *(role in names for role in ("step", *OPTIONAL)),
             largest=LARGEST,
             with_marks=self.with_marks,
         )
@@ -234,9 +235,7 @@ class _Log:
         following, has_next = (
             self._labels("next_state", cells["next_state"]) if "next_state" in cells else (NO_INTS, NO_BITS)
         )
-        terminated, truncated = (
-            _flags(cells[role]) if role in cells else NO_BITS for role in ("terminated", "truncated")
-        )
+        terminated, truncated = (_flags(cells[role]) if role in cells else NO_BITS for role in FLAGS)
         prob = _numbers(cells["baseline_prob"]) if "baseline_prob" in cells else np.zeros(0)
         if not self.chains.add(
             episode=episode,
