@@ -1,21 +1,8 @@
 """Off-policy estimators of J(π) for d objectives.
 
-For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running product and H_i its length:
-
-    is       ρ_{0:H−1} Σ_t γ^t r_t
-    pdis     Σ_t γ^t ρ_{0:t} r_t
-    dr       V_0,  V_t = v̂(x_t) + ρ_t (r_t + γ V_{t+1} − q̂(x_t,a_t)),  V_H = v̂(x_H) if truncated, 0 if terminated
-    wis      Σ_i ρ^i G_i / Σ_i ρ^i
-    cwpdis   Σ_t γ^t Σ_i ρ^i_{0:t} r^i_t / Σ_i ρ^i_{0:t}
-    wdr      Σ_t γ^t [ Σ_i w^i_t (r_t − q̂_t) + w^i_{t−1} v̂_t ],  w^i_t = ρ^i_{0:t} / Σ_j ρ^j_{0:t},  w_{−1} = 1/n
-    model    v̂(μ): the estimated model alone, without trajectories
-
-is, pdis and dr are means of independent terms, one per trajectory. The terms of the weighted estimators are not independent:
-they are linearised (the estimate plus the influence of the trajectory), and only approximate bounds apply. Episodes that
-ended keep their last weight in every normaliser. Weights are products, computed as sums of logarithms.
-
-v̂ and q̂ come from a model of other data: a given model (fitted on another part of a split) or, with ``folds``, k models,
-each fitted without the fold on which it is used (cross-fitting).
+The estimators and their formulas are in `bettersafe.evaluation.estimators`. Those that use a model take v̂ and q̂ from
+a model of other data: a given model (fitted on another part of a split) or, with ``folds``, k models, each fitted without
+the fold on which it is used (cross-fitting).
 
 A log that does not fit into memory (`bettersafe.logs.episodes`) is read several times in blocks of whole episodes; only numbers
 per episode are kept. The results are bit for bit those of the same log in memory.
