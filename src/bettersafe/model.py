@@ -165,10 +165,11 @@ def estimate_model(
     check_choice("error_kind", error_kind, ERROR_KINDS)
     check_choice("unseen", unseen, UNSEEN_RULES)
     counts = data if isinstance(data, Counts) else count(data)
-    n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
+    sizes = counts.sizes
+    n_states, n_actions, n_objectives = sizes.n_states, sizes.n_actions, sizes.n_objectives
     discount = np.array([objective.discount for objective in counts.objectives])
     outcomes = sparse.csr_array(
-        (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(counts.n_pairs, n_states)
+        (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(sizes.n_pairs, n_states)
     )
     if rewards is None:
         pair_state, pair_action, visits, transition = (
@@ -238,7 +239,7 @@ def estimate_model(
 def _shares(counts: Counts) -> Floats:
     """n(x,a,x') / n(x,a) of every outcome, shape [M]; computed in blocks of pairs, to save memory."""
     shares = counts.outcome_count.astype(np.float64)
-    for begin in range(0, counts.n_pairs, BLOCK):
+    for begin in range(0, counts.pair_count.size, BLOCK):
         ptr = counts.outcome_ptr[begin : begin + BLOCK + 1]
         shares[ptr[0] : ptr[-1]] /= np.repeat(counts.pair_count[begin : begin + BLOCK], np.diff(ptr))
     return shares
@@ -270,12 +271,13 @@ def estimate_baseline(counts: Counts) -> Floats:
         True
     """
     check_type("counts", counts, Counts)
-    table = np.zeros((counts.n_states, counts.n_actions))
+    sizes = counts.sizes
+    table = np.zeros((sizes.n_states, sizes.n_actions))
     table[counts.pair_state, counts.pair_action] = counts.pair_count
     total = table.sum(axis=1, keepdims=True)
     table /= np.maximum(total, 1.0)
-    table[total[:, 0] == 0.0] = 1.0 / counts.n_actions
-    return check_policy(table, counts.n_states, counts.n_actions, name="estimated baseline", tol=1e-9)
+    table[total[:, 0] == 0.0] = 1.0 / sizes.n_actions
+    return check_policy(table, *table.shape, name="estimated baseline", tol=1e-9)
 
 
 def logged_baseline(counts: Counts) -> Floats:
@@ -294,24 +296,24 @@ def logged_baseline(counts: Counts) -> Floats:
     check_type("counts", counts, Counts)
     if counts.baseline_prob is None:
         raise PolicyError("the data has no column with the baseline's probability; name it with `baseline_prob`.")
-    n_states, n_actions = counts.n_states, counts.n_actions
-    policy = np.zeros((n_states, n_actions))
-    seen = np.zeros((n_states, n_actions), dtype=bool)
+    sizes = counts.sizes
+    policy = np.zeros((sizes.n_states, sizes.n_actions))
+    seen = np.zeros(policy.shape, dtype=bool)
     policy[counts.pair_state, counts.pair_action] = counts.baseline_prob
     seen[counts.pair_state, counts.pair_action] = True
     left = 1.0 - policy.sum(axis=1)
-    n_unseen = n_actions - seen.sum(axis=1)
+    n_unseen = sizes.n_actions - seen.sum(axis=1)
     bad = np.flatnonzero((left < -1e-6) | ((n_unseen == 0) & (left > 1e-6)))
     if bad.size:
         x = int(bad[0])
         raise PolicyError(
             f"the logged baseline probabilities of state {counts.state_labels[x]} sum to {policy[x].sum():.6g}"
-            f" over {int(seen[x].sum())} of {n_actions} actions; they must sum to 1 over all actions."
+            f" over {int(seen[x].sum())} of {sizes.n_actions} actions; they must sum to 1 over all actions."
             " Correct the column, or set `baseline` to estimate."
         )
     share = np.maximum(left, 0.0) / np.maximum(n_unseen, 1)
     np.copyto(policy, share[:, None], where=~seen)
-    return check_policy(policy, n_states, n_actions, name="logged baseline", state_labels=counts.state_labels)
+    return check_policy(policy, *policy.shape, name="logged baseline", state_labels=counts.state_labels)
 
 
 def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6) -> None:

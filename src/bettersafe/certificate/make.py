@@ -81,7 +81,6 @@ def certify(
     check_type("rule", rule, SafetyRule)
     if model is not None:
         check_type("model", model, Model, CrossFit)
-    baseline = policy_table(baseline, held_out.n_states, held_out.n_actions, name="baseline")
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
     if floors_wanted.any():
@@ -370,7 +369,7 @@ def _floors(
 
 
 def _baseline_bound(
-    baseline: Floats,
+    baseline: npt.ArrayLike,
     data: Log,
     rule: SafetyRule,
     level: float,

@@ -305,6 +305,40 @@ def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, fold
         check_memory(needed, f"off-policy evaluation of {data.n_episodes:,} episodes")
 
 
+def estimate_rows(
+    data: Log,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    *,
+    estimators: Sequence[str] = tuple(ESTIMATORS),
+    model: Model | None = None,
+    folds: int | None = None,
+    rng: Rng = 0,
+    delta: float,
+    interval: str = "t",
+) -> list[dict[str, Any]]:
+    """Return of the baseline in the log, and estimates for ``policy``, as rows of `evaluation_rows`.
+
+    Args:
+        data: The log.
+        policy: π, shape [X, A].
+        baseline: π_b, shape [X, A].
+        estimators: Names of the estimators.
+        model: Model for dr, wdr and model, fitted on other data.
+        folds: Number of folds for cross-fitting, instead of a model.
+        rng: Seed or generator for the split into folds.
+        delta: δ; the level of the intervals is 1 − δ.
+        interval: "t", "bootstrap" or "bca".
+    """
+    logged = evaluate_many(data, baseline, baseline, estimators=("is",))
+    own = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
+    results = evaluate_many(data, policy, baseline, estimators=estimators, model=model, folds=folds, rng=rng)
+    return [
+        *({**row, **own} for row in evaluation_rows(logged, data.objectives, delta=delta, interval=interval)),
+        *evaluation_rows(results, data.objectives, delta=delta, interval=interval),
+    ]
+
+
 def evaluation_rows(
     results: dict[str, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: str = "t"
 ) -> list[dict[str, Any]]:
@@ -344,13 +378,6 @@ def evaluation_rows(
                 }
             )
     return rows
-
-
-def logged_rows(data: Log, baseline: Floats, *, delta: float, interval: str = "t") -> list[dict[str, Any]]:
-    """Return of the baseline [X, A] in the log, as rows like those of `evaluation_rows`, with estimator "logged"."""
-    own = evaluate_many(data, baseline, baseline, estimators=("is",))
-    plain = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
-    return [{**row, **plain} for row in evaluation_rows(own, data.objectives, delta=delta, interval=interval)]
 
 
 def _trajectories(

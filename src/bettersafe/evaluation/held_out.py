@@ -41,7 +41,6 @@ from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
-from bettersafe.mdp.policy import policy_table
 from bettersafe.mdp.values import expected_return
 from bettersafe.typing import generator
 
@@ -203,8 +202,7 @@ def safety_test(
     """
     check_log("safety", safety)
     check_type("rule", rule, SafetyRule)
-    policy = policy_table(policy, safety.n_states, safety.n_actions)
-    baseline = policy_table(baseline, safety.n_states, safety.n_actions, name="baseline")
+    policy, baseline = as_numbers("the policy", policy), as_numbers("the baseline", baseline)
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms

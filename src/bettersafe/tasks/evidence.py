@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from bettersafe._system.files import file_digest
 from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
-from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.evaluation.evaluate import estimate_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
-from bettersafe.logs.counts import count
+from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.dataset import Columns, in_vocabulary
 from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.logs.source import open_episodes
@@ -37,7 +37,6 @@ from bettersafe.tasks.inputs import (
     check_ranges,
     task_baseline,
     task_episodes,
-    visit_table,
     with_derived_rows,
 )
 from bettersafe.tasks.task import Rare, Task
@@ -278,18 +277,19 @@ def evaluate_saved(
     folds = min(folds, data.n_episodes)
     if folds < 2:  # cross-fitting needs at least two episodes
         estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
-    logged = logged_rows(data, evidence.baseline, delta=delta, interval=interval)
     needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
-    results = evaluate_many(
-        data,
-        evidence.policy,
-        evidence.baseline,
-        estimators=estimators,
-        folds=needed,
-        rng=rng,
+    return tuple(
+        estimate_rows(
+            data,
+            evidence.policy,
+            evidence.baseline,
+            estimators=estimators,
+            folds=needed,
+            rng=rng,
+            delta=delta,
+            interval=interval,
+        )
     )
-    rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
-    return (*logged, *rows)
 
 
 def known_log(run: Run, data: str, digest: str) -> str | None:

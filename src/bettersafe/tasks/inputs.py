@@ -119,13 +119,6 @@ def check_by_counts(task: Task) -> None:
         )
 
 
-def visit_table(counts: Counts) -> Ints:
-    """n(x,a), shape [X, A]."""
-    table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
-    table[counts.pair_state, counts.pair_action] = counts.pair_count
-    return table
-
-
 def with_derived_rows(
     dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
 ) -> Dataset:

@@ -16,12 +16,13 @@ from bettersafe._system.memory import (
     outcomes_bytes,
 )
 from bettersafe.logs._reader.files import rows_about
+from bettersafe.logs.counts import visit_table
 from bettersafe.logs.counts_file import counted_sizes, is_counts
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.judge import form_for
 from bettersafe.posterior.linearised_counts import available, gather_counted
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
-from bettersafe.tasks.inputs import visit_table, with_derived_rows
+from bettersafe.tasks.inputs import with_derived_rows
 
 if TYPE_CHECKING:
     from bettersafe._system.memory import Sizes

@@ -22,9 +22,9 @@ from bettersafe._system.records import to_json
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
 from bettersafe.errors import check_type
-from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.evaluation.evaluate import estimate_rows
 from bettersafe.logs._reader.files import data_digest
-from bettersafe.logs.counts import Counts, count, without_pairs
+from bettersafe.logs.counts import Counts, count, visit_table, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
@@ -46,7 +46,6 @@ from bettersafe.tasks.inputs import (
     task_dataset,
     task_episodes,
     task_model,
-    visit_table,
     with_derived,
     with_derived_rows,
     without_outcomes,
@@ -294,12 +293,8 @@ def _with_estimates(
     problem: _Problem, parts: _Parts, improvement: Improvement, certificate: Certificate
 ) -> tuple[Certificate, Sequence[dict[str, Any]]]:
     """The certificate with bounds from the counts and diagnostics, and the rows of all estimators on the held-out episodes."""
-    task, baseline = problem.task, problem.baseline
-    evaluations = evaluate_many(parts.held_out, improvement.policy, baseline, model=parts.control)
-    rows = [
-        *logged_rows(parts.held_out, baseline, delta=task.delta),
-        *evaluation_rows(evaluations, problem.counts.objectives, delta=task.delta),
-    ]
+    task = problem.task
+    rows = estimate_rows(parts.held_out, improvement.policy, problem.baseline, model=parts.control, delta=task.delta)
     theory = _prove(problem, improvement, delta=task.delta)
     return dataclasses.replace(certificate, theory=theory, diagnostics=diagnostics(rows, task.estimator)), rows
 
