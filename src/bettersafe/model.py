@@ -37,6 +37,8 @@ from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scipy import sparse
+
 __all__ = ["Model", "estimate_baseline", "estimate_model", "logged_baseline"]
 
 BLOCK = 1 << 16
@@ -181,7 +183,7 @@ def estimate_model(
         reward = counts.reward_sum / visits
         lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
-    else:  # rewards of all pairs are known, so all are stored; untried pairs terminate and are frozen (n = 0)
+    else:
         table = as_numbers("rewards", rewards)
         if table.shape != (n_objectives, n_states, n_actions):
             raise ParameterError(
@@ -191,13 +193,7 @@ def estimate_model(
             raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
         pair_state = np.repeat(np.arange(n_states), n_actions)
         pair_action = np.tile(np.arange(n_actions), n_states)
-        place = counts.pair_state * n_actions + counts.pair_action
-        visits = np.zeros(n_states * n_actions, dtype=np.int64)
-        visits[place] = counts.pair_count
-        spread = sparse.csr_array(
-            (np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size)
-        )
-        transition = sparse.csr_array(spread @ outcomes)
+        visits, transition = _of_every_pair(counts, outcomes)
         reward = table.reshape(n_objectives, -1)
         lowest = reward.min(axis=1)
         unseen_value = np.zeros((n_objectives, n_states))
@@ -234,6 +230,18 @@ def estimate_model(
         action_labels=counts.action_labels,
         objectives=tuple(objective.name for objective in counts.objectives),
     )
+
+
+def _of_every_pair(counts: Counts, outcomes: sparse.csr_array) -> tuple[Ints, sparse.csr_array]:
+    """Visits and transitions of all pairs, for known rewards; untried pairs terminate and are frozen (n = 0)."""
+    from scipy import sparse
+
+    sizes = counts.sizes
+    place = counts.pair_state * sizes.n_actions + counts.pair_action
+    visits = np.zeros(sizes.n_states * sizes.n_actions, dtype=np.int64)
+    visits[place] = counts.pair_count
+    spread = sparse.csr_array((np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size))
+    return visits, sparse.csr_array(spread @ outcomes)
 
 
 def _shares(counts: Counts) -> Floats:
