@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.dataset import Objective
     from bettersafe.methods.h_opt import HOpt
-    from bettersafe.typing import Floats, Log
+    from bettersafe.typing import Bools, Floats, Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +340,7 @@ def _finding(objective: Objective, estimate: float, bound: float, level: float, 
     )
 
 
-def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool_]:
+def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> Bools:
     """Mask of the objectives with a threshold, shape [d]."""
     if thresholds is None:
         return np.zeros(d, dtype=bool)

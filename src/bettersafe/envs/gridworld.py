@@ -29,7 +29,7 @@ from bettersafe.typing import frozen, generator
 
 if TYPE_CHECKING:
     from bettersafe.mdp.constrained import CMDPOptimum
-    from bettersafe.typing import Bools, Floats, Rng
+    from bettersafe.typing import Bools, Bytes, Floats, Ints, Rng
 
 ACTIONS = ("down", "left", "right", "up")
 MOVES = ((1, 0), (0, -1), (0, 1), (-1, 0))  # rows down, columns to the right
@@ -168,7 +168,7 @@ def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount
     return Gridworld(world=world, size=size, pits=frozen(pit, np.bool_), success_prob=frozen(moved, np.float64))
 
 
-def cell_of(size: int, index: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def cell_of(size: int, index: npt.ArrayLike) -> tuple[Ints, Ints]:
     """Rows and columns of states, or of the goal (index X), in a grid of ``size``² cells."""
     row, column = np.divmod((np.asarray(index, dtype=np.int64) + 1) % (size * size), size)
     return row, column
@@ -313,7 +313,7 @@ PAPER, LINES, INK, AGENT_COLOUR = (250, 250, 247), (222, 222, 217), (34, 34, 40)
 
 def render_image(
     gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, agent: int | None = None, cell: int = 32
-) -> npt.NDArray[np.uint8]:
+) -> Bytes:
     """Draw the grid as an RGB image, shape [H, W, 3] with H = W = size·cell + 1.
 
     Each kind of pit has a colour and a position within the cell. The goal is green with a star, the start has a ring,
@@ -342,7 +342,7 @@ def render_image(
     right, down = span[None, :], span[:, None]
     radius = np.hypot(right, down)
 
-    def tile(index: int) -> npt.NDArray[np.float64]:
+    def tile(index: int) -> Floats:
         row, column = (int(i) * cell for i in cell_of(size, index))
         return canvas[row : row + cell + 1, column : column + cell + 1]
 

@@ -32,7 +32,7 @@ from bettersafe.logs.dataset import Objective
 from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Bools, Floats
 
 N_STATES = 713
 N_ACTIONS = 25
@@ -97,7 +97,7 @@ def clinician_policy() -> Floats:
     return frozen(_archive()["clinician"], np.float64)
 
 
-def admissible_pairs() -> npt.NDArray[np.bool_]:
+def admissible_pairs() -> Bools:
     """True for pairs whose outcomes were estimated, False for those set to the state's mean, shape [713, 25].
 
     Examples:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.typing import Rng
+    from bettersafe.typing import Bools, Ints, Rng
 
 
 MANY_EPISODES = 50_000
@@ -384,8 +384,8 @@ def _trajectories(
     block: Dataset,
     log_ratio: Floats,
     value_models: tuple[ValueModel, ...],
-    fold: npt.NDArray[np.int64],
-    keep: npt.NDArray[np.bool_],
+    fold: Ints,
+    keep: Bools,
 ) -> Iterator[Trajectories]:
     """Rows of a block for the estimators, with ln π/π_b [X, A]; yields nothing if no episode is kept."""
     rewards, ptr = block.rewards, block.episode_ptr

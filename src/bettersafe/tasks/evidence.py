@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe._system.files import file_digest
 from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Floats, Log, Progress, Rng
+    from bettersafe.typing import Bools, Floats, Ints, Log, Progress, Rng
 
 
 Rows = tuple[dict[str, Any], ...]
@@ -171,7 +170,7 @@ def evidence_on(run: Run, own: Log, data: str) -> Evidence:
     )
 
 
-def _with_logged(baseline: Floats, counts: Counts, tried: npt.NDArray[np.bool_], *, trust_run: bool) -> Floats:
+def _with_logged(baseline: Floats, counts: Counts, tried: Bools, *, trust_run: bool) -> Floats:
     """The run's known baseline [X, A], completed by a new log's probabilities of pairs without data in the run.
 
     The log must agree with the run on pairs in ``tried``, or on all pairs if ``trust_run``. A state's remaining probability is
@@ -304,7 +303,7 @@ def known_log(run: Run, data: str, digest: str) -> str | None:
     return next((str(path) for path in (expand(data) if counted else ()) if file_digest(path) in counted), None)
 
 
-def run_visits(run: Run, log: Log) -> npt.NDArray[np.int64]:
+def run_visits(run: Run, log: Log) -> Ints:
     """n(x,a) of the run over the log's states and actions, shape [X, A]."""
     table = np.zeros((log.n_states, log.n_actions), dtype=np.int64)
     x, a = (

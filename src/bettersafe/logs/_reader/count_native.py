@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from bettersafe.logs._reader.cells import Kind
     from bettersafe.logs._reader.files import PathsLike
     from bettersafe.logs.dataset import Columns, Objective
-    from bettersafe.typing import Floats, Ints, Labels, Progress
+    from bettersafe.typing import Bools, Bytes, Floats, Ints, Labels, Progress
 
 
-Bits: TypeAlias = "tuple[npt.NDArray[np.uint8], int]"
+Bits: TypeAlias = "tuple[Bytes, int]"
 
 BATCH_ROWS = 1 << 15
 """Rows decoded at a time."""
@@ -385,7 +385,7 @@ def _flags(column: pa.Array) -> Bits:
     return np.packbits(values.astype(np.bool_), bitorder="little"), 0
 
 
-def _unpacked(bits: Bits, size: int) -> npt.NDArray[np.bool_]:
+def _unpacked(bits: Bits, size: int) -> Bools:
     found = np.unpackbits(bits[0], bitorder="little", count=bits[1] + size)
     return found[bits[1] :].astype(np.bool_)
 

@@ -46,7 +46,7 @@ FAMILIES = {
     "weak, ends differ": Family(title="a weak baseline, ends differ", quality=0.0, ends_differ=True),
     "good, ends differ": Family(title="a near-optimal baseline, ends differ", quality=0.9, ends_differ=True),
 }
-METHODS = (
+COMPARED = (
     "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr", "g-opt 0.1", "g-opt 1.0", "b-opt",
 )  # fmt: skip
 
