@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe.errors import (
     ParameterError,
@@ -37,6 +36,8 @@ from bettersafe.typing import Floats, Ints, Labels, Log, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from scipy import sparse
 
 __all__ = ["Model", "estimate_baseline", "estimate_model", "logged_baseline"]
 
@@ -159,15 +160,18 @@ def estimate_model(
         >>> pessimistic.mdp.n_states, pessimistic.delta
         (6, 0.05)
     """
+    from scipy import sparse
+
     if not isinstance(data, Counts):
         check_log("data", data)
     check_choice("error_kind", error_kind, ERROR_KINDS)
     check_choice("unseen", unseen, UNSEEN_RULES)
     counts = data if isinstance(data, Counts) else count(data)
-    n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
+    sizes = counts.sizes
+    n_states, n_actions, n_objectives = sizes.n_states, sizes.n_actions, sizes.n_objectives
     discount = np.array([objective.discount for objective in counts.objectives])
     outcomes = sparse.csr_array(
-        (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(counts.n_pairs, n_states)
+        (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(sizes.n_pairs, n_states)
     )
     if rewards is None:
         pair_state, pair_action, visits, transition = (
@@ -179,7 +183,7 @@ def estimate_model(
         reward = counts.reward_sum / visits
         lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
-    else:  # rewards of all pairs are known, so all are stored; untried pairs terminate and are frozen (n = 0)
+    else:
         table = as_numbers("rewards", rewards)
         if table.shape != (n_objectives, n_states, n_actions):
             raise ParameterError(
@@ -189,13 +193,7 @@ def estimate_model(
             raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
         pair_state = np.repeat(np.arange(n_states), n_actions)
         pair_action = np.tile(np.arange(n_actions), n_states)
-        place = counts.pair_state * n_actions + counts.pair_action
-        visits = np.zeros(n_states * n_actions, dtype=np.int64)
-        visits[place] = counts.pair_count
-        spread = sparse.csr_array(
-            (np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size)
-        )
-        transition = sparse.csr_array(spread @ outcomes)
+        visits, transition = _of_every_pair(counts, outcomes)
         reward = table.reshape(n_objectives, -1)
         lowest = reward.min(axis=1)
         unseen_value = np.zeros((n_objectives, n_states))
@@ -234,10 +232,22 @@ def estimate_model(
     )
 
 
+def _of_every_pair(counts: Counts, outcomes: sparse.csr_array) -> tuple[Ints, sparse.csr_array]:
+    """Visits and transitions of all pairs, for known rewards; untried pairs terminate and are frozen (n = 0)."""
+    from scipy import sparse
+
+    sizes = counts.sizes
+    place = counts.pair_state * sizes.n_actions + counts.pair_action
+    visits = np.zeros(sizes.n_states * sizes.n_actions, dtype=np.int64)
+    visits[place] = counts.pair_count
+    spread = sparse.csr_array((np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size))
+    return visits, sparse.csr_array(spread @ outcomes)
+
+
 def _shares(counts: Counts) -> Floats:
     """n(x,a,x') / n(x,a) of every outcome, shape [M]; computed in blocks of pairs, to save memory."""
     shares = counts.outcome_count.astype(np.float64)
-    for begin in range(0, counts.n_pairs, BLOCK):
+    for begin in range(0, counts.pair_count.size, BLOCK):
         ptr = counts.outcome_ptr[begin : begin + BLOCK + 1]
         shares[ptr[0] : ptr[-1]] /= np.repeat(counts.pair_count[begin : begin + BLOCK], np.diff(ptr))
     return shares
@@ -269,12 +279,13 @@ def estimate_baseline(counts: Counts) -> Floats:
         True
     """
     check_type("counts", counts, Counts)
-    table = np.zeros((counts.n_states, counts.n_actions))
+    sizes = counts.sizes
+    table = np.zeros((sizes.n_states, sizes.n_actions))
     table[counts.pair_state, counts.pair_action] = counts.pair_count
     total = table.sum(axis=1, keepdims=True)
     table /= np.maximum(total, 1.0)
-    table[total[:, 0] == 0.0] = 1.0 / counts.n_actions
-    return check_policy(table, counts.n_states, counts.n_actions, name="estimated baseline", tol=1e-9)
+    table[total[:, 0] == 0.0] = 1.0 / sizes.n_actions
+    return check_policy(table, *table.shape, name="estimated baseline", tol=1e-9)
 
 
 def logged_baseline(counts: Counts) -> Floats:
@@ -293,24 +304,24 @@ def logged_baseline(counts: Counts) -> Floats:
     check_type("counts", counts, Counts)
     if counts.baseline_prob is None:
         raise PolicyError("the data has no column with the baseline's probability; name it with `baseline_prob`.")
-    n_states, n_actions = counts.n_states, counts.n_actions
-    policy = np.zeros((n_states, n_actions))
-    seen = np.zeros((n_states, n_actions), dtype=bool)
+    sizes = counts.sizes
+    policy = np.zeros((sizes.n_states, sizes.n_actions))
+    seen = np.zeros(policy.shape, dtype=bool)
     policy[counts.pair_state, counts.pair_action] = counts.baseline_prob
     seen[counts.pair_state, counts.pair_action] = True
     left = 1.0 - policy.sum(axis=1)
-    n_unseen = n_actions - seen.sum(axis=1)
+    n_unseen = sizes.n_actions - seen.sum(axis=1)
     bad = np.flatnonzero((left < -1e-6) | ((n_unseen == 0) & (left > 1e-6)))
     if bad.size:
         x = int(bad[0])
         raise PolicyError(
             f"the logged baseline probabilities of state {counts.state_labels[x]} sum to {policy[x].sum():.6g}"
-            f" over {int(seen[x].sum())} of {n_actions} actions; they must sum to 1 over all actions."
+            f" over {int(seen[x].sum())} of {sizes.n_actions} actions; they must sum to 1 over all actions."
             " Correct the column, or set `baseline` to estimate."
         )
     share = np.maximum(left, 0.0) / np.maximum(n_unseen, 1)
     np.copyto(policy, share[:, None], where=~seen)
-    return check_policy(policy, n_states, n_actions, name="logged baseline", state_labels=counts.state_labels)
+    return check_policy(policy, *policy.shape, name="logged baseline", state_labels=counts.state_labels)
 
 
 def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6) -> None:

@@ -14,7 +14,7 @@ from bettersafe.errors import ParameterError, as_numbers, check_log, check_type,
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
-from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
+from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
 from bettersafe.mdp.policy import policy_table
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.dataset import Objective
     from bettersafe.methods.h_opt import HOpt
-    from bettersafe.typing import Floats, Log
+    from bettersafe.typing import Bools, Floats, Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,6 @@ def certify(
     check_type("rule", rule, SafetyRule)
     if model is not None:
         check_type("model", model, Model, CrossFit)
-    baseline = policy_table(baseline, held_out.n_states, held_out.n_actions, name="baseline")
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
     if floors_wanted.any():
@@ -341,7 +340,7 @@ def _finding(objective: Objective, estimate: float, bound: float, level: float, 
     )
 
 
-def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool_]:
+def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> Bools:
     """Mask of the objectives with a threshold, shape [d]."""
     if thresholds is None:
         return np.zeros(d, dtype=bool)
@@ -370,7 +369,7 @@ def _floors(
 
 
 def _baseline_bound(
-    baseline: Floats,
+    baseline: npt.ArrayLike,
     data: Log,
     rule: SafetyRule,
     level: float,
@@ -401,10 +400,3 @@ def _baseline_bound(
         edges = [np.asarray(edge, dtype=np.float64) for edge in rule.reward_range]
         low, high = return_range(edges[0], edges[1], discount)
     return lower_bound(returns, level, method=rule.bound, low=low, cap=high)
-
-
-def return_range(reward_low: Floats, reward_high: Floats, discount: Floats) -> tuple[Floats, Floats]:
-    """Lowest and highest discounted return of an episode of any length ≥ 1 whose rewards lie in [low, high], each [d]."""
-    low = np.where(reward_low < 0.0, reward_low / (1.0 - discount), reward_low)
-    high = np.where(reward_high > 0.0, reward_high / (1.0 - discount), reward_high)
-    return np.asarray(low), np.asarray(high)

@@ -99,7 +99,7 @@ def improve(
     from bettersafe.cli import show
     from bettersafe.logs.counts_file import is_counts
     from bettersafe.runs.run import MARK, save_run
-    from bettersafe.tasks.inputs import memory_needed
+    from bettersafe.tasks.outcomes import memory_needed
     from bettersafe.tasks.run import run_task
     from bettersafe.typing import Event
 

@@ -1,4 +1,4 @@
-"""Random worlds (Garnets): every pair leads to a few random states, rewards are random, and every step may end it."""
+"""Random worlds (Garnets): random successors and rewards for every pair, and a probability of termination per step."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def garnet(
         n_states: |X|.
         n_actions: |A|.
         branching: Successors of every pair, with Dirichlet(1) probabilities.
-        n_objectives: d; rewards of a pair are uniform in [0, 1], the same for all its outcomes.
+        n_objectives: d. The rewards of a pair are uniform in [0, 1] and do not depend on the outcome.
         discount: γ of every objective.
-        end: Probability that a step ends the episode: of all pairs, or of each, shape [|X| |A|].
+        end: Probability that a step ends the episode: one number, or one per pair, shape [|X| |A|].
 
     Examples:
         >>> from bettersafe.envs import garnet
@@ -70,7 +70,7 @@ def garnet(
 
 
 def mixed_policy(rng: Rng, best: npt.ArrayLike, quality: float) -> Floats:
-    """ρ π* + (1−ρ) times a random policy: a baseline of a given quality, shape [X, A].
+    """Baseline of quality ρ: ρ π* + (1−ρ) times a random policy, shape [X, A].
 
     Args:
         rng: Seed or generator.

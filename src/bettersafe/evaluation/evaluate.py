@@ -1,21 +1,8 @@
 """Off-policy estimators of J(π) for d objectives.
 
-For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running product and H_i its length:
-
-    is       ρ_{0:H−1} Σ_t γ^t r_t
-    pdis     Σ_t γ^t ρ_{0:t} r_t
-    dr       V_0,  V_t = v̂(x_t) + ρ_t (r_t + γ V_{t+1} − q̂(x_t,a_t)),  V_H = v̂(x_H) if truncated, 0 if terminated
-    wis      Σ_i ρ^i G_i / Σ_i ρ^i
-    cwpdis   Σ_t γ^t Σ_i ρ^i_{0:t} r^i_t / Σ_i ρ^i_{0:t}
-    wdr      Σ_t γ^t [ Σ_i w^i_t (r_t − q̂_t) + w^i_{t−1} v̂_t ],  w^i_t = ρ^i_{0:t} / Σ_j ρ^j_{0:t},  w_{−1} = 1/n
-    model    v̂(μ): the estimated model alone, without trajectories
-
-is, pdis and dr are means of independent terms, one per trajectory. The terms of the weighted estimators are not independent:
-they are linearised (the estimate plus the influence of the trajectory), and only approximate bounds apply. Episodes that
-ended keep their last weight in every normaliser. Weights are products, computed as sums of logarithms.
-
-v̂ and q̂ come from a model of other data: a given model (fitted on another part of a split) or, with ``folds``, k models,
-each fitted without the fold on which it is used (cross-fitting).
+The estimators and their formulas are in `bettersafe.evaluation.estimators`. Those that use a model take v̂ and q̂ from
+a model of other data: a given model (fitted on another part of a split) or, with ``folds``, k models, each fitted without
+the fold on which it is used (cross-fitting).
 
 A log that does not fit into memory (`bettersafe.logs.episodes`) is read several times in blocks of whole episodes; only numbers
 per episode are kept. The results are bit for bit those of the same log in memory.
@@ -44,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.typing import Rng
+    from bettersafe.typing import Bools, Ints, Rng
 
 
 MANY_EPISODES = 50_000
@@ -318,6 +305,40 @@ def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, fold
         check_memory(needed, f"off-policy evaluation of {data.n_episodes:,} episodes")
 
 
+def estimate_rows(
+    data: Log,
+    policy: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    *,
+    estimators: Sequence[str] = tuple(ESTIMATORS),
+    model: Model | None = None,
+    folds: int | None = None,
+    rng: Rng = 0,
+    delta: float,
+    interval: str = "t",
+) -> list[dict[str, Any]]:
+    """Return of the baseline in the log, and estimates for ``policy``, as rows of `evaluation_rows`.
+
+    Args:
+        data: The log.
+        policy: π, shape [X, A].
+        baseline: π_b, shape [X, A].
+        estimators: Names of the estimators.
+        model: Model for dr, wdr and model, fitted on other data.
+        folds: Number of folds for cross-fitting, instead of a model.
+        rng: Seed or generator for the split into folds.
+        delta: δ; the level of the intervals is 1 − δ.
+        interval: "t", "bootstrap" or "bca".
+    """
+    logged = evaluate_many(data, baseline, baseline, estimators=("is",))
+    own = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
+    results = evaluate_many(data, policy, baseline, estimators=estimators, model=model, folds=folds, rng=rng)
+    return [
+        *({**row, **own} for row in evaluation_rows(logged, data.objectives, delta=delta, interval=interval)),
+        *evaluation_rows(results, data.objectives, delta=delta, interval=interval),
+    ]
+
+
 def evaluation_rows(
     results: dict[str, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: str = "t"
 ) -> list[dict[str, Any]]:
@@ -359,19 +380,12 @@ def evaluation_rows(
     return rows
 
 
-def logged_rows(data: Log, baseline: Floats, *, delta: float, interval: str = "t") -> list[dict[str, Any]]:
-    """Return of the baseline [X, A] in the log, as rows like those of `evaluation_rows`, with estimator "logged"."""
-    own = evaluate_many(data, baseline, baseline, estimators=("is",))
-    plain = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
-    return [{**row, **plain} for row in evaluation_rows(own, data.objectives, delta=delta, interval=interval)]
-
-
 def _trajectories(
     block: Dataset,
     log_ratio: Floats,
     value_models: tuple[ValueModel, ...],
-    fold: npt.NDArray[np.int64],
-    keep: npt.NDArray[np.bool_],
+    fold: Ints,
+    keep: Bools,
 ) -> Iterator[Trajectories]:
     """Rows of a block for the estimators, with ln π/π_b [X, A]; yields nothing if no episode is kept."""
     rewards, ptr = block.rewards, block.episode_ptr

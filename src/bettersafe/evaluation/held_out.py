@@ -41,7 +41,6 @@ from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import row_visits, with_blocks
-from bettersafe.mdp.policy import policy_table
 from bettersafe.mdp.values import expected_return
 from bettersafe.typing import generator
 
@@ -203,8 +202,7 @@ def safety_test(
     """
     check_log("safety", safety)
     check_type("rule", rule, SafetyRule)
-    policy = policy_table(policy, safety.n_states, safety.n_actions)
-    baseline = policy_table(baseline, safety.n_states, safety.n_actions, name="baseline")
+    policy, baseline = as_numbers("the policy", policy), as_numbers("the baseline", baseline)
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
@@ -344,3 +342,10 @@ def _least(data: Log, rule: SafetyRule) -> Floats:
     low, high = _step_range(rule)
     discount = np.array([objective.discount for objective in data.objectives])
     return np.asarray((low - high) / (1.0 - discount))
+
+
+def return_range(reward_low: Floats, reward_high: Floats, discount: Floats) -> tuple[Floats, Floats]:
+    """Lowest and highest discounted return of an episode of any length ≥ 1 whose rewards lie in [low, high], each [d]."""
+    low = np.where(reward_low < 0.0, reward_low / (1.0 - discount), reward_low)
+    high = np.where(reward_high > 0.0, reward_high / (1.0 - discount), reward_high)
+    return np.asarray(low), np.asarray(high)

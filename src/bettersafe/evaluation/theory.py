@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.errors import check_probability
 from bettersafe.mdp.mdp import MDP, by_state
@@ -33,7 +32,7 @@ from bettersafe.mdp.values import pair_values, policy_values
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Bools, Floats
 
 
 SPREAD_TOL = 1e-6
@@ -60,7 +59,7 @@ class ProvenLoss:
     span: Floats
 
     @property
-    def informative(self) -> npt.NDArray[np.bool_]:
+    def informative(self) -> Bools:
         """Whether the proven loss is smaller than the range of returns, shape [d]."""
         return np.asarray(self.loss_at_most < self.span)
 

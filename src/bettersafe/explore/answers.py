@@ -10,11 +10,11 @@ import numpy as np
 
 from bettersafe.explore.requests import settings_json
 from bettersafe.explore.session import first_settings, solve
+from bettersafe.logs.counts import visit_table
 from bettersafe.logs.dataset import user_sign
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_candidates
 from bettersafe.runs.changes import changes_between
-from bettersafe.tasks.inputs import visit_table
 from bettersafe.text.numbers import about, at_least
 
 if TYPE_CHECKING:

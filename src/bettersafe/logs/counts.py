@@ -474,6 +474,13 @@ def without_pairs(counts: Counts) -> Counts:
     )
 
 
+def visit_table(counts: Counts) -> Ints:
+    """n(x,a), shape [X, A]."""
+    table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
+    table[counts.pair_state, counts.pair_action] = counts.pair_count
+    return table
+
+
 def declare_actions(counts: Counts, labels: Labels) -> Counts:
     """Counts with ``labels`` added to the actions: a baseline may play actions that were never logged."""
     actions = unite([counts.action_labels, labels], "action")

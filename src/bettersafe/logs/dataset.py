@@ -430,7 +430,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     if dataset.baseline_prob is not None:
         columns["baseline_prob"] = pa.array(dataset.baseline_prob)
     for k, objective in enumerate(dataset.objectives):
-        if objective.name in {*columns, "truncated", "baseline_prob"}:
+        if objective.name in {*columns, *(field.name for field in dataclasses.fields(Columns))}:
             raise DataError(
                 f"an objective can't be called {objective.name!r}: another column has this name. Rename it."
             )

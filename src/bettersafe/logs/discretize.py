@@ -39,6 +39,7 @@ from bettersafe.logs._reader.features import read_features
 from bettersafe.logs._reader.files import DISCRETIZED_KEY, DISCRETIZER
 from bettersafe.logs._reader.tables import open_table
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns
+from bettersafe.logs.roles import REQUIRED
 from bettersafe.typing import Event, Floats, Ints, Progress, Rng, frozen, generator, ignore
 
 if TYPE_CHECKING:
@@ -444,7 +445,7 @@ def discretize_log(
                 explained=explained_share(given, values[chosen], states[chosen]),
             )
         save_discretizer(given, folder / DISCRETIZER)
-    passed_on = tuple(name for name in log.column_names if name not in {"episode", "step", "state", "action"})
+    passed_on = tuple(name for name in log.column_names if name not in REQUIRED)
     return Discretization(discretizer=given, parts=held, passed_on=passed_on)
 
 

@@ -25,7 +25,7 @@ from bettersafe.errors import NoSolutionError, ParameterError, as_numbers, check
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.programs import highs
 from bettersafe.mdp.values import occupancy, policy_values, solve_policy
-from bettersafe.typing import Floats, frozen
+from bettersafe.typing import Floats, Ints, frozen
 
 Solver = Literal["auto", "lp", "columns"]
 SOLVERS: tuple[Solver, ...] = ("auto", "lp", "columns")
@@ -142,7 +142,7 @@ def optimal_policy(mdp: MDP, preference: npt.ArrayLike, *, start: Floats | None 
         played = np.where(better, best, played)
 
 
-def _argmax(values: Floats, mdp: MDP, acting: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _argmax(values: Floats, mdp: MDP, acting: Ints) -> Ints:
     """Index of the first maximal pair of every state in ``acting``."""
     first = mdp.state_ptr[acting]
     largest = np.maximum.reduceat(values, first)

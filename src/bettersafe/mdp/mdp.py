@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe.errors import ParameterError, as_numbers, check_discount, check_indices
 from bettersafe.typing import Floats, Ints, frozen
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,8 @@ class MDP:
 
 def _checked_csr(given: Any) -> sparse.csr_array:
     """``given`` as CSR. SciPy does not check index arrays before it reads, so they are checked first."""
+    from scipy import sparse
+
     form = getattr(given, "format", None) if sparse.issparse(given) else None
     if form == "coo":
         for axis, size in (("row", given.shape[0]), ("col", given.shape[1])):
@@ -183,6 +187,8 @@ def dense_mdp(
         >>> bettersafe.expected_return(mdp, [[0.0, 1.0], [1.0, 0.0]]).round(3)
         array([9.])
     """
+    from scipy import sparse
+
     table = as_numbers("transition", transition)
     if table.ndim != 3 or table.shape[0] != table.shape[2]:
         raise ParameterError(f"transition must have shape [X, A, X]; got {table.shape}.")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
@@ -21,6 +20,8 @@ from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import policy_table
 
 if TYPE_CHECKING:
+    from scipy import sparse
+
     from bettersafe.typing import Floats, Ints
 
 AIM = 1e-14
@@ -47,6 +48,8 @@ THREADED_PASS = 400_000
 
 def policy_matrix(ptr: Ints, weight: Floats, transition: sparse.csr_array) -> sparse.csr_array:
     """P_π [X, X]: row x is Σ over the pairs of x of weight · p(·|pair)."""
+    from scipy import sparse
+
     n_pairs = weight.size
     mix = sparse.csr_array((weight, np.arange(n_pairs), ptr), shape=(ptr.size - 1, n_pairs))
     return sparse.csr_array(mix @ transition)
@@ -140,6 +143,8 @@ def solve_occupancy(
     ptr: Ints, weight: Floats, transition: sparse.csr_array, discount: float, initial: Floats
 ) -> Floats:
     """Solve ν = μ + γ P_πᵀ ν: expected discounted visits of every state, shape [X]."""
+    from scipy import sparse
+
     backward = sparse.csr_array(policy_matrix(ptr, weight, transition).T)
     n_states = initial.size
     visits, _ = solve_values(np.arange(n_states + 1), np.ones(n_states), backward, discount, initial[None, :])
@@ -148,6 +153,7 @@ def solve_occupancy(
 
 def _solve_direct(matrix: Any, discount: float, rhs: Floats) -> Floats:
     """LU of I − γM for right-hand sides [m, X], with one step of refinement."""
+    from scipy import sparse
     from scipy.sparse.linalg import splu
 
     n = rhs.shape[1]

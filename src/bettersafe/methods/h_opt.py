@@ -34,7 +34,7 @@ from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.choices import SELECTIONS, Selection
-from bettersafe.methods.result import Improvement, check_preference
+from bettersafe.methods.result import Improvement, check_preference, three_digits
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import Model, estimate_model
 from bettersafe.typing import Bools, Floats, Log, Progress, frozen
@@ -104,7 +104,7 @@ class HOpt:
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (
             f"No solution found: even the candidate nearest to the baseline did not pass; on {self.objectives[k]} its gain is"
-            f" estimated as {nearest.estimate[k]:.4g}, with a lower bound of {nearest.bound[k]:.4g} at level {nearest.level:.3g}."
+            f" estimated as {three_digits(nearest.estimate[k])}, with a lower bound of {three_digits(nearest.bound[k])} at level {nearest.level:.3g}."
         )
 
 

@@ -34,7 +34,7 @@ from bettersafe.errors import ParameterError, PolicyError, check_type
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import RESIDUAL_ROUNDING, solve_policy, state_values
-from bettersafe.methods.result import check_preference
+from bettersafe.methods.result import check_preference, three_digits
 from bettersafe.model import Model
 from bettersafe.typing import Bools, Event, Floats, Progress, frozen
 
@@ -80,11 +80,11 @@ class Mixture:
         """Result in one sentence."""
         change = self.policy_return - self.baseline_return
         lost = np.flatnonzero(change < 0.0)
-        losses = ", ".join(f"objective {k} by {-change[k]:.4g}" for k in lost)
+        losses = ", ".join(f"objective {k} by {three_digits(-change[k])}" for k in lost)
         return (
             f"A mixture of {self.weights.size} {'policy' if self.weights.size == 1 else 'policies'} changes the preferred"
-            f" return by {float(self.preference @ change):+.4g} in the estimated model and loses on"
-            f" {losses or 'no objective'} there; the duality gap is {self.gap:.4g} after {self.rounds}"
+            f" return by {three_digits(float(self.preference @ change))} in the estimated model and loses on"
+            f" {losses or 'no objective'} there; the duality gap is {three_digits(self.gap)} after {self.rounds}"
             f" {'round' if self.rounds == 1 else 'rounds'}{'' if self.converged else ', larger than requested'}."
         )
 

@@ -111,9 +111,14 @@ class Improvement:
         end = "" if self.converged else " The search stopped before it converged."
         hard = f" {self.kept.size} states could not be solved and keep their previous row." if self.kept.size else ""
         return (
-            f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"
+            f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {three_digits(gain)}"
             f" in the estimated model.{end}{hard}"
         )
+
+
+def three_digits(value: float) -> str:
+    """Number with three significant digits for a sentence; whole numbers from 100 on."""
+    return f"{value:,.0f}" if abs(value) >= 100.0 else f"{value:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from bettersafe.certificate.make import CrossFit, certify
 from bettersafe.errors import ParameterError, RunError, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
-from bettersafe.logs.counts import count
+from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run
@@ -30,12 +30,8 @@ from bettersafe.tasks.evidence import (
     known_log,
     run_visits,
 )
-from bettersafe.tasks.inputs import (
-    check_ranges,
-    safety_rule,
-    task_thresholds,
-    visit_table,
-)
+from bettersafe.tasks.inputs import check_ranges
+from bettersafe.tasks.rules import safety_rule, task_thresholds
 from bettersafe.tasks.run import diagnostics
 
 if TYPE_CHECKING:

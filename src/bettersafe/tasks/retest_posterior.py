@@ -30,14 +30,8 @@ from bettersafe.tasks.evidence import (
     read_like,
     run_visits,
 )
-from bettersafe.tasks.inputs import (
-    ESTIMATED,
-    PAIR_REWARDS,
-    by_objective,
-    counted_outcomes,
-    fits,
-    with_derived,
-)
+from bettersafe.tasks.inputs import ESTIMATED, with_derived
+from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
 from bettersafe.tasks.retest import (
     TESTS,
     certificates_before,
@@ -45,6 +39,7 @@ from bettersafe.tasks.retest import (
     check_untested,
     data_of_test,
 )
+from bettersafe.tasks.rules import by_objective
 from bettersafe.tasks.run import MODELLING, posterior_certificate
 from bettersafe.tasks.task import Rare
 from bettersafe.typing import Event

@@ -23,9 +23,9 @@ from bettersafe._system.records import to_json
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
 from bettersafe.errors import check_type
-from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.evaluation.evaluate import estimate_rows
 from bettersafe.logs._reader.files import data_digest
-from bettersafe.logs.counts import Counts, count, without_pairs
+from bettersafe.logs.counts import Counts, count, visit_table, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Dataset, Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
@@ -49,29 +49,27 @@ from bettersafe.tasks.checks import (
 )
 from bettersafe.tasks.inputs import (
     ESTIMATED,
-    PAIR_REWARDS,
-    by_objective,
     check_by_counts,
     check_ranges,
-    check_size,
-    counted_outcomes,
-    fits,
-    known_rewards,
-    memory_needed,
-    safety_rule,
     task_baseline,
     task_counts,
     task_dataset,
     task_episodes,
     task_model,
-    task_outcomes,
-    task_question,
-    task_thresholds,
-    visit_table,
     with_derived,
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.tasks.outcomes import (
+    PAIR_REWARDS,
+    check_size,
+    counted_outcomes,
+    fits,
+    known_rewards,
+    memory_needed,
+    task_outcomes,
+)
+from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
 from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 
@@ -363,12 +361,8 @@ def _with_estimates(
     problem: _Problem, parts: _Parts, improvement: Improvement, certificate: Certificate
 ) -> tuple[Certificate, Sequence[dict[str, Any]]]:
     """The certificate with bounds from the counts and diagnostics, and the rows of all estimators on the held-out episodes."""
-    task, baseline = problem.task, problem.baseline
-    evaluations = evaluate_many(parts.held_out, improvement.policy, baseline, model=parts.control)
-    rows = [
-        *logged_rows(parts.held_out, baseline, delta=task.delta),
-        *evaluation_rows(evaluations, problem.counts.objectives, delta=task.delta),
-    ]
+    task = problem.task
+    rows = estimate_rows(parts.held_out, improvement.policy, problem.baseline, model=parts.control, delta=task.delta)
     theory = _prove(problem, improvement, delta=task.delta)
     return dataclasses.replace(certificate, theory=theory, diagnostics=diagnostics(rows, task.estimator)), rows
 

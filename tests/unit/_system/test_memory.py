@@ -49,7 +49,7 @@ if step == "model":
 elif step == "linearised":
     sizes = bettersafe.logs.counts_file.counted_sizes(path)
     task = Task(data=path, objectives=objectives, method="b-opt", form="linearised")
-    said = memory.counts_bytes(sizes) + bettersafe.tasks.inputs.task_bytes(task, sizes)
+    said = memory.counts_bytes(sizes) + bettersafe.tasks.outcomes.task_bytes(task, sizes)
     save_run(bettersafe.tasks.run.run_task(task), path + ".run")
 elif step == "evaluation":
     block = read_dataset(path, objectives=objectives)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.certificate.make import return_range
-from bettersafe.evaluation.held_out import safety_test
+from bettersafe.evaluation.held_out import return_range, safety_test
 from bettersafe.mdp.values import expected_return
 from evaluation_cases import held_out_case, safety_rule
 
@@ -56,3 +55,13 @@ def test_finite_sample_bounds_hold_whatever_the_sign_of_the_rewards(bound, low, 
             ).passed
     allowed = int(stats.binom.ppf(1.0 - 1e-6, 100, 0.1))
     assert max(wrong.values()) <= allowed
+
+
+def test_return_range_holds_for_every_length():
+    low, high, discount = np.array([-1.0, 0.5, -2.0]), np.array([2.0, 1.0, -1.0]), np.array([0.9, 0.5, 0.8])
+    least, most = return_range(low, high, discount)
+    rng = np.random.default_rng(0)
+    for length in (1, 2, 5, 50):
+        for rewards in (low, high, *rng.uniform(low, high, (20, 3))):
+            total = sum(discount**t * rewards for t in range(length))
+            assert np.all((least - 1e-12 <= total) & (total <= most + 1e-12))
