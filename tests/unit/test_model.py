@@ -109,7 +109,9 @@ def test_unseen_rules():
 
 
 def test_return_lower_bound():
-    assert return_lower_bound(np.array([-1.0, 2.0, 0.0]), np.array([0.9, 0.9, 0.5])) == pytest.approx([-10.0, 2.0, 0.0])
+    assert return_lower_bound(np.array([-1.0, 2.0, 0.0]), np.array([10.0, 10.0, 2.0])) == pytest.approx(
+        [-10.0, 2.0, 0.0]
+    )
 
 
 def test_known_rewards_store_every_pair():

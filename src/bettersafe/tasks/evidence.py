@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from bettersafe._system.files import file_digest
 from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
-from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
 from bettersafe.logs.counts import count
@@ -249,10 +249,12 @@ def evaluate_saved(
     interval: str = "t",
     folds: int = 5,
     rng: Rng = 0,
+    horizon: int | None = None,
 ) -> Rows:
     """Off-policy estimates with intervals and diagnostics, one row per estimator and objective, in the sign of the log.
 
-    Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes.
+    Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes. Every
+    row has the baseline's return by the same estimator and of the same steps.
 
     Args:
         evidence: Result of `evidence_for_run` or `evidence_for_policy`.
@@ -261,6 +263,7 @@ def evaluate_saved(
         interval: "t", "bootstrap" or "bca".
         folds: Number of folds for cross-fitting.
         rng: Seed or generator for the split into folds.
+        horizon: Number of steps H of the returns; None for no limit.
 
     Examples:
         >>> from bettersafe.tasks import evaluate_saved, evidence_for_run
@@ -278,18 +281,19 @@ def evaluate_saved(
     folds = min(folds, data.n_episodes)
     if folds < 2:  # cross-fitting needs at least two episodes
         estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
-    logged = logged_rows(data, evidence.baseline, delta=delta, interval=interval)
     needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
-    results = evaluate_many(
+    rows = comparison_rows(
         data,
         evidence.policy,
         evidence.baseline,
         estimators=estimators,
         folds=needed,
         rng=rng,
+        delta=delta,
+        interval=interval,
+        horizon=horizon,
     )
-    rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
-    return (*logged, *rows)
+    return tuple(rows)
 
 
 def known_log(run: Run, data: str, digest: str) -> str | None:

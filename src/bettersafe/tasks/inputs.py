@@ -27,6 +27,7 @@ from bettersafe.logs.counts_file import counted_sizes, is_counts, load_counts, w
 from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, reward_ranges, user_sign
 from bettersafe.logs.episodes import with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
+from bettersafe.mdp.ends import check_ends
 from bettersafe.methods.facts import METHODS
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.posterior.judge import Question, form_for
@@ -147,6 +148,8 @@ class HeldOutSettings(Protocol):
     def bound(self) -> str: ...  # noqa: D102
     @property
     def levels(self) -> Levels: ...  # noqa: D102
+    @property
+    def horizon(self) -> int | None: ...  # noqa: D102
 
 
 def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) -> SafetyRule:
@@ -160,7 +163,8 @@ def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) ->
         bound=settings.bound,
         levels=settings.levels,
         reward_range=ranges,
-        return_range=None if ranges is None else return_range(*ranges, discount),
+        return_range=None if ranges is None else return_range(*ranges, discount, settings.horizon),
+        horizon=settings.horizon,
     )
 
 
@@ -321,12 +325,15 @@ def check_size(task: Task, counts: Counts) -> None:
 
 
 def task_model(task: Task, counts: Counts, baseline: Floats) -> Model:
-    """Model of the counts, with the task's settings."""
-    return estimate_model(
+    """Model of the counts, with the task's settings. Raises PolicyError if discount 1 is not possible for the baseline."""
+    model = estimate_model(
         counts,
         delta=task.delta,
         error_kind=task.error_kind,
         support=task.support,
         unseen=task.unseen,
         baseline=baseline,
+        horizon=task.horizon,
     )
+    check_ends(model.mdp, baseline, name="the baseline", state_labels=model.state_labels)
+    return model

@@ -151,9 +151,13 @@ def test_intervals_cover_and_rows_speak_the_users_sign():
     with pytest.raises(ParameterError, match="approximate"):
         results["dr"].interval(0.1, method="betting")
     cost = tuple(replace(objective, lower_is_better=True) for objective in data.objectives)
-    ours, theirs = (evaluation_rows(results, objectives, delta=0.1) for objectives in (data.objectives, cost))
+    own = {name: (result.value, *result.interval(0.1)) for name, result in results.items()}
+    ours, theirs = (
+        evaluation_rows(results, objectives, baseline=own, delta=0.1) for objectives in (data.objectives, cost)
+    )
     for row, flipped in zip(ours, theirs, strict=True):
         assert flipped["value"] == -row["value"]
+        assert (flipped["baseline_value"], row["baseline_value"]) == (flipped["value"], row["value"])
         if row["estimator"] != "model":
             assert (flipped["low"], flipped["high"]) == (-row["high"], -row["low"])
             assert flipped["low"] <= flipped["value"] <= flipped["high"]
