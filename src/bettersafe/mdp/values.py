@@ -353,7 +353,7 @@ def expected_return(mdp: MDP, policy: npt.ArrayLike, *, horizon: int | None = No
         >>> bettersafe.expected_return(true_mdp(world), baseline).round(2)  # what the baseline is truly worth
         array([1.54, 1.46])
         >>> bettersafe.expected_return(true_mdp(world), baseline, horizon=1).round(2)  # of it in the first step
-        array([0.55, 0.54])
+        array([0.52, 0.4 ])
     """
     check_horizon(horizon)
     table = _checked(mdp, policy)

@@ -130,7 +130,7 @@ def rarely_tried(run: Run, most: int = 10) -> list[dict[str, Any]]:
 def estimates(run: Run) -> list[dict[str, Any]]:
     """Tables of off-policy estimates: of all steps up to the horizon, and of the logged steps where episodes are cut off.
 
-    Each has a caption and rows (`estimators`); the first row is the baseline's return of the same steps.
+    Each has a caption, the steps as a heading, and rows (`estimators`); the first row is the baseline's return of the same steps.
     """
     rows = estimators(run)
     if not rows:
@@ -144,12 +144,13 @@ def estimates(run: Run) -> list[dict[str, Any]]:
             continue
         if logged["complete"] is not whole:  # the logged returns are of other steps
             own.insert(0, _baseline_row(run, next((row for row in own if row["decided"]), own[0])["key"]))
-        tables.append({"caption": f"Off-policy estimates, {words}" if words else "Off-policy estimates", "rows": own})
+        caption = f"Off-policy estimates, {words}" if words else "Off-policy estimates"
+        tables.append({"caption": caption, "steps": words[:1].upper() + words[1:], "rows": own})
     return tables
 
 
 def _baseline_row(run: Run, name: str) -> dict[str, Any]:
-    """The baseline's return by an estimator, as a row without diagnostics."""
+    """The baseline's return by an estimator, as a row without diagnostics; its weights are all 1."""
     own = {row["objective"]: row for row in run.evaluation if row["estimator"] == name}
     ends = [[own[o.name][f"baseline_{of}"] for of in ("value", "low", "high")] for o in run.objectives]
     return {
@@ -159,7 +160,7 @@ def _baseline_row(run: Run, name: str) -> dict[str, Any]:
         "ess": "–",
         "weight": "–",
         "unseen": "–",
-        "usable": own[run.objectives[0].name]["usable"],
+        "usable": True,
         "decided": False,
     }
 

@@ -169,7 +169,7 @@ def _how_found(info: RunInfo) -> str:
 def _candidates(run: Run) -> Table:
     """Candidates of H-OPT or B-OPT: gain, probabilities and outcome."""
     asked = any(isinstance(row, PosteriorCandidate) for row in run.info.candidates)
-    table = new_table("Candidates")
+    table = new_table(_titled("Candidates", run_steps(run) if asked else certificate_steps(run)))
     table.add_column("candidate")
     table.add_column("weighted gain", justify="right")
     if asked:
@@ -317,7 +317,7 @@ def _beliefs(run: Run, certificate: Certificate) -> Table:
 
 def _floors(run: Run, certificate: Certificate) -> Table:
     """Table of thresholds, in the user's own sign."""
-    table = new_table("Thresholds")
+    table = new_table(_titled("Thresholds", certificate_steps(run)))
     for column in ("objective", "threshold", "guaranteed", "shortfall"):
         table.add_column(column, justify="left" if column == "objective" else "right")
     table.add_column("")
