@@ -259,16 +259,14 @@ def evaluate_many(
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
     behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
     fitted_on, data = data, first_steps(data, horizon)  # models may use later rows too
-    longest = longest_episode(data)
+    steps = 0 if horizon is None else longest_episode(data)
     value_models: tuple[ValueModel, ...] = ()
     fold = np.zeros(data.n_episodes, dtype=np.int64)
     if model is not None:
         _check_model(data, model, horizon)
-        value_models = (value_model_of(model, policy, behaviour, steps=longest),)
+        value_models = (value_model_of(model, policy, behaviour, steps=steps),)
     elif folds is not None:
-        value_models, fold = crossfit(
-            fitted_on, policy, behaviour, folds, generator(rng), horizon=horizon, steps=longest
-        )
+        value_models, fold = crossfit(fitted_on, policy, behaviour, folds, generator(rng), horizon=horizon, steps=steps)
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
@@ -332,7 +330,7 @@ def evaluate_many(
             unsupported_episodes=int(survey.unsupported.sum()),
             truncated_episodes=data.n_truncated,
             n_episodes=n,
-            longest=longest,
+            longest=survey.longest,
             horizon=horizon,
             endless=max((values.endless for values in value_models), default=0),
             biased=" and ".join(reasons),

@@ -120,10 +120,12 @@ class Survey:
     Attributes:
         unsupported: Whether an episode has a pair that is not in the data of its model, shape [n].
         missing: Share of the policy's probability, over the logged states, without support.
+        longest: Rows of the longest episode.
     """
 
     unsupported: Bools
     missing: float
+    longest: int
 
 
 def value_model_of(model: Model, policy: Floats, baseline: Floats, *, steps: int = 0) -> ValueModel:
@@ -237,9 +239,10 @@ def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[Val
     """
     missing = [model.missing for model in models] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
-    unsupported = []
+    unsupported, longest = [], 0
     for block, own in _with_folds(data, fold):
         _check_possible(block, baseline)
+        longest = max(longest, int(np.max(np.diff(block.episode_ptr))))
         rows = np.repeat(own, np.diff(block.episode_ptr))
         visits += np.bincount(rows * data.n_states + block.states, minlength=visits.size).reshape(visits.shape)
         unseen = np.zeros(block.n_rows, dtype=bool)
@@ -249,7 +252,7 @@ def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[Val
             unseen[mine] = (pair < 0) | ~model.tried[pair]
         unsupported.append(np.add.reduceat(unseen, block.episode_ptr[:-1]) > 0)
     share = sum(float(count @ mass) for count, mass in zip(visits, missing, strict=True)) / data.n_rows
-    return Survey(unsupported=np.concatenate(unsupported), missing=share)
+    return Survey(unsupported=np.concatenate(unsupported), missing=share, longest=longest)
 
 
 def _check_possible(block: Dataset, baseline: Floats) -> None:
