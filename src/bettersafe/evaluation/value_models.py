@@ -274,15 +274,19 @@ def row_values(block: Dataset, models: tuple[ValueModel, ...], fold: Ints) -> tu
     v, q, tail = np.empty((block.n_rows, d)), np.empty((block.n_rows, d)), np.empty((block.n_episodes, d))
     lengths = np.diff(block.episode_ptr)
     rows = np.repeat(fold, lengths)
-    step = np.arange(block.n_rows) - np.repeat(block.episode_ptr[:-1], lengths)
+    step = np.zeros(block.n_rows, dtype=np.int64)  # not used without a horizon
+    if isinstance(models[0].values, ByStep):
+        step = np.arange(block.n_rows) - np.repeat(block.episode_ptr[:-1], lengths)
     last = block.episode_ptr[1:] - 1
     for number, model in enumerate(models):
         mine = np.flatnonzero(rows == number)
         x, a = block.states[mine], block.actions[mine]
-        v[mine] = model.values.of_states(x, step[mine]).T
-        q[mine] = model.values.of_pairs(model.pair[x, a], x, step[mine]).T
+        states = model.values.of_states(x, step[mine])
+        pairs = model.values.of_pairs(model.pair[x, a], x, step[mine])
         ends = np.flatnonzero(fold == number)
-        tail[ends] = _tail(block, last[ends], step[last[ends]], model).T
+        after = _tail(block, last[ends], step[last[ends]], model)
+        for k in range(d):  # faster than transposed tables
+            v[mine, k], q[mine, k], tail[ends, k] = states[k], pairs[k], after[k]
     return v, q, tail
 
 
