@@ -87,10 +87,10 @@ def check_probability(name: str, value: float) -> None:
 
 
 def check_discount(name: str, value: float) -> None:
-    """Raise ParameterError unless 0 ≤ value < 1."""
+    """Raise ParameterError unless 0 ≤ value ≤ 1; whether every episode ends, as 1 requires, is checked where values are computed."""
     _check_number(f"the discount of {name}", value)
-    if not 0.0 <= value < 1.0:
-        raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.", setting="discount")
+    if not 0.0 <= value <= 1.0:
+        raise ParameterError(f"the discount of {name} must be in [0, 1]; got {value!r}. Try 0.99.", setting="discount")
 
 
 def check_epsilon(value: float) -> None:

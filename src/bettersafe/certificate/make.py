@@ -17,6 +17,7 @@ from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
+from bettersafe.logs.episodes import first_steps
 from bettersafe.mdp.policy import policy_table
 from bettersafe.model import Model
 
@@ -282,7 +283,8 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not data.n_truncated
+    cut = first_steps(data, rule.horizon).n_truncated
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut
     return Certificate(
         findings=tuple(
             _finding(objective, e, b, test.level, z)
@@ -290,23 +292,25 @@ def _from_test(
         ),
         evidence=evidence,
         grade="finite-sample" if finite else "approximate",
-        assumptions=_assumptions(data, rule, baseline_known),
+        assumptions=_assumptions(data, rule, baseline_known, cut),
         delta=delta,
         unsupported=test.unsupported,
         refusal=test.refusal,
         floors=floors,
+        diagnostics={"complete": not cut or ESTIMATORS[rule.estimator].needs_model},
         settings={
             "estimator": rule.estimator,
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
+            "horizon": rule.horizon,
             "folds": folds if ESTIMATORS[rule.estimator].needs_model else None,
         },
         seed=seed,
     )
 
 
-def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
+def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) -> tuple[str, ...]:
     texts = [
         "The test episodes were not used to make the policy, are independent of each other, and come from the process in which"
         " the policy will act.",
@@ -322,10 +326,10 @@ def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str
         texts.append("Rewards always lie in the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
-    cut = data.n_truncated
     if cut:
         after = "filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "left out"
-        texts.append(f"{cut} of {data.n_episodes} episodes are truncated; their later rewards are {after}.")
+        before = "" if rule.horizon is None else f" before step {rule.horizon:,}"
+        texts.append(f"{cut} of {data.n_episodes} episodes are truncated{before}; their later rewards are {after}.")
     return tuple(texts)
 
 
@@ -380,7 +384,7 @@ def _baseline_bound(
     """Lower bound on J_k(π_b) from the log, shape [d]; NaN if episodes are truncated and there is no model."""
     discount = np.array([objective.discount for objective in data.objectives])
     needs = ESTIMATORS[rule.estimator].needs_model
-    if not needs and data.n_truncated:
+    if not needs and first_steps(data, rule.horizon).n_truncated:
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,
@@ -390,6 +394,7 @@ def _baseline_bound(
         model=model if needs else None,
         folds=fit.folds if needs else None,
         rng=fit.rng(),
+        horizon=rule.horizon,
     ).per_trajectory
     if not BOUNDS[rule.bound].finite_sample:
         return lower_bound(returns, level, method=rule.bound)
@@ -398,5 +403,5 @@ def _baseline_bound(
     else:
         assert rule.reward_range is not None
         edges = [np.asarray(edge, dtype=np.float64) for edge in rule.reward_range]
-        low, high = return_range(edges[0], edges[1], discount)
+        low, high = return_range(edges[0], edges[1], discount, rule.horizon)
     return lower_bound(returns, level, method=rule.bound, low=low, cap=high)

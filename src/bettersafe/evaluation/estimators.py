@@ -14,8 +14,12 @@ is, pdis and dr are means of independent terms, one per trajectory. The terms of
 they are linearised (the estimate plus the influence of the trajectory), and only approximate bounds apply. Episodes that
 ended keep their last weight in every normaliser. Weights are products, computed as sums of logarithms.
 
-Blocks contain whole trajectories and are read several times, so that only
-one is in memory. The kernel adds up trajectories one by one, so the results don't depend on the blocks, bit for bit.
+With a horizon H, J(π) = E Σ_{t<H} γ^t r_t: episodes are cut at step H, where they count as ended, and v̂ and q̂ are values with
+H − t steps to go. If logging stopped earlier, or without a horizon before the end, dr and wdr fill in the rest by v̂(x_H); the
+other estimators are of the logged steps only (``complete`` is False).
+
+Blocks contain whole trajectories and are read several times, so that only one is in memory. The kernel adds up trajectories one by
+one, so the results don't depend on the blocks, bit for bit.
 """
 
 from __future__ import annotations

@@ -152,6 +152,11 @@ def _check_explorable(task: Task) -> None:
         raise ParameterError(
             f"the method to explore must be one of {', '.join(offered)}; got {task.method!r}.", setting="method"
         )
+    if task.horizon is not None:
+        raise ParameterError(
+            "horizon can't be used here: the explorer's posterior is of returns without a limit on steps. Use `run_task`.",
+            setting="horizon",
+        )
     if task.share > 0.0:
         raise ParameterError(
             "hold_out can't be used here: the explorer uses the whole log. Test a saved run with `certify_run`.",

@@ -2,7 +2,7 @@
 
     v_k = r_{π,k} + γ_k P_π v_k            policy_values, exact up to rounding
     q_k(x,a) = r_k(x,a) + γ_k Σ_x' p(x'|x,a) v_k(x')
-    J_k = Σ_x μ(x) v_k(x)                  expected_return
+    J_k = Σ_x μ(x) v_k(x)                  expected_return; up to a step: `bettersafe.mdp.horizon`
     ν^T = μ^T + γ ν^T P_π                  occupancy (discounted, unnormalised)
 
 Rows of p may sum to less than one: the rest is the probability of termination, with value 0 afterwards. A pair that is
@@ -37,7 +37,7 @@ class MDP:
         state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1]; follows from pair_state.
         transition: p(x'|x,a), CSR [P, X]; a row sums to at most 1, the rest terminates.
         reward: r_k(x,a), shape [d, P].
-        discount: γ_k, shape [d].
+        discount: γ_k, shape [d]; values at discount 1 exist for policies that end.
         initial: μ(x), shape [X].
         unseen_value: Value of a pair that is not stored, shape [d, X]; zero if left out.
 
@@ -219,3 +219,18 @@ def dense_q(mdp: MDP, q: Floats, *, unseen_value: Floats | None = None) -> Float
 def by_state(mdp: MDP, pair_values: Floats) -> Floats:
     """Sum of pair values over the pairs of every state, shape [X]."""
     return np.asarray(np.bincount(mdp.pair_state, weights=pair_values, minlength=mdp.n_states), dtype=np.float64)
+
+
+def pair_weights(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
+    """π(a|x) of every stored pair, shape [P], and the probability of π on other pairs, shape [X]."""
+    weight = policy.take(mdp.pair_index)
+    return weight, np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
+
+
+def policy_matrix(ptr: Ints, weight: Floats, transition: sparse.csr_array) -> sparse.csr_array:
+    """P_π [X, X]: row x is Σ over the pairs of x of weight · p(·|pair)."""
+    from scipy import sparse
+
+    n_pairs = weight.size
+    mix = sparse.csr_array((weight, np.arange(n_pairs), ptr), shape=(ptr.size - 1, n_pairs))
+    return sparse.csr_array(mix @ transition)

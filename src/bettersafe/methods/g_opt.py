@@ -40,10 +40,11 @@ from scipy import sparse
 from bettersafe import _kernel
 from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_type, check_vector
 from bettersafe.mdp.choices import ENGINES, Engine
-from bettersafe.mdp.mdp import MDP, dense_q
+from bettersafe.mdp.ends import check_ends, undiscounted
+from bettersafe.mdp.mdp import MDP, dense_q, policy_matrix
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import highs, resolve_engine
-from bettersafe.mdp.values import Values, occupancy, policy_matrix, solve_policy
+from bettersafe.mdp.values import Values, occupancy, solve_policy
 from bettersafe.methods.result import Improvement, Search, check_preference, improvement
 from bettersafe.methods.s_opt import Problem, cleaned_rows, iterate
 from bettersafe.model import Model
@@ -193,6 +194,12 @@ def _checked(
             f"g-opt needs equal discounts: its program has one occupancy for all objectives; got {mdp.discount.tolist()}."
             " Give all objectives one discount, or use s-opt."
         )
+    if undiscounted(mdp) and engine == "highs":
+        raise ParameterError(
+            'g-opt with discount 1 needs the engine "native": one large program would count loops that never end.',
+            setting="engine",
+        )
+    check_ends(mdp, base, name="the baseline", state_labels=model.state_labels)
     return weights, base
 
 
@@ -259,7 +266,7 @@ def _solve(
     progress: Progress | None,
 ) -> list[Improvement]:
     """One improvement for each of the margins, each of shape [d]; useful policies are added to ``met``."""
-    quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
+    quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS or undiscounted(setting.mdp)
     form = "multipliers" if engine == "native" or (engine == "auto" and quick) else "lp"
     searches = list(
         _by_lp(setting, preference, epsilon, margins, progress)

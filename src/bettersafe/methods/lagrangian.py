@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, PolicyError, check_type
+from bettersafe.mdp.ends import check_discounted
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import RESIDUAL_ROUNDING, solve_policy, state_values
@@ -136,6 +137,7 @@ def lagrangian(
             "the Lagrangian method needs equal discounts, because its best responses maximise one weighted reward;"
             f" got {mdp.discount.tolist()}."
         )
+    check_discounted(mdp, "the Lagrangian method")
 
     first = _evaluate(mdp, base, base > 0.0)
     floor = first.returns

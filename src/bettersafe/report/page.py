@@ -149,6 +149,7 @@ def _sections(run: Run) -> dict[str, Any]:
         "limits": limits.limits(run, coverage),
         "rarely_tried": limits.rarely_tried(run),
         "estimators": limits.estimators(run),
+        "estimates": limits.estimates(run),
         "interval_level": risk(run.evaluation[0]["level"]) if run.evaluation else "",
         "assumptions": limits.assumptions(run),
         "checks": limits.checks(run),

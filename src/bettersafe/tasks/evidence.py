@@ -19,7 +19,7 @@ import numpy as np
 
 from bettersafe._system.files import file_digest
 from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
-from bettersafe.evaluation.evaluate import estimate_rows
+from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
 from bettersafe.logs.counts import count, visit_table
@@ -247,10 +247,12 @@ def evaluate_saved(
     interval: str = "t",
     folds: int = 5,
     rng: Rng = 0,
+    horizon: int | None = None,
 ) -> Rows:
     """Off-policy estimates with intervals and diagnostics, one row per estimator and objective, in the sign of the log.
 
-    Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes.
+    Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes. Every
+    row has the baseline's return by the same estimator and of the same steps.
 
     Args:
         evidence: Result of `evidence_for_run` or `evidence_for_policy`.
@@ -259,6 +261,7 @@ def evaluate_saved(
         interval: "t", "bootstrap" or "bca".
         folds: Number of folds for cross-fitting.
         rng: Seed or generator for the split into folds.
+        horizon: Number of steps H of the returns; None for no limit.
 
     Examples:
         >>> from bettersafe.tasks import evaluate_saved, evidence_for_run
@@ -277,18 +280,18 @@ def evaluate_saved(
     if folds < 2:  # cross-fitting needs at least two episodes
         estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
     needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
-    return tuple(
-        estimate_rows(
-            data,
-            evidence.policy,
-            evidence.baseline,
-            estimators=estimators,
-            folds=needed,
-            rng=rng,
-            delta=delta,
-            interval=interval,
-        )
+    rows = comparison_rows(
+        data,
+        evidence.policy,
+        evidence.baseline,
+        estimators=estimators,
+        folds=needed,
+        rng=rng,
+        delta=delta,
+        interval=interval,
+        horizon=horizon,
     )
+    return tuple(rows)
 
 
 def known_log(run: Run, data: str, digest: str) -> str | None:

@@ -15,6 +15,7 @@ from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
 from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, user_sign
 from bettersafe.logs.episodes import with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
+from bettersafe.mdp.ends import check_ends
 from bettersafe.methods.facts import METHODS
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
 from bettersafe.runs.policy_file import policy_actions, read_policy
@@ -161,12 +162,15 @@ def _declared(task: Task, counts: Counts) -> Counts:
 
 
 def task_model(task: Task, counts: Counts, baseline: Floats) -> Model:
-    """Model of the counts, with the task's settings."""
-    return estimate_model(
+    """Model of the counts, with the task's settings. Raises PolicyError if discount 1 is not possible for the baseline."""
+    model = estimate_model(
         counts,
         delta=task.delta,
         error_kind=task.error_kind,
         support=task.support,
         unseen=task.unseen,
         baseline=baseline,
+        horizon=task.horizon,
     )
+    check_ends(model.mdp, baseline, name="the baseline", state_labels=model.state_labels)
+    return model

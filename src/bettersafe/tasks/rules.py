@@ -59,6 +59,8 @@ class HeldOutSettings(Protocol):
     def bound(self) -> str: ...  # noqa: D102
     @property
     def levels(self) -> Levels: ...  # noqa: D102
+    @property
+    def horizon(self) -> int | None: ...  # noqa: D102
 
 
 def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) -> SafetyRule:
@@ -72,7 +74,8 @@ def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) ->
         bound=settings.bound,
         levels=settings.levels,
         reward_range=ranges,
-        return_range=None if ranges is None else return_range(*ranges, discount),
+        return_range=None if ranges is None else return_range(*ranges, discount, settings.horizon),
+        horizon=settings.horizon,
     )
 
 
