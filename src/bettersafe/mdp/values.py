@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
-from bettersafe.errors import ParameterError, check_type
+from bettersafe.errors import ParameterError, check_integer, check_type
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import policy_table
 
@@ -331,5 +331,6 @@ def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
         >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
         2.93
     """
+    check_integer("k", k, least=0)
     weight = _checked(mdp, policy).take(mdp.pair_index)
     return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)

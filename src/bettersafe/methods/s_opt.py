@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_epsilon, check_type
+from bettersafe.errors import check_epsilon, check_integer, check_type
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import Programs, WarmStart, resolve_engine, solve
@@ -179,8 +179,7 @@ def _improve(
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
-    if max_rounds < 1:
-        raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
+    check_integer("max_rounds", max_rounds, least=1)
     problem = Problem(
         mdp=mdp, baseline=base, error=model.error, preference=weights, epsilon=epsilon, constrained=constrained
     )
