@@ -28,11 +28,11 @@ def main(*, kinds: int = 8, episodes: int = 300, size: int = 6, seed: int = 3) -
     model = estimate_model(count(log))
     preference = np.ones(kinds + 1)
 
-    believed = b_opt(gather_outcomes(log), model, baseline, preference=preference, question=Question(seed=seed))
+    bayesian = b_opt(gather_outcomes(log), model, baseline, preference=preference, question=Question(seed=seed))
     policies = {
         "s-opt": s_opt(model, baseline, preference=preference, epsilon=1.0).policy,
         "g-opt": g_opt(model, baseline, preference=preference, epsilon=1.0).policy,
-        "b-opt": believed.improvement.policy,
+        "b-opt": bayesian.improvement.policy,
     }
     truth = true_mdp(gridworld.world)
     before = expected_return(truth, baseline)
@@ -42,7 +42,7 @@ def main(*, kinds: int = 8, episodes: int = 300, size: int = 6, seed: int = 3) -
         gain = expected_return(truth, policy) - before
         found[name] = (float(preference @ gain), float(max(0.0, -gain.min())))
         print(f"  {name}: gain {found[name][0]:+.1f}, largest loss on an objective {found[name][1]:.3f}")
-    print(believed.reason)
+    print(bayesian.reason)
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.certificate.certificate import Certificate, Evidence, Finding, Floor, Proof, Theory
-from bettersafe.errors import ParameterError, as_numbers, check_log, check_type, check_vector
+from bettersafe.errors import ParameterError, as_numbers, check_epsilon, check_log, check_type, check_vector
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
@@ -239,6 +239,7 @@ def prove(
     """
     check_type("model", model, Model)
     check_type("counts", counts, Counts)
+    check_epsilon(epsilon)
     policy = policy_table(policy, model.mdp.n_states, model.mdp.n_actions)
     baseline = policy_table(baseline, model.mdp.n_states, model.mdp.n_actions, name="baseline")
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range

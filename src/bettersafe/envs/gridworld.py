@@ -21,7 +21,15 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe.envs.tabular import World, true_mdp
-from bettersafe.errors import NoSolutionError, ParameterError, PolicyError, as_numbers, check_type
+from bettersafe.errors import (
+    NoSolutionError,
+    ParameterError,
+    PolicyError,
+    as_numbers,
+    check_integer,
+    check_number,
+    check_type,
+)
 from bettersafe.logs.dataset import Objective
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.policy import check_policy
@@ -88,10 +96,9 @@ def pit_gridworld(
         >>> pit_gridworld(0, size=4).world.n_states  # all cells except the goal
         15
     """
-    if size < 2:
-        raise ParameterError(f"size must be at least 2 cells on a side; got {size}.")
-    if n_pit_kinds < 1:
-        raise ParameterError(f"n_pit_kinds must be at least 1; got {n_pit_kinds}.")
+    check_integer("size", size, least=2)
+    check_integer("n_pit_kinds", n_pit_kinds, least=1)
+    check_number("pit_prob", pit_prob)
     if not 0.0 <= pit_prob <= 1.0:
         raise ParameterError(f"pit_prob must be a probability in [0, 1]; got {pit_prob!r}.")
     draw, n_states = generator(rng), size * size - 1
@@ -246,6 +253,7 @@ def quality_baseline(best: npt.ArrayLike, quality: float) -> Floats:
         >>> quality_baseline([[1.0, 0.0]], 0.5)
         array([[0.75, 0.25]])
     """
+    check_number("quality", quality)
     if not 0.0 <= quality <= 1.0:
         raise ParameterError(f"quality must be between 0 (uniform) and 1 (the best policy); got {quality!r}.")
     table = as_numbers("the best policy", best)
@@ -331,8 +339,7 @@ def render_image(
         (65, 65, 3)
     """
     check_type("gridworld", gridworld, Gridworld)
-    if cell < 8:
-        raise ParameterError(f"cell must be at least 8 pixels; got {cell}.")
+    check_integer("cell", cell, least=8)
     table = _checked(gridworld, policy, agent)
     size = gridworld.size
     canvas = np.empty((size * cell + 1, size * cell + 1, 3))
@@ -379,6 +386,8 @@ def render_image(
 def _checked(gridworld: Gridworld, policy: npt.ArrayLike | None, agent: int | None) -> Floats | None:
     """Check policy and agent against the gridworld; return the policy as a table [X, A], or None."""
     world = gridworld.world
+    if agent is not None:
+        check_type("agent", agent, int, np.integer)
     if agent is not None and not 0 <= agent <= gridworld.goal:
         raise ParameterError(
             f"agent must be a state below {world.n_states}, or {gridworld.goal} for the goal; got {agent}."

@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from bettersafe.envs.gridworld import Gridworld, render_image, render_text
 from bettersafe.envs.tabular import World, draw_entries, running_sums
-from bettersafe.errors import DataError, ParameterError, PolicyError, check_type, check_types, check_vector
+from bettersafe.errors import (
+    DataError,
+    ParameterError,
+    PolicyError,
+    check_integer,
+    check_type,
+    check_types,
+    check_vector,
+)
 from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import generator
@@ -52,8 +60,8 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
 
     def __init__(self, world: World, *, horizon: int | None = None) -> None:
         check_type("world", world, World)
-        if horizon is not None and horizon < 1:
-            raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+        if horizon is not None:
+            check_integer("horizon", horizon, least=1)
         self.world, self.horizon = world, horizon
         self.observation_space = gymnasium.spaces.Discrete(world.n_states + world.n_terminals)
         self.action_space = gymnasium.spaces.Discrete(world.n_actions)
@@ -190,10 +198,9 @@ def rollout(
     if n_states > n_observations:
         raise PolicyError(f"the policy has {n_states} rows; the environment has {n_observations} observations.")
     table = check_policy(policy, n_states, n_actions)
-    if n_episodes < 1:
-        raise ParameterError(f"n_episodes must be at least 1; got {n_episodes}.")
-    if horizon is not None and horizon < 1:
-        raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+    check_integer("n_episodes", n_episodes, least=1)
+    if horizon is not None:
+        check_integer("horizon", horizon, least=1)
     sums, rows = running_sums(table.ravel()), np.arange(n_states + 1) * n_actions
 
     states: list[int] = []

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from bettersafe.envs.tabular import World
-from bettersafe.errors import PolicyError, as_numbers
+from bettersafe.errors import ParameterError, PolicyError, as_numbers, check_integer, check_number
 from bettersafe.logs.dataset import Objective
 from bettersafe.typing import generator
 
@@ -44,6 +44,11 @@ def garnet(
         >>> garnet(7, n_states=10, n_objectives=3).n_objectives
         3
     """
+    sizes = {"n_states": n_states, "n_actions": n_actions, "branching": branching, "n_objectives": n_objectives}
+    for name, size in sizes.items():
+        check_integer(name, size, least=1)
+    if branching > n_states:
+        raise ParameterError(f"branching must be at most n_states, {n_states}; got {branching}.")
     draw, n_pairs = generator(rng), n_states * n_actions
     columns = np.sort(draw.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
     ends = np.broadcast_to(end, n_pairs)[:, None]
@@ -87,5 +92,6 @@ def mixed_policy(rng: Rng, best: npt.ArrayLike, quality: float) -> Floats:
     table = as_numbers("the best policy", best)
     if table.ndim != 2:
         raise PolicyError(f"the best policy must have shape [X, A] (states, actions); got {table.shape}.")
+    check_number("quality", quality)
     noise = generator(rng).dirichlet(np.ones(table.shape[1]), size=table.shape[0])
     return np.asarray(quality * table + (1.0 - quality) * noise)

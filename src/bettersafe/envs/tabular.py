@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bettersafe.errors import ParameterError, PolicyError, check_type
+from bettersafe.errors import ParameterError, PolicyError, check_integer, check_type
 from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.policy import check_policy
@@ -259,10 +259,9 @@ def sample_episodes(
     """
     check_type("world", world, World)
     policy = check_policy(policy, world.n_states, world.n_actions, state_labels=world.state_labels)
-    if n_episodes < 1:
-        raise ParameterError(f"n_episodes must be at least 1; got {n_episodes}.")
-    if horizon is not None and horizon < 1:
-        raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+    check_integer("n_episodes", n_episodes, least=1)
+    if horizon is not None:
+        check_integer("horizon", horizon, least=1)
     pair_prob = policy[world.pair_state, world.pair_action]
     _check_covered(world, pair_prob)
     if horizon is None:

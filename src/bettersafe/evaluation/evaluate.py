@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
-from bettersafe.errors import ParameterError, check_choice, check_log, check_type
+from bettersafe.errors import ParameterError, check_choice, check_integer, check_log, check_type
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
@@ -329,6 +329,8 @@ def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, fold
             raise ParameterError(
                 f"the estimator {estimator!r} needs a model fitted on other data: give model=, or folds= for cross-fitting."
             )
+    if folds is not None:
+        check_integer("folds", folds, least=1)
     if model is not None and folds is not None:
         raise ParameterError("give a model or a number of folds, not both.")
     if not data.n_episodes:

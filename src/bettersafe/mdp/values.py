@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
-from bettersafe.errors import NoSolutionError, ParameterError, PolicyError, check_type
+from bettersafe.errors import NoSolutionError, ParameterError, PolicyError, check_integer, check_type
 from bettersafe.mdp.ends import endless_states
 from bettersafe.mdp.horizon import check_horizon, horizon_values
 from bettersafe.mdp.mdp import MDP, by_state, pair_weights, policy_matrix
@@ -377,6 +377,7 @@ def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
         >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
         2.93
     """
+    check_integer("k", k, least=0)
     weight = _checked(mdp, policy).take(mdp.pair_index)
     try:
         return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)

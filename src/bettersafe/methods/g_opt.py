@@ -38,7 +38,15 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _kernel
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_type, check_vector
+from bettersafe.errors import (
+    NoSolutionError,
+    ParameterError,
+    check_choice,
+    check_epsilon,
+    check_integer,
+    check_type,
+    check_vector,
+)
 from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.mdp.ends import check_ends, undiscounted
 from bettersafe.mdp.mdp import MDP, dense_q, policy_matrix
@@ -187,8 +195,7 @@ def _checked(
     check_choice("engine", engine, ENGINES)
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
-    if max_rounds < 1:
-        raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
+    check_integer("max_rounds", max_rounds, least=1)
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(
             f"g-opt needs equal discounts: its program has one occupancy for all objectives; got {mdp.discount.tolist()}."

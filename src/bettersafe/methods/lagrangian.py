@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, PolicyError, check_type
+from bettersafe.errors import ParameterError, PolicyError, check_integer, check_number, check_type
 from bettersafe.mdp.ends import check_discounted
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
@@ -125,13 +125,14 @@ def lagrangian(
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     preferred = check_preference(preference, mdp.n_objectives)
+    for name, value in (("eta", eta), ("norm", norm), ("tol", tol)):
+        check_number(name, value)
     for name, value in (("eta", eta), ("norm", norm)):
         if not 0.0 < value < math.inf:
             raise ParameterError(f"{name} must be a finite number above 0; got {value!r}.")
     if not tol >= 0.0:
         raise ParameterError(f"tol must be 0 or more; got {tol!r}.")
-    if max_rounds < 1:
-        raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
+    check_integer("max_rounds", max_rounds, least=1)
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(
             "the Lagrangian method needs equal discounts, because its best responses maximise one weighted reward;"

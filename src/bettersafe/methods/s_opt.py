@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_epsilon, check_type
+from bettersafe.errors import check_epsilon, check_integer, check_type
 from bettersafe.mdp.ends import check_ends, endless_states, undiscounted
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
@@ -184,8 +184,7 @@ def _improve(
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
     check_ends(mdp, base, name="the baseline", state_labels=model.state_labels)
-    if max_rounds < 1:
-        raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
+    check_integer("max_rounds", max_rounds, least=1)
     problem = Problem(
         mdp=mdp, baseline=base, error=model.error, preference=weights, epsilon=epsilon, constrained=constrained
     )

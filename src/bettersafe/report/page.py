@@ -48,6 +48,8 @@ def write_report(path: str | Path, *, output: str | Path | None = None) -> Path:
         'report.html'
     """
     check_path("path", path)
+    if output is not None:
+        check_path("output", output)
     folder = Path(path)
     run = load_run(folder)
     digests = {name: file_digest(folder / name) for name in FILES if (folder / name).is_file()}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import file_digest
-from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
+from bettersafe.errors import DataError, ParameterError, check_choice, check_integer, check_path, check_risk, check_type
 from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
@@ -274,8 +274,8 @@ def evaluate_saved(
     data = evidence.log
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
-    if not 0.0 < delta < 1.0:
-        raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
+    check_risk(delta)
+    check_integer("folds", folds, least=1)
     folds = min(folds, data.n_episodes)
     if folds < 2:  # cross-fitting needs at least two episodes
         estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)

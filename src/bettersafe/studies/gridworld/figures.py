@@ -64,14 +64,14 @@ def draw_gridworld(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str
 
 def _draw_plan(rows: pa.Table, plan: Plan, note: str) -> dict[str, Figure]:
     """Figures of means, of every cell, and, if the plan names methods for it, of true returns on one CMDP."""
-    judged = rows
+    evaluated = rows
     if plan.tuned:
-        judged = tuned(rows)
+        evaluated = tuned(rows)
         note = " · ".join(filter(None, ("the CMDP tuned on is left out", note)))
     heading = f"{plan.heading}, {delta_text(rows)}"
-    figures = {"mean": _draw_means(judged, heading, note), "grid": _draw_grid(judged, heading, note)}
+    figures = {"mean": _draw_means(evaluated, heading, note), "grid": _draw_grid(evaluated, heading, note)}
     if plan.scattered:
-        figures["objectives"] = _draw_objectives(judged, heading, plan.scattered, note)
+        figures["objectives"] = _draw_objectives(evaluated, heading, plan.scattered, note)
     return figures
 
 

@@ -41,10 +41,10 @@ def gridworld_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
     plan = PLANS[study_id]
     page = [f"# {study_id}", plan.about + "."]
     page += [note] if note else []
-    judged = tuned(rows) if plan.tuned else rows
-    summary = summarise(judged, (*METHOD, "episodes", "kinds", "variant"))
+    evaluated = tuned(rows) if plan.tuned else rows
+    summary = summarise(evaluated, (*METHOD, "episodes", "kinds", "variant"))
     cmdps = summary["cmdps"][0].as_py()
-    where = f"{cmdps} CMDPs, without the one used for tuning" if judged is not rows else f"{cmdps} CMDPs"
+    where = f"{cmdps} CMDPs, without the one used for tuning" if evaluated is not rows else f"{cmdps} CMDPs"
     page.append(f"{where}; {SE_NOTE}; the median is over the CMDPs' means. {FAILURE_NOTE}")
     sizes = plan.sizes
     if len(plan.kinds) > 1:
@@ -56,8 +56,8 @@ def gridworld_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
         page += _changes(rows, sizes)
     else:
         page += _comparison(summary, PUBLISHED.get(study_id, {}), sizes, level=2)
-    if judged is not rows:
-        page += _choices(judged, sizes)
+    if evaluated is not rows:
+        page += _choices(evaluated, sizes)
     if plan.has_b_opt:
         page += _against(rows, sizes)
     return "\n\n".join(page) + "\n"
@@ -95,17 +95,17 @@ def _comparison(
     ]
     lines = []
     for title, ours, theirs in parts:
-        beside = bool(published) and theirs is not None
+        with_published = bool(published) and theirs is not None
         head = ["method"]
         for size in sizes:
-            head += [f"\\|D\\| = {size}", "published"] if beside else [f"\\|D\\| = {size}"]
+            head += [f"\\|D\\| = {size}", "published"] if with_published else [f"\\|D\\| = {size}"]
         body = []
         for method in methods:
             line = [plain_name(method)]
             for n, size in enumerate(sizes):
                 record = records.get((method, size))
                 line.append(NONE if record is None else ours(record))
-                if beside and theirs is not None:
+                if with_published and theirs is not None:
                     line.append(theirs(published[method][n]) if method in published else NONE)
             body.append(line)
         lines += [f"{'#' * level} {title}", markdown(head, body)]
@@ -136,10 +136,10 @@ def _change(record: Record) -> str:
     return f"{improvement} / {with_se(record['failure'], record['failure_se'], 3, sign='+')}"
 
 
-def _choices(judged: pa.Table, sizes: Sequence[int]) -> list[str]:
+def _choices(evaluated: pa.Table, sizes: Sequence[int]) -> list[str]:
     """Table of the parameters chosen on the first CMDP."""
     chosen: dict[tuple[str, str, float], dict[int, str]] = {}
-    columns = [judged[name].to_pylist() for name in (*METHOD, *CELL[2:], "chosen")]
+    columns = [evaluated[name].to_pylist() for name in (*METHOD, *CELL[2:], "chosen")]
     for method, parameter, preference, quality, episodes, choice in zip(*columns, strict=True):
         if choice:
             case = (f"{method} {parameter}", preference, quality)
