@@ -20,6 +20,8 @@ POINTERS = {"ptr", "indptr", "state_ptr", "outcome_ptr", "count_ptr"}
 INDICES = {"indices", "outcome_next", "count_outcome", "worst", "place", "order"}
 FINITE = {
     "solve_programs": ("baseline", "objective", "rows"),
+    "solve_mixture": ("gain", "value", "floor"),
+    "best_response": ("baseline",),
     "solve_mean": ("weight", "even", "extra", "rhs"),
     "drawn_gains": (
         "outcome_reward",
@@ -43,6 +45,11 @@ SCALARS = {
     "seed": (-1, 2**64, 0.5),
     "first": (-1, 2**63 - 1),
     "epsilon": (np.nan, -1.0),
+    "rough": (np.nan, -1.0, 2.0),
+    "accepted": (np.nan, -1.0, 2.0),
+    "rounding": (np.nan, -1.0, 2.0),
+    "max_rounds": (0, 2**62, None),
+    "reach": (1, None),
     "stream": (-1, 99),
     "counted": (np.nan, 2.0),
     "pessimism": (np.nan, -1.0),
@@ -54,8 +61,10 @@ SCALARS = {
 }
 OUTPUTS = {
     "solve_programs": ("basis", "at_upper", "policy", "gap", "status"),
+    "solve_mixture": ("basis", "weight", "multiplier"),
     "solve_values": ("value",),
     "pair_values": ("q",),
+    "best_response": ("policy", "value", "visits", "kept"),
     "mark_outcomes": ("flag", "distinct", "on"),
     "successor_likelihood": ("out",),
     "worst_outcomes": ("worst",),
@@ -255,6 +264,21 @@ def good_call(name, index=np.int32):
             "indptr": indptr, "indices": indices, "data": data, "discount": np.array([0.9, 0.8]),
             "reward": rng.normal(size=(2, 20)), "v": rng.normal(size=(2, n)), "q": np.empty((2, 20)), "threads": 2,
         }  # fmt: skip
+    if name == "solve_mixture":
+        gain = np.vstack([np.zeros(3), rng.normal(size=(7, 3)) + 0.3])
+        found = {"basis": np.full(4, -(2**63)), "weight": np.empty(8), "multiplier": np.empty(3)}
+        return K.solve_mixture, {"gain": gain, "value": gain @ np.ones(3), "floor": np.zeros(3), "reach": False} | found
+    if name == "best_response":
+        ptr = np.append(0, np.cumsum(rng.integers(1, 4, n)))
+        indptr, indices, data = csr(rng, int(ptr[-1]), n, index)
+        baseline = np.repeat(1.0 / np.diff(ptr), np.diff(ptr))
+        return K.best_response, {
+            "ptr": ptr, "indptr": indptr, "indices": indices, "data": data, "discount": 0.9, "initial": np.full(n, 1.0 / n),
+            "baseline": baseline, "error": np.append(rng.random(ptr[-1] - 1), np.inf), "epsilon": 0.3,
+            "reward": rng.normal(size=ptr[-1]), "elsewhere": np.zeros(n), "policy": baseline.copy(), "value": np.zeros(n),
+            "visits": np.zeros(n), "kept": np.empty(n, np.uint8), "rough": 1e-8, "tol": 1e-14, "accepted": 1e-12, "rounding": 2e-15,
+            "max_products": 200, "max_rounds": 50, "threads": 2,
+        }  # fmt: skip
     if name == "log_rising":
         return K.log_rising, {"alpha": rng.random(30), "count": np.arange(30.0), "threads": 2}
     if name == "draw_gammas":
@@ -291,8 +315,8 @@ def mean_process_arguments(name, rng, counted, n, pairs):
 
 
 FUNCTIONS = (
-    "solve_programs", "solve_values", "pair_values", "log_rising", "draw_gammas", "drawn_gains", "mark_outcomes",
-    "successor_likelihood", "worst_outcomes", "solve_mean", "gains_covariance", "Estimates", "Estimates.weigh",
+    "solve_programs", "solve_mixture", "solve_values", "pair_values", "best_response", "log_rising", "draw_gammas", "drawn_gains",
+    "mark_outcomes", "successor_likelihood", "worst_outcomes", "solve_mean", "gains_covariance", "Estimates", "Estimates.weigh",
     "Estimates.average", "Estimates.finish", "EpisodeCounter", "EpisodeCounter.add", "EpisodeCounter.write",
     "EpisodeCounter.count_outcomes", "EpisodeCounter.write_outcomes", "EpisodeCounter.write_sums",
 )  # fmt: skip

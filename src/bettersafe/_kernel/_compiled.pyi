@@ -1,4 +1,4 @@
-"""Signatures of the C++ kernel, documented in `programs.hpp`, `values.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp`.
+"""Signatures of the C++ kernel, documented in `programs.hpp`, `mixtures.hpp`, `values.hpp`, `responses.hpp`, `mean_process.hpp`, `draws.hpp`, `estimators.hpp` and `counting.hpp`.
 
 Arrays are contiguous; output arrays share no memory with others.
 """
@@ -20,6 +20,15 @@ def solve_programs(
     status: npt.NDArray[np.int8],
     threads: int,
 ) -> int: ...
+def solve_mixture(
+    gain: npt.NDArray[np.float64],
+    value: npt.NDArray[np.float64],
+    floor: npt.NDArray[np.float64],
+    reach: bool,
+    basis: npt.NDArray[np.int64],
+    weight: npt.NDArray[np.float64],
+    multiplier: npt.NDArray[np.float64],
+) -> tuple[bool, float, float]: ...
 def solve_values(
     ptr: npt.NDArray[np.int64],
     weight: npt.NDArray[np.float64],
@@ -43,6 +52,30 @@ def pair_values(
     q: npt.NDArray[np.float64],
     threads: int,
 ) -> None: ...
+def best_response(
+    ptr: npt.NDArray[np.int64],
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    data: npt.NDArray[np.float64],
+    discount: float,
+    initial: npt.NDArray[np.float64],
+    baseline: npt.NDArray[np.float64],
+    error: npt.NDArray[np.float64],
+    epsilon: float,
+    reward: npt.NDArray[np.float64],
+    elsewhere: npt.NDArray[np.float64],
+    policy: npt.NDArray[np.float64],
+    value: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.float64],
+    kept: npt.NDArray[np.uint8],
+    rough: float,
+    tol: float,
+    accepted: float,
+    rounding: float,
+    max_products: int,
+    max_rounds: int,
+    threads: int,
+) -> int: ...
 
 class Estimates:
     def __init__(self, discount: npt.NDArray[np.float64], has_model: bool) -> None: ...

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 
 #include <stdexcept>
 
@@ -11,7 +12,9 @@
 #include "draws.hpp"
 #include "estimators.hpp"
 #include "mean_process.hpp"
+#include "mixtures.hpp"
 #include "programs.hpp"
+#include "responses.hpp"
 #include "values.hpp"
 
 namespace nb = nanobind;
@@ -59,6 +62,33 @@ std::int64_t solve_programs_py(nb::handle ptr, nb::handle baseline, nb::handle o
                             statuses.data()};
     nb::gil_scoped_release release;
     return solve_programs(programs, n_threads);
+}
+
+// Mixtures
+
+// (whether it was solved, level, share)
+std::tuple<bool, double, double> solve_mixture_py(nb::handle gain, nb::handle value, nb::handle floor, nb::handle reach,
+                                                  nb::handle basis, nb::handle weight, nb::handle multiplier) {
+    const bool shares = truth("reach", reach);
+    Arguments arguments;
+    const auto gains = arguments.in<double>("gain", gain, {kAny, kAny});
+    const std::int64_t n = gains.shape(0), d = gains.shape(1);
+    const auto values = arguments.in<double>("value", value, {n});
+    const auto floors = arguments.in<double>("floor", floor, {d});
+    const auto last_basis = arguments.out<std::int64_t>("basis", basis, {d + 1});
+    const auto weights = arguments.out<double>("weight", weight, {n});
+    const auto multipliers = arguments.out<double>("multiplier", multiplier, {d});
+    arguments.check_apart();
+    if (n < 1 || n > kMostEntries || d > kMostObjectives)
+        refuse("gain must have 1 to " + text(kMostEntries) + " rows and at most " + text(kMostObjectives) + " columns; got " + text(n) + " and " + text(d) + ".");
+    for (const auto* array : {&gains, &values, &floors}) check_finite(*array);
+    for (std::int64_t k = 0; k < d; ++k) {
+        if (gains[k] != 0.0) refuse("gain must be 0 for the first policy; entry " + text(k) + " is " + text(gains[k]) + ".");
+    }
+    Mixture mixture{n, d, gains.data(), values.data(), floors.data(), shares, last_basis.data(), weights.data(), multipliers.data(), 0.0, 0.0};
+    nb::gil_scoped_release release;
+    const bool solved = solve_mixture(mixture);
+    return {solved, mixture.level, mixture.share};
 }
 
 // Values
@@ -112,6 +142,62 @@ void pair_values_py(nb::handle indptr, nb::handle indices, nb::handle data, nb::
         const PairRows<Index> pairs{n_pairs, values.shape(1), rows.indptr.data(), rows.indices.data(), rows.data.data()};
         nb::gil_scoped_release release;
         pair_values(pairs, n, discounts.data(), rewards.data(), values.data(), found.data(), n_threads);
+    });
+}
+
+// Responses
+
+std::int64_t best_response_py(nb::handle ptr, nb::handle indptr, nb::handle indices, nb::handle data, nb::handle discount, nb::handle initial,
+                              nb::handle baseline, nb::handle error, nb::handle epsilon, nb::handle reward, nb::handle elsewhere,
+                              nb::handle policy, nb::handle value, nb::handle visits, nb::handle kept, nb::handle rough, nb::handle tol,
+                              nb::handle accepted, nb::handle rounding, nb::handle max_products, nb::handle max_rounds, nb::handle threads) {
+    return with_index_type(indptr, [&](auto index) -> std::int64_t {
+        using Index = decltype(index);
+        const double gamma = discount_of(discount), budget = number("epsilon", epsilon, 0.0, kInfinite);
+        const Accuracy accuracy{number("rough", rough, 0.0, 1.0),
+                                number("tol", tol, 0.0, 1.0),
+                                number("accepted", accepted, 0.0, 1.0),
+                                number("rounding", rounding, 0.0, 1.0),
+                                whole("max_products", max_products, std::int64_t{0}, kMostProducts),
+                                whole("max_rounds", max_rounds, std::int64_t{1}, kMostProducts)};
+        const int n_threads = threads_of(threads);
+        Arguments arguments;
+        const auto starts = arguments.in<std::int64_t>("ptr", ptr, {kAny});
+        const auto shares = arguments.in<double>("baseline", baseline, {kAny});
+        const std::int64_t n = starts.size() - 1, n_pairs = shares.size();
+        const CsrRows<Index> rows(arguments, indptr, indices, data, n_pairs);
+        const auto first = arguments.in<double>("initial", initial, {n});
+        const auto errors = arguments.in<double>("error", error, {n_pairs});
+        const auto rewards = arguments.in<double>("reward", reward, {n_pairs});
+        const auto others = arguments.in<double>("elsewhere", elsewhere, {n});
+        const auto found = arguments.out<double>("policy", policy, {n_pairs});
+        const auto values = arguments.out<double>("value", value, {n});
+        const auto counts = arguments.out<double>("visits", visits, {n});
+        const auto kept_states = arguments.out<std::uint8_t>("kept", kept, {n});
+        arguments.check_apart();
+        check_rising(starts, n_pairs);
+        for (std::int64_t x = 0; x < n; ++x) {
+            if (starts[x + 1] - starts[x] > kMostEntries) refuse("ptr gives a state more than " + text(kMostEntries) + " pairs.");
+        }
+        rows.check_columns(n);
+        check_finite(shares);
+        for (const auto* array : {&shares, &errors}) check_not_negative(*array);
+        const Response<Index> response{n,
+                                       starts.data(),
+                                       {n_pairs, n, rows.indptr.data(), rows.indices.data(), rows.data.data()},
+                                       gamma,
+                                       first.data(),
+                                       shares.data(),
+                                       errors.data(),
+                                       budget,
+                                       rewards.data(),
+                                       others.data(),
+                                       found.data(),
+                                       values.data(),
+                                       counts.data(),
+                                       kept_states.data()};
+        nb::gil_scoped_release release;
+        return best_response(response, accuracy, n_threads);
     });
 }
 
@@ -661,9 +747,13 @@ auto named(const char* name) { return nb::arg(name).none(); }
 NB_MODULE(_compiled, m) {
     m.def("solve_programs", &solve_programs_py, named("ptr"), named("baseline"), named("objective"), named("error"), named("rows"), named("epsilon"), named("basis"),
           named("at_upper"), named("policy"), named("gap"), named("status"), named("threads"));
+    m.def("solve_mixture", &solve_mixture_py, named("gain"), named("value"), named("floor"), named("reach"), named("basis"), named("weight"), named("multiplier"));
     m.def("solve_values", &solve_values_py, named("ptr"), named("weight"), named("indptr"), named("indices"), named("data"), named("discount"), named("rhs"), named("value"),
           named("tol"), named("max_products"), named("threads"));
     m.def("pair_values", &pair_values_py, named("indptr"), named("indices"), named("data"), named("discount"), named("reward"), named("v"), named("q"), named("threads"));
+    m.def("best_response", &best_response_py, named("ptr"), named("indptr"), named("indices"), named("data"), named("discount"), named("initial"), named("baseline"),
+          named("error"), named("epsilon"), named("reward"), named("elsewhere"), named("policy"), named("value"), named("visits"), named("kept"), named("rough"), named("tol"),
+          named("accepted"), named("rounding"), named("max_products"), named("max_rounds"), named("threads"));
     m.def("mark_outcomes", &mark_outcomes_py, named("ptr"), named("indptr"), named("indices"), named("data"), named("visits"), named("acted"), named("flag"),
           named("distinct"), named("on"), named("threads"));
     m.def("log_rising", &log_rising_py, named("alpha"), named("count"), named("threads"));

@@ -78,7 +78,12 @@ public:
         if (!load(in, begin, count)) return;
         std::int32_t* basis = in.basis + x * (in.n_rows + 2);
         std::uint8_t* upper = in.at_upper + begin;
-        double relative_gap = kInf;
+        double relative_gap = m_ == 1 ? best_entry(basis, upper) : kInf;
+        if (relative_gap <= kAcceptGap) {
+            for (int f = 0; f < n_; ++f) in.policy[begin + entry_[f]] = work_[f];
+            in.gap[x] = relative_gap * half_;
+            return;
+        }
         for (int attempt = 0; attempt < 3 && !(relative_gap <= kAcceptGap); ++attempt) {
             if (!begin_attempt(attempt, basis, upper)) continue;
             if (!optimise(false) || !check(false)) continue;
@@ -131,6 +136,28 @@ private:
     bool is_slack(int var) const { return var >= 2 * wide_; }
     int slack_row(int var) const { return var - 2 * wide_ + 1; }
     double upper_bound(int var) const { return (var >= wide_ && var < 2 * wide_) ? base_[var - wide_] : kInf; }
+
+    // Solves a program without rows and budget: the best entry gets the mass of all entries that do not tie with it. If several are best,
+    // it is the one of the last solve, or the first. Returns the gap, in units of the objective's half-range.
+    double best_entry(std::int32_t* basis, std::uint8_t* upper) {
+        int best = largest(wide_, cost_.data());  // the padding is 0, the largest cost 1
+        const double top = cost_[best];
+        if (basis[0] >= 0 && basis[0] < n_ && cost_[basis[0]] >= top - kDualTol) best = basis[0];
+        double moved = 0.0;
+        for (int j = 0; j < n_; ++j) {
+            upper[j] = top - cost_[j] > kTieTol;
+            delta_[j] = upper[j] ? -base_[j] : 0.0;
+            moved -= delta_[j];
+        }
+        delta_[best] = moved;
+        std::fill(delta_.begin() + n_, delta_.end(), 0.0);
+        std::copy(base_.begin(), base_.end(), work_.begin());
+        if (value() > 0.0 && !write()) return kInf;
+        basis[0] = best;
+        double gap = 1e-15;
+        for (int f = 0; f < n_; ++f) gap += work_[f] * (top - cost_[f]);
+        return gap;
+    }
 
     // Starting point of an attempt. 0: the last basis, else the dual simplex, else the origin. 1: the current basis, refactorised.
     // 2: a vertex found with every row relaxed by a different small amount, which breaks degeneracy.

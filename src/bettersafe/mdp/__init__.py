@@ -7,6 +7,7 @@ horizon      values and returns up to a step
 constrained  optimal policy under constraints, by a linear program or column generation
 policy       checks of policies
 programs     per-state linear programs, with two engines
+mixtures     best mixture of policies with known gains, with two engines
 choices      names of engines, error functions and rules for untried pairs
 """
 

@@ -2,7 +2,7 @@
 
 The paper requires P(for all k: J_k(π) − J_k(π_b) ≥ −ζ_k | D) ≥ 1 − δ, a *posterior* probability, and approximates it with a budget
 (S-OPT) or a held-out test (H-OPT). B-OPT computes it (`posterior.judge`). It returns the passing candidate with the largest
-posterior mean of J_λ, or the baseline if none passes. Nothing is tuned. The posterior does not depend on λ, so λ may be changed after
+lower bound on the gain of J_λ, or the baseline if none passes. Nothing is tuned. The posterior does not depend on λ, so λ may be changed after
 seeing the result.
 
 Candidates are made in the posterior mean of the model (`recipes`), and policies may be given by the caller. The same recipes on parts
@@ -333,12 +333,16 @@ def _doubt(
 
 
 def _best(answer: Answer, preference: Floats) -> int | None:
-    """Index of the passing candidate with the largest preferred gain; None if no gain is positive."""
-    passing = [i for i, candidate in enumerate(answer.candidates) if candidate.passed]
-    best = max(passing, key=lambda i: float(preference @ answer.candidates[i].gain), default=None)
-    if best is not None and float(preference @ answer.candidates[best].gain) <= 0.0:
-        return None  # safe, but not better
-    return best
+    """Index of the passing candidate with the largest lower bounds, weighted by λ; None if no gain is positive.
+
+    By their means, candidates that are better by far or worse by far would win over those that are surely better.
+    """
+    passing = [
+        i
+        for i, candidate in enumerate(answer.candidates)
+        if candidate.passed and float(preference @ candidate.gain) > 0.0
+    ]
+    return max(passing, key=lambda i: float(preference @ answer.candidates[i].least), default=None)
 
 
 def _refine_nearest(

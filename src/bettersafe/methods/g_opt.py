@@ -31,13 +31,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe import _kernel
+from bettersafe._system.workers import cores
 from bettersafe.errors import (
     NoSolutionError,
     ParameterError,
@@ -49,12 +51,22 @@ from bettersafe.errors import (
 )
 from bettersafe.mdp.choices import ENGINES, Engine
 from bettersafe.mdp.ends import check_ends, undiscounted
-from bettersafe.mdp.mdp import MDP, dense_q, policy_matrix
+from bettersafe.mdp.mdp import MDP, by_state, dense_q, policy_matrix
+from bettersafe.mdp.mixtures import Mixture, best_mixture, no_basis
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import highs, resolve_engine
-from bettersafe.mdp.values import Values, occupancy, solve_policy
+from bettersafe.mdp.values import (
+    ACCEPT,
+    AIM,
+    MAX_PRODUCTS,
+    RESIDUAL_ROUNDING,
+    THREADED_NONZEROS,
+    Values,
+    occupancy,
+    solve_policy,
+)
 from bettersafe.methods.result import Improvement, Search, check_preference, improvement
-from bettersafe.methods.s_opt import Problem, cleaned_rows, iterate
+from bettersafe.methods.s_opt import FIRST_TOL, Problem, cleaned_rows, iterate
 from bettersafe.model import Model
 from bettersafe.typing import Event, Floats, Ints, Progress, frozen
 
@@ -73,6 +85,9 @@ LP_PAIRS = 20_000
 
 OPTIMAL_TOL = 1e-9
 """Relative tolerance on gains, as a share of the largest so far: column generation stops at this gap; smaller gains count as 0."""
+
+MAX_ITERATIONS = 100
+"""Limit on rounds of policy iteration for one policy."""
 
 REPEATED = 1e-12
 """Difference of gains, as a share of the largest, up to which two policies count as the same."""
@@ -95,6 +110,7 @@ def g_opt(
     epsilon: float,
     margin: npt.ArrayLike | None = None,
     engine: Engine = "auto",
+    tol: float = OPTIMAL_TOL,
     max_rounds: int = 1000,
     progress: Progress | None = None,
 ) -> Improvement:
@@ -109,6 +125,7 @@ def g_opt(
         epsilon: Deviation budget ε; 0 returns the baseline, inf allows every action, with data or not.
         margin: Required gain on every objective, ≥ 0, shape [d], in units of return; default: 0.
         engine: "highs" (one large program), "native" (many small ones), or "auto".
+        tol: Optimality gap at which "native" stops, as a share of the largest gains so far.
         max_rounds: Limit on the number of policies computed by "native".
         progress: Callback after every policy.
 
@@ -117,7 +134,7 @@ def g_opt(
         >>> bool((found.policy_return >= found.baseline_return - 1e-6).all())  # in the estimated model
         True
     """
-    weights, base = _checked(model, baseline, preference, engine, max_rounds)
+    weights, base = _checked(model, baseline, preference, engine, tol, max_rounds)
     check_epsilon(epsilon)
     floors = np.zeros(model.mdp.n_objectives)
     if margin is not None:
@@ -127,7 +144,9 @@ def g_opt(
             f"margin must not be negative (an accepted loss is a setting of the test: zeta); got {floors.tolist()}."
         )
     setting = _setting(model, base, solve_policy(model.mdp, base), every_action=math.isinf(epsilon))
-    return _solve(setting, model, weights, epsilon, [floors], engine, [], max_rounds, progress)[0]
+    limits = _Limits(preference=weights, epsilon=epsilon, tol=tol, max_rounds=max_rounds, progress=progress)
+    columns = _Columns(setting, limits, [])
+    return _improvements(model, columns, _solve(columns, [floors], engine))[0]
 
 
 def g_opt_path(
@@ -139,6 +158,7 @@ def g_opt_path(
     margins: Sequence[float] = MARGINS,
     floors: Sequence[npt.ArrayLike] | None = None,
     engine: Engine = "auto",
+    tol: float = OPTIMAL_TOL,
     max_rounds: int = 1000,
     progress: Progress | None = None,
 ) -> list[Improvement]:
@@ -154,6 +174,7 @@ def g_opt_path(
         margins: Shares c ≥ 0: objective k must gain c |J_k(π_b)|.
         floors: Required gains, each of shape [d], in units of return and possibly negative, in the place of ``margins``.
         engine: "highs" (one large program), "native" (many small ones), or "auto".
+        tol: Optimality gap at which "native" stops, as a share of the largest gains so far.
         max_rounds: Limit on the number of policies computed for each.
         progress: Callback after every policy.
 
@@ -163,7 +184,7 @@ def g_opt_path(
         >>> [found.epsilon for found in path]
         [0.3, 1.0]
     """
-    weights, base = _checked(model, baseline, preference, engine, max_rounds)
+    weights, base = _checked(model, baseline, preference, engine, tol, max_rounds)
     for epsilon in epsilons:
         check_epsilon(epsilon)
     shares = check_vector("margins", margins, len(margins), "share of the baseline's return")
@@ -180,14 +201,78 @@ def g_opt_path(
         every_action = math.isinf(epsilon)
         if every_action not in settings:
             settings[every_action] = _setting(model, base, values, every_action=every_action)
-        found[epsilon] = _solve(
-            settings[every_action], model, weights, epsilon, least, engine, met, max_rounds, progress
-        )
+        limits = _Limits(preference=weights, epsilon=epsilon, tol=tol, max_rounds=max_rounds, progress=progress)
+        columns = _Columns(settings[every_action], limits, met)
+        found[epsilon] = _improvements(model, columns, _solve(columns, least, engine))
+        met = columns.in_use()
     return [result for epsilon in epsilons for result in found[epsilon]]
 
 
+class GOptSearch:
+    """G-OPT for several rewards and floors, one after another, with one process, baseline, preference and budget.
+
+    Policies in the results for one reward are reused for the next: their occupancies are the same, only their gains differ.
+
+    Args:
+        model: Estimated model; its discounts must be equal.
+        baseline: π_b, shape [X, A].
+        preference: λ ≥ 0, shape [d].
+        epsilon: Budget ε.
+        engine: As in `g_opt`.
+        tol: As in `g_opt`.
+        max_rounds: Limit on the number of policies computed for each result.
+        progress: Callback after every policy.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        baseline: npt.ArrayLike,
+        *,
+        preference: npt.ArrayLike,
+        epsilon: float,
+        engine: Engine = "auto",
+        tol: float = OPTIMAL_TOL,
+        max_rounds: int = 1000,
+        progress: Progress | None = None,
+    ) -> None:
+        weights, base = _checked(model, baseline, preference, engine, tol, max_rounds)
+        check_epsilon(epsilon)
+        self._model, self._baseline, self._engine = model, base, engine
+        self._limits = _Limits(preference=weights, epsilon=epsilon, tol=tol, max_rounds=max_rounds, progress=progress)
+        self._columns: _Columns | None = None
+        self._new_reward = False
+
+    def set_reward(self, reward: npt.ArrayLike) -> None:
+        """Replace the rewards r_k(x,a) of the stored pairs, shape [d, P]."""
+        self._model = replace(self._model, mdp=replace(self._model.mdp, reward=frozen(reward, np.float64)))
+        self._new_reward = True
+
+    def policies(self, floors: Sequence[npt.ArrayLike]) -> list[Floats]:
+        """Policies [X, A] whose gains are at least the floors, each of shape [d], in units of return and possibly negative.
+
+        If no policy within the budget reaches a floor, its policy is the baseline.
+        """
+        d = self._model.mdp.n_objectives
+        least = [check_vector("floors", floor, d, "objective") for floor in floors]
+        if self._columns is None or self._new_reward:
+            self._columns, self._new_reward = self._make_columns(self._columns), False
+        return [found.policy for found in _solve(self._columns, least, self._engine)]
+
+    def _make_columns(self, before: _Columns | None) -> _Columns:
+        setting = _setting(
+            self._model,
+            self._baseline,
+            solve_policy(self._model.mdp, self._baseline),
+            every_action=math.isinf(self._limits.epsilon),
+            visits=None if before is None else before.setting.visits,
+        )
+        met = [] if before is None else [setting.column(known.policy, known.visits) for known in before.in_use()]
+        return _Columns(setting, self._limits, met)
+
+
 def _checked(
-    model: Model, baseline: npt.ArrayLike, preference: npt.ArrayLike, engine: Engine, max_rounds: int
+    model: Model, baseline: npt.ArrayLike, preference: npt.ArrayLike, engine: Engine, tol: float, max_rounds: int
 ) -> tuple[Floats, Floats]:
     """λ and π_b. Raises ParameterError or PolicyError if an argument is not valid."""
     check_type("model", model, Model)
@@ -195,6 +280,8 @@ def _checked(
     check_choice("engine", engine, ENGINES)
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
+    if not 0.0 <= tol < 1.0:
+        raise ParameterError(f"tol must be at least 0 and less than 1; got {tol}.")
     check_integer("max_rounds", max_rounds, least=1)
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(
@@ -223,6 +310,25 @@ class _Setting:
     values: Values  # of π_b
     advantage: Floats  # of π_b, without rounding, [d, P]
     visits: Floats  # ρ(x) of π_b, [X]
+    entries: Floats  # π_b of the stored pairs, [P]
+    elsewhere: Floats  # π_b of all other pairs, [X]
+
+    def column(self, policy: Floats, visits: Floats) -> _Column:
+        """A policy [X, A] with visits [X], and its gains."""
+        moved = policy.take(self.mdp.pair_index) - self.entries
+        moved *= visits[self.mdp.pair_state]
+        return _Column(policy=policy, visits=visits, gain=self.advantage @ moved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """Arguments of a search; as in `g_opt`."""
+
+    preference: Floats
+    epsilon: float
+    tol: float
+    max_rounds: int
+    progress: Progress | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +340,10 @@ class _Column:
     gain: Floats  # J_k(π) − J_k(π_b), [d]
 
 
-def _setting(model: Model, baseline: Floats, values: Values, *, every_action: bool) -> _Setting:
+def _setting(
+    model: Model, baseline: Floats, values: Values, *, every_action: bool, visits: Floats | None = None
+) -> _Setting:
+    """Setting of a model; ``values`` and ``visits`` [X] are those of the baseline."""
     mdp, error = model.mdp, model.error
     if every_action and mdp.n_pairs < mdp.n_states * mdp.n_actions:
         # a pair without data pays its assumed value and ends the process
@@ -251,42 +360,46 @@ def _setting(model: Model, baseline: Floats, values: Values, *, every_action: bo
             reward=dense_q(mdp, mdp.reward).reshape(mdp.n_objectives, -1),
         )
         values, error = replace(values, q=q), np.zeros(mdp.n_pairs)
+    entries = baseline.take(mdp.pair_index)
     return _Setting(
         mdp=mdp,
         error=error,
         baseline=baseline,
         values=values,
         advantage=cleaned_rows(mdp, values.q - values.v[:, mdp.pair_state], values.error),
-        visits=np.maximum(occupancy(mdp, baseline), 0.0),
+        visits=np.maximum(occupancy(mdp, baseline), 0.0) if visits is None else visits,
+        entries=entries,
+        elsewhere=np.clip(baseline.sum(axis=1) - by_state(mdp, entries), 0.0, 1.0),
     )
 
 
-def _solve(
-    setting: _Setting,
-    model: Model,
-    preference: Floats,
-    epsilon: float,
-    margins: list[Floats],
-    engine: Engine,
-    met: list[_Column],
-    max_rounds: int,
-    progress: Progress | None,
-) -> list[Improvement]:
-    """One improvement for each of the margins, each of shape [d]; useful policies are added to ``met``."""
+def _solve(columns: _Columns, margins: list[Floats], engine: Engine) -> list[Search]:
+    """One result for each of the margins, each of shape [d]."""
+    setting, limits = columns.setting, columns.limits
     quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS or undiscounted(setting.mdp)
-    form = "multipliers" if engine == "native" or (engine == "auto" and quick) else "lp"
-    searches = list(
-        _by_lp(setting, preference, epsilon, margins, progress)
-        if form == "lp"
-        else _by_multipliers(setting, preference, epsilon, margins, met, max_rounds, progress)
-    )
+    if engine == "native" or (engine == "auto" and quick):
+        return list(_by_multipliers(columns, margins))
+    return list(_by_lp(setting, limits.preference, limits.epsilon, margins, limits.progress))
+
+
+def _improvements(model: Model, columns: _Columns, searches: list[Search]) -> list[Improvement]:
     results: list[Improvement] = []
     for found in searches:
         if results and np.array_equal(found.policy, results[-1].policy):  # the previous policy reaches this margin too
             last = replace(results[-1], rounds=found.rounds, converged=found.converged, gap=found.gap, kept=found.kept)
             results.append(replace(last, reason=found.reason))
             continue
-        results.append(improvement("g-opt", model, setting.baseline, found, preference=preference, epsilon=epsilon))
+        limits = columns.limits
+        results.append(
+            improvement(
+                "g-opt",
+                model,
+                columns.setting.baseline,
+                found,
+                preference=limits.preference,
+                epsilon=limits.epsilon,
+            )
+        )
     return results
 
 
@@ -314,105 +427,140 @@ def _found(
     )
 
 
-def _by_multipliers(
-    setting: _Setting,
-    preference: Floats,
-    epsilon: float,
-    margins: list[Floats],
-    met: list[_Column],
-    max_rounds: int,
-    progress: Progress | None,
-) -> Iterator[Search]:
-    """Column generation; policies in ``met`` must be within the budget, and useful new ones are added."""
-    columns = _Columns(setting, preference, epsilon, met, max_rounds, progress)
-    unbounded = 0.0  # largest gain of J_λ without constraints on the objectives
-    if np.any(preference):
-        best = columns.respond(preference)
-        unbounded = float(preference @ best.gain)
-        columns.report(unbounded, 0.0)
-        columns.add(best)
-    unreachable: list[Floats] = []
-    used = {0}
+def _by_multipliers(columns: _Columns, margins: list[Floats]) -> Iterator[Search]:
+    """Column generation, for one margin after another."""
+    setting, preference = columns.setting, columns.limits.preference
     for margin in margins:
-        hopeless = any(np.all(margin >= other) for other in unreachable)
+        unbounded = columns.unbounded()
+        hopeless = any(np.all(margin >= other) for other in columns.unreachable)
         share, open_end = columns.reach(margin, hopeless=hopeless)
         if share < 1.0 - OPTIMAL_TOL:
             reason = f"the margins were not reached with {columns.rounds} policies" if open_end else UNREACHABLE
             if not open_end:
-                unreachable.append(margin)
+                columns.unreachable.append(margin)
             yield columns.found(setting.baseline, converged=not open_end, reason=reason)
             continue
         mixture, gap, converged = columns.climb(margin, share, unbounded)
-        gains = columns.gains()
-        small = OPTIMAL_TOL * float(preference @ np.max(np.abs(gains), axis=0))
+        small = OPTIMAL_TOL * float(preference @ columns.size)
         idle = not np.any(margin > 0.0) and mixture.objective <= small  # no gain: keep the baseline
-        policy = setting.baseline if idle else _mixed(met, mixture.weights, setting.baseline)
+        policy = setting.baseline if idle else _mixed(columns.met, mixture.weights, setting.baseline)
         yield columns.found(policy, gap=gap, converged=converged)
-        used |= set(np.flatnonzero(mixture.weights > 0.0).tolist())
-    met[:] = [column for i, column in enumerate(met) if i in used]  # the others are rarely useful later
+        columns.used |= set(np.flatnonzero(mixture.weights > 0.0).tolist())
 
 
 class _Columns:
-    """Policies of the column generation, and the rounds since the last result."""
+    """Policies of the column generation, and the rounds since the last result.
 
-    def __init__(
-        self,
-        setting: _Setting,
-        preference: Floats,
-        epsilon: float,
-        met: list[_Column],
-        max_rounds: int,
-        progress: Progress | None,
-    ) -> None:
-        self.setting, self.preference, self.epsilon = setting, preference, epsilon
-        self.met, self.max_rounds, self.progress = met, max_rounds, progress
-        self.engine = resolve_engine("auto")
+    ``met`` are policies to begin with, within the budget, the first of them the baseline.
+    """
+
+    def __init__(self, setting: _Setting, limits: _Limits, met: list[_Column]) -> None:
+        self.setting, self.limits = setting, limits
         self.kept, self.rounds = NOTHING, 0
-        if not met:
-            nothing = np.zeros(setting.mdp.n_objectives)
-            met.append(_Column(policy=setting.baseline, visits=setting.visits, gain=nothing))
+        self.unreachable: list[Floats] = []  # margins
+        self.used = {0}  # policies with a weight in a result
+        d = setting.mdp.n_objectives
+        self.met: list[_Column] = []
+        self.size = np.zeros(d)  # largest |gain| of every objective
+        self._table = np.empty((16, d))  # gains, with room for more
+        self._basis = no_basis(d)
+        self._unbounded: float | None = None
+        baseline = _Column(policy=setting.baseline, visits=setting.visits, gain=np.zeros(d))
+        for column in (baseline, *met[1:]):
+            self._append(column)
+
+    @cached_property
+    def engine(self) -> Literal["native", "highs"]:
+        """Engine of the mixtures and responses."""
+        return resolve_engine("auto")
+
+    def in_use(self) -> list[_Column]:
+        """The policies with a weight in a result; the others are rarely useful later."""
+        return [column for i, column in enumerate(self.met) if i in self.used]
+
+    def unbounded(self) -> float:
+        """Largest gain of J_λ without constraints on the objectives."""
+        if self._unbounded is None:
+            preference, self._unbounded = self.limits.preference, 0.0
+            if np.any(preference):
+                best = self.respond(preference)
+                self._unbounded = float(preference @ best.gain)
+                self.report(self._unbounded, 0.0)
+                self.add(best)
+        return self._unbounded
 
     def respond(self, weights: Floats) -> _Column:
         """Best policy within the budget for these weights."""
+        self.rounds += 1
+        place = int(np.argmax(self.gains() @ weights))
+        near = self.met[place]
         setting, mdp = self.setting, self.setting.mdp
-        near = max(self.met, key=lambda column: float(weights @ column.gain))
+        # at discount 1 a best response may never end, which only `iterate` checks
+        quick = self.engine == "native" and not undiscounted(mdp)
+        found = self._kernel_response(weights, near) if quick else None
+        if found is not None:
+            return found
         problem = Problem(
             mdp=mdp,
             baseline=setting.baseline,
             error=setting.error,
             preference=weights,
-            epsilon=self.epsilon,
+            epsilon=self.limits.epsilon,
             constrained=False,
         )
         search = iterate(
             problem,
             engine=self.engine,
             baseline_values=setting.values,
-            start=None if near is self.met[0] else near.policy,
+            start=None if place == 0 else near.policy,
         )
-        self.kept, self.rounds = search.kept, self.rounds + 1
-        visits = np.maximum(occupancy(mdp, search.policy), 0.0)
-        moved = (search.policy - setting.baseline).take(mdp.pair_index) * visits[mdp.pair_state]
-        return _Column(policy=search.policy, visits=visits, gain=setting.advantage @ moved)
+        self.kept = search.kept
+        return setting.column(search.policy, np.maximum(occupancy(mdp, search.policy), 0.0))
+
+    def _kernel_response(self, weights: Floats, near: _Column) -> _Column | None:
+        """`respond` by the kernel, from the policy ``near``; None if its evaluations stall."""
+        kernel, setting, mdp = _kernel.compiled, self.setting, self.setting.mdp
+        assert kernel is not None
+        entries, visits = near.policy.take(mdp.pair_index), near.visits.copy()
+        kept = np.empty(mdp.n_states, dtype=np.uint8)
+        rounds = kernel.best_response(
+            mdp.state_ptr, mdp.transition.indptr, mdp.transition.indices, mdp.transition.data, float(mdp.discount[0]), mdp.initial,
+            setting.entries, setting.error, self.limits.epsilon, weights @ mdp.reward, setting.elsewhere * (weights @ mdp.unseen_value),
+            entries, weights @ setting.values.v, visits, kept, FIRST_TOL, AIM, ACCEPT, RESIDUAL_ROUNDING, MAX_PRODUCTS, MAX_ITERATIONS,
+            cores() if mdp.transition.nnz > THREADED_NONZEROS else 1,
+        )  # fmt: skip
+        if rounds == 0:
+            return None
+        self.kept = np.flatnonzero(kept)
+        policy = setting.baseline.copy()
+        policy.put(mdp.pair_index, entries)
+        return setting.column(policy, np.maximum(visits, 0.0, out=visits))
 
     def gains(self) -> Floats:
         """Gains of all policies in ``met``, shape [n, d]."""
-        return np.array([column.gain for column in self.met])
+        return self._table[: len(self.met)]
 
     def add(self, column: _Column) -> bool:
         """Add a policy unless one with the same gains is there already; whether it was added."""
-        gains = self.gains()
-        scale = np.maximum(np.max(np.abs(gains), axis=0), np.abs(column.gain))
-        if np.any(np.all(np.abs(gains - column.gain) <= REPEATED * scale, axis=1)):
+        scale = np.maximum(self.size, np.abs(column.gain))
+        if np.any(np.all(np.abs(self.gains() - column.gain) <= REPEATED * scale, axis=1)):
             return False
-        self.met.append(column)
+        self._append(column)
         return True
+
+    def _append(self, column: _Column) -> None:
+        n = len(self.met)
+        if n == self._table.shape[0]:
+            self._table = np.concatenate([self._table, np.empty_like(self._table)])
+        self._table[n] = column.gain
+        self.size = np.maximum(self.size, np.abs(column.gain))
+        self.met.append(column)
 
     def report(self, gain: float, level: float) -> None:
         """Report the last policy to ``progress``."""
-        if self.progress is not None:
-            start = float(self.preference @ self.setting.values.v @ self.setting.mdp.initial)
-            self.progress(Event(done=self.rounds, unit="rounds", gain=gain, scalar_return=start + level))
+        if self.limits.progress is not None:
+            start = float(self.limits.preference @ self.setting.values.v @ self.setting.mdp.initial)
+            self.limits.progress(Event(done=self.rounds, unit="rounds", gain=gain, scalar_return=start + level))
 
     def found(self, policy: Floats, *, gap: float = 0.0, converged: bool, reason: str = "") -> Search:
         """Search result for one margin; resets the count of rounds."""
@@ -420,6 +568,12 @@ class _Columns:
         return _found(
             self.setting, "multipliers", policy, rounds, gap=gap, converged=converged, kept=self.kept, reason=reason
         )
+
+    def mixture(self, floors: Floats, *, reach: bool) -> Mixture:
+        """Best mixture of the policies so far."""
+        gains = self.gains()
+        value = gains @ self.limits.preference
+        return best_mixture(gains, value, floors, reach=reach, basis=self._basis, engine=self.engine)
 
     def reach(self, margin: Floats, *, hopeless: bool) -> tuple[float, bool]:
         """Largest share t of the margins that a mixture reaches, and whether more policies might reach more.
@@ -430,32 +584,29 @@ class _Columns:
         share = 0.0 if np.any(margin > 0.0) else 1.0
         open_end = not hopeless
         while open_end and share < 1.0 - OPTIMAL_TOL:
-            gains = self.gains()
-            mixture = _mixture(gains, self.preference, margin, reach=True)
+            mixture = self.mixture(margin, reach=True)
             share = mixture.share
-            if share >= 1.0 - OPTIMAL_TOL or self.rounds >= self.max_rounds:
+            if share >= 1.0 - OPTIMAL_TOL or self.rounds >= self.limits.max_rounds:
                 break
             nu = mixture.multipliers
+            noise = OPTIMAL_TOL * float(nu @ self.size)
             column = self.respond(nu)
             value = float(nu @ column.gain)
             self.report(value - mixture.level, 0.0)
-            noise = OPTIMAL_TOL * float(nu @ np.max(np.abs(gains), axis=0))
             enough = max((1.0 - OPTIMAL_TOL) * float(nu @ margin), mixture.level + noise)
             open_end = value > enough and self.add(column)
         return share, open_end
 
-    def climb(self, margin: Floats, share: float, bound: float) -> tuple[_Mixture, float, bool]:
+    def climb(self, margin: Floats, share: float, bound: float) -> tuple[Mixture, float, bool]:
         """Mixture with the largest J_λ, its optimality gap, and whether the search converged.
 
         Best responses bound the gain of J_λ from above, mixtures from below; ``bound`` is a first upper bound.
         """
         while True:
-            gains = self.gains()
-            mixture = _mixture(gains, self.preference, min(share, 1.0) * margin, reach=False)
-            weights = self.preference + mixture.multipliers
-            tol = OPTIMAL_TOL * float(weights @ np.max(np.abs(gains), axis=0))
-            converged = bound - mixture.objective <= tol
-            if converged or self.rounds >= self.max_rounds:
+            mixture = self.mixture(min(share, 1.0) * margin, reach=False)
+            weights = self.limits.preference + mixture.multipliers
+            converged = bound - mixture.objective <= self.limits.tol * float(weights @ self.size)
+            if converged or self.rounds >= self.limits.max_rounds:
                 break
             column = self.respond(weights)
             value = float(weights @ column.gain - mixture.multipliers @ margin)
@@ -465,60 +616,6 @@ class _Columns:
                 converged = True
                 break
         return mixture, max(bound - mixture.objective, 0.0), converged
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Mixture:
-    weights: Floats  # weights of the policies, [n]
-    multipliers: Floats  # ν, [d]
-    level: float  # a policy improves the mixture if its (λ + ν)-gain is larger
-    objective: float  # λ-gain
-    share: float  # share of the margins that is reached
-
-
-def _mixture(gains: Floats, preference: Floats, margin: Floats, *, reach: bool) -> _Mixture:
-    """Best mixture of policies with these gains [n, d]: for λ subject to the margins, or (reach) for the margins alone.
-
-        max Σ_i w_i λ·g_i   s.t.  Σ_i w_i g_ik ≥ margin_k,     Σ_i w_i = 1,  w ≥ 0
-        max t               s.t.  Σ_i w_i g_ik ≥ t margin_k,   Σ_i w_i = 1,  w ≥ 0,  t ≤ 1
-
-    The policies must include the baseline, whose gains are 0. Every objective is scaled by its size.
-    """
-    n, d = gains.shape
-    value = gains @ preference
-    multipliers = np.zeros(d)
-    needed = np.flatnonzero(np.any(gains < margin, axis=0))  # every mixture satisfies the other rows
-    if needed.size == 0:
-        top = int(np.argmax(value))
-        best = float(value[top])
-        return _Mixture(weights=np.eye(n)[top], multipliers=multipliers, level=best, objective=best, share=1.0)
-    size = np.maximum(np.max(np.abs(gains[:, needed]), axis=0), margin[needed])
-    goal = margin[needed] / size
-    scale = float(np.max(np.abs(value))) or 1.0
-    rows = -(gains[:, needed] / size).T
-    answer = highs(
-        np.append(np.zeros(n), -1.0) if reach else -value / scale,
-        rows=np.column_stack([rows, goal]) if reach else rows,
-        limits=np.zeros(needed.size) if reach else -goal,
-        balance=np.append(np.ones(n), 0.0)[None, :] if reach else np.ones((1, n)),
-        target=np.ones(1),
-        upper=np.ones(n + reach),
-        presolve=False,  # it takes half of the time and does not help small dense programs
-        retry=True,
-    )
-    if answer.status != 0:
-        raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")
-    unit = 1.0 if reach else scale
-    multipliers[needed] = np.maximum(-answer.ineqlin.marginals, 0.0) * unit / size
-    weights = np.maximum(answer.x[:n], 0.0)
-    weights /= weights.sum()
-    return _Mixture(
-        weights=weights,
-        multipliers=multipliers,
-        level=-float(answer.eqlin.marginals[0]) * unit,
-        objective=float(weights @ value),
-        share=float(answer.x[n]) if reach else 1.0,
-    )
 
 
 def _mixed(met: list[_Column], weights: Floats, baseline: Floats) -> Floats:

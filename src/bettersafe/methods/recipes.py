@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe.mdp.values import solve_policy
-from bettersafe.methods.g_opt import g_opt_path
+from bettersafe.methods.g_opt import GOptSearch
 from bettersafe.methods.s_opt import Problem, iterate
 from bettersafe.typing import Bools, Floats, frozen
 
@@ -58,6 +58,9 @@ class CandidateGrid:
 SPARE = 0.5
 """Standard deviations added to the margin that the risk asks for, because a policy with a margin is judged more strictly than by it."""
 
+CANDIDATE_TOL = 1e-6
+"""Optimality gap of the global candidates, as a share of the gains."""
+
 DEFAULT_GRID = CandidateGrid()
 
 
@@ -92,12 +95,14 @@ def make_recipes(
     loss = np.zeros(model.mdp.n_objectives) if zeta is None else zeta
     tried = model.counts > 0
     found: list[tuple[str, Floats]] = []
+    if equal:
+        search = _search(mean_model, tried, baseline, preference, progress)
     for z in grid.cautions if equal else ():
-        cautious = _cautious(mean_model, z * sd, tried)
-        (policy,) = _global(cautious, baseline, preference, [-loss], progress)
+        search.set_reward(mean_model.mdp.reward - z * sd)
+        (policy,) = search.policies([-loss])
         found.append((f"global, z = {z:g}", policy))
         width = full_margin(delta, loss.size) * gain_sd(policy)
-        policies = _global(cautious, baseline, preference, [margin * width - loss for margin in grid.margins], progress)
+        policies = search.policies([margin * width - loss for margin in grid.margins])
         found += [
             (f"global, z = {z:g}, margin {margin:g}", each) for margin, each in zip(grid.margins, policies, strict=True)
         ]
@@ -110,8 +115,8 @@ def make_recipes(
     for epsilon, policy in _along(model, baseline, preference, grid.epsilons, values, progress):
         found.append((f"S-OPT ε = {epsilon:g}", policy))
     for n in grid.least_visits if equal else ():
-        well = _cautious(mean_model, 0.0 * sd, model.counts >= n)
-        found.append((f"well-tried, n = {n}", _global(well, baseline, preference, [-loss], progress)[0]))
+        well = _search(mean_model, model.counts >= n, baseline, preference, progress)
+        found.append((f"well-tried, n = {n}", well.policies([-loss])[0]))
     return found
 
 
@@ -137,12 +142,10 @@ def _local(model: Model, baseline: Floats, preference: Floats, progress: Progres
     return policy
 
 
-def _global(
-    model: Model, baseline: Floats, preference: Floats, floors: Sequence[Floats], progress: Progress | None
-) -> list[Floats]:
-    """G-OPT's policies whose gains are at least the floors, each of shape [d]; the baseline if they can't be reached."""
-    path = g_opt_path(model, baseline, preference=preference, epsilons=[1.0], floors=floors, progress=progress)
-    return [made.policy for made in path]
+def _search(model: Model, free: Bools, baseline: Floats, preference: Floats, progress: Progress | None) -> GOptSearch:
+    """G-OPT in which the pairs of ``free`` [P] may change without limit and the others are frozen."""
+    limited = replace(model, error=frozen(np.where(free, 0.0, np.inf), np.float64))
+    return GOptSearch(limited, baseline, preference=preference, epsilon=1.0, tol=CANDIDATE_TOL, progress=progress)
 
 
 def _along(

@@ -287,7 +287,7 @@ def judge(
         names: Names of the policies.
         best_by: Weights [d] of gains, if only the best passing policy is needed. Policies that are hopeless by the linearised form
             (`SCREEN`) get no draws, policies that failed too often get no more, and the pessimistic priors are evaluated for one
-            policy at a time, largest posterior mean first, until one passes.
+            policy at a time, largest lower bound first, until one passes.
         doubt: What the posterior does not know: the optimism of policies that were made from the same log, and the uncertainty of
             an estimated baseline.
         known: Candidates for the same policies from an earlier answer with the same neutral prior, seed and number of draws; only
@@ -389,10 +389,10 @@ class _Case:
         return [replace(candidate, name=self.names[i]) for i, candidate in enumerate(self.known or ())]
 
     def by_gain(self, places: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
-        """Indices of candidates, largest preferred gain first."""
+        """Indices of candidates, largest lower bound on the preferred gain first."""
         assert self.best_by is not None
         best_by = self.best_by
-        return sorted(places, key=lambda i: -float(best_by @ candidates[i].gain))
+        return sorted(places, key=lambda i: -float(best_by @ candidates[i].least))
 
 
 def _reporter(progress: Progress | None, what: str, total: int, unit: Unit) -> Callable[[int], None]:

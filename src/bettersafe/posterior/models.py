@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bettersafe.model import Model
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.priors import Posterior
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Bools, Floats, Ints
 
 OWN_VISITS = 20.0
 """Visits after which the variance seen in a pair weighs as much as that of the whole log."""
@@ -25,12 +25,27 @@ OWN_VISITS = 20.0
 
 def mean_model(posterior: Posterior, model: Model) -> Model:
     """The model with the posterior means of transitions and rewards in its pairs."""
-    drawn = mean_process(posterior)
-    place = np.searchsorted(posterior.outcomes.pair_index, model.mdp.pair_index)
+    drawn, mdp = mean_process(posterior), model.mdp
+    place, there = _places(posterior.outcomes, mdp)
+    keep = sparse.diags_array(np.where(there, 0.0, 1.0))
+    take = sparse.csr_array(
+        (np.ones(np.count_nonzero(there)), (np.flatnonzero(there), place[there])),
+        shape=(mdp.n_pairs, posterior.outcomes.pair_index.size),
+    )
     return replace(
         model,
-        mdp=replace(model.mdp, transition=sparse.csr_array(drawn.transition[place]), reward=drawn.reward[:, place]),
+        mdp=replace(
+            mdp,
+            transition=sparse.csr_array(take @ drawn.transition + keep @ mdp.transition),
+            reward=np.where(there, drawn.reward[:, place], mdp.reward),
+        ),
     )
+
+
+def _places(outcomes: Outcomes | CountedOutcomes, mdp: MDP) -> tuple[Ints, Bools]:
+    """Place of every pair of ``mdp`` among those of ``outcomes``, shape [P], and whether it is there: a state without data has no pairs."""
+    place = np.minimum(np.searchsorted(outcomes.pair_index, mdp.pair_index), outcomes.pair_index.size - 1)
+    return place, np.asarray(outcomes.pair_index[place] == mdp.pair_index)
 
 
 def frequency_model(outcomes: Outcomes, model: Model) -> Model:
@@ -88,8 +103,9 @@ def one_step_sd(outcomes: Outcomes | CountedOutcomes, mdp: MDP, baseline_v: Floa
     inside = np.maximum(second - first**2, 0.0) * visits
     pooled = inside.sum(axis=1, keepdims=True) / max(float(visits.sum()), 1.0)
     spread = (OWN_VISITS * pooled + inside) / (OWN_VISITS + visits)
-    place = np.searchsorted(outcomes.pair_index, mdp.pair_index)
-    return np.asarray(np.sqrt(spread / np.maximum(visits, 1.0) + outcomes.pair_noise[:, place] ** 2))
+    place, there = _places(outcomes, mdp)
+    noise = np.where(there, outcomes.pair_noise[:, place], 0.0)
+    return np.asarray(np.sqrt(spread / np.maximum(visits, 1.0) + noise**2))
 
 
 def _moments(outcomes: Outcomes | CountedOutcomes, mdp: MDP, v: Floats) -> tuple[Floats, Floats, Floats]:
@@ -99,12 +115,12 @@ def _moments(outcomes: Outcomes | CountedOutcomes, mdp: MDP, v: Floats) -> tuple
         o = outcomes
         after = np.where(o.outcome_next >= 0, v[:, np.maximum(o.outcome_next, 0)], 0.0)
         value = (o.outcome_reward + gamma * after)[:, o.count_outcome]
-        place = np.searchsorted(o.pair_index, mdp.pair_index)
+        place, there = _places(o, mdp)
         size = np.maximum(o.visits, 1.0)
         first, second = (
             np.array([np.bincount(o.count_pair, weights=o.count * row, minlength=size.size) / size for row in each])
             for each in (value, value**2)
         )
-        return o.visits[place], first[:, place], second[:, place]
+        return np.where(there, o.visits[place], 0.0), first[:, place], second[:, place]
     transition = sparse.csr_array(mdp.transition)
     return outcomes.visits, gamma * (transition @ v.T).T, gamma**2 * (transition @ (v**2).T).T

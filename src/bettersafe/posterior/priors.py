@@ -419,6 +419,7 @@ def _hierarchical(o: Outcomes, priors: PriorSet) -> Posterior:
     base = np.where(o.ends, np.append(more[:-1], 0.0)[o.kind], on / nonzero(by_state(o, on))[o.outcome_state])
     share = o.seen + base  # one more visit, spread evenly over the next states
     going = share_of_going(by_state(o, o.seen * on), float(more[-1]))
+    going = np.where(by_state(o, o.seen) > 0.0, going, 1.0)  # a part of a log may have no visit of a state
     others, end_others = visits_of_others(
         o.pair_state, by_state(o, share * on), by_state(o, share * o.ends), going, o.visits_on, o.visits
     )

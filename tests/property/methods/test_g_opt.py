@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -11,10 +12,11 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linprog
 
+from bettersafe import _kernel
 from bettersafe.errors import ParameterError
 from bettersafe.mdp.mdp import MDP, dense_mdp
-from bettersafe.mdp.values import expected_return
-from bettersafe.methods.g_opt import g_opt, g_opt_path
+from bettersafe.mdp.values import expected_return, occupancy, solve_policy
+from bettersafe.methods.g_opt import OPTIMAL_TOL, GOptSearch, _Columns, _Limits, _setting, g_opt, g_opt_path
 from bettersafe.methods.s_opt import s_opt, soft_spibb
 from bettersafe.model import Model, error_bound_q
 from oracles import TOLERANCES, dense_values
@@ -246,6 +248,132 @@ def test_the_path_is_what_single_calls_find(seed, engine):
         assert abs(float(preference @ (one.policy_return - result.policy_return))) <= 1e-8 * float(
             preference @ sizes_of(tables)
         )
+
+
+def random_floors(rng, model, baseline, preference, epsilon, size):
+    """Losses that are accepted, and losses and gains at once, shape [d] each."""
+    free = soft_spibb(model, baseline, preference=preference, epsilon=epsilon)
+    gain = np.abs(free.policy_return - free.baseline_return)
+    gain[gain < 1e-6 * size] = 0.0
+    mixed = gain * rng.choice([-0.5, -0.1, 0.0, 0.2, 0.6], size.size)
+    return [-gain * rng.choice([0.0, 0.3, 2.0], size.size), mixed]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("block", range(3))
+def test_floors_may_be_negative(block, engine):
+    for seed in range(16 * block, 16 * (block + 1)):
+        model, baseline, preference, tables = random_problem(seed)
+        table, reward, discount, initial, error = tables
+        size, epsilon = sizes_of(tables), EPSILONS[1 + seed % 5]
+        floors = random_floors(np.random.default_rng([seed, 3]), model, baseline, preference, epsilon, size)
+        path = g_opt_path(model, baseline, preference=preference, epsilons=[epsilon], floors=floors, engine=engine)
+        for result, floor in zip(path, floors, strict=True):
+            best = slow_g_opt(table, reward, discount, initial, baseline, error, preference, epsilon, floor)
+            check_rows(result, tables, floor)
+            assert bool(result.reason) == (best is None), (seed, result.status)
+            if best is not None:
+                reached = float(preference @ result.policy_return)
+                assert abs(reached - best) <= 1e-7 * float(preference @ size), (seed, epsilon, reached, best)
+
+
+def columns_of(model, baseline, preference, epsilon):
+    setting = _setting(model, baseline, solve_policy(model.mdp, baseline), every_action=math.isinf(epsilon))
+    limits = _Limits(preference=preference, epsilon=epsilon, tol=OPTIMAL_TOL, max_rounds=1000, progress=None)
+    return _Columns(setting, limits, [])
+
+
+@pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
+@pytest.mark.parametrize("seed", range(20))
+def test_the_kernel_responds_as_policy_iteration_does(seed, monkeypatch):
+    """From the baseline and from other policies; if its evaluations stall, Python's policy iteration takes over."""
+    rng = np.random.default_rng([seed, 4])
+    model, baseline, preference, tables = random_problem(seed)
+    size, epsilon = sizes_of(tables), EPSILONS[seed % len(EPSILONS)]
+    native, python = (columns_of(model, baseline, preference, epsilon) for _ in range(2))
+    python.engine = "highs"
+    stalled = columns_of(model, baseline, preference, epsilon)
+    for _ in range(4):
+        weights = rng.random(size.size) * rng.choice([0.0, 1.0], size.size, p=[0.2, 0.8]) / size
+        found, expected = native.respond(weights), python.respond(weights)
+        mdp = native.setting.mdp
+        assert found.visits == pytest.approx(occupancy(mdp, found.policy), rel=1e-9, abs=1e-12)
+        gain = expected_return(mdp, found.policy) - expected_return(mdp, baseline)
+        assert np.all(np.abs(found.gain - gain) <= 1e-9 * size)
+        assert abs(float(weights @ (found.gain - expected.gain))) <= 1e-8 * float(weights @ size)
+        assert float(weights @ found.gain) >= -1e-9 * float(weights @ size)
+        with monkeypatch.context() as patch:
+            patch.setattr(importlib.import_module("bettersafe.methods.g_opt"), "MAX_PRODUCTS", 0)
+            other = stalled.respond(weights)
+        assert abs(float(weights @ (other.gain - expected.gain))) <= 1e-8 * float(weights @ size)
+        for columns, column in ((native, found), (python, expected), (stalled, other)):
+            columns.add(column)
+
+
+@pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")
+def test_responses_have_equal_bits_on_any_number_of_threads(monkeypatch):
+    rng = np.random.default_rng(6)
+    n_states, n_actions, width = 3000, 4, 5
+    n_pairs = n_states * n_actions
+    columns = np.sort(rng.integers(0, n_states // width, (n_pairs, width)) + n_states // width * np.arange(width))
+    rows = (0.2 * np.ones(n_pairs * width), columns.reshape(-1), np.arange(n_pairs + 1) * width)
+    counts = rng.integers(1, 60, n_pairs)
+    mdp = MDP(
+        n_states=n_states, n_actions=n_actions, pair_state=np.repeat(np.arange(n_states), n_actions),
+        pair_action=np.tile(np.arange(n_actions), n_states), transition=sparse.csr_array(rows, shape=(n_pairs, n_states)),
+        reward=rng.normal(size=(2, n_pairs)), discount=[0.95, 0.95], initial=np.full(n_states, 1.0 / n_states),
+    )  # fmt: skip
+    model = Model(
+        mdp=mdp, counts=counts, error=error_bound_q(counts, n_states, n_actions, 2, 0.1), error_kind="q", delta=0.1,
+        unseen="end", state_labels=np.arange(n_states), action_labels=np.arange(n_actions), objectives=("a", "b"),
+    )  # fmt: skip
+    baseline = rng.dirichlet(np.ones(n_actions), size=n_states)
+    found = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(importlib.import_module("bettersafe.methods.g_opt"), "cores", lambda n=n_threads: n)
+        found.append(columns_of(model, baseline, np.ones(2), 1.0).respond(np.array([1.0, 0.5])))
+    for name in ("policy", "visits", "gain"):
+        assert np.array_equal(getattr(found[0], name), getattr(found[1], name)), name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", [0, 1, 3, 4, 7, 9, 13])
+def test_a_search_with_several_rewards_is_as_good_as_separate_ones(seed, engine):
+    model, baseline, preference, tables = random_problem(seed)
+    size, epsilon = sizes_of(tables), EPSILONS[1 + seed % 5]
+    rng = np.random.default_rng([seed, 5])
+    search = GOptSearch(model, baseline, preference=preference, epsilon=epsilon, engine=engine)
+    for step in range(3):
+        own = model
+        if step:
+            own = replace(
+                model, mdp=replace(model.mdp, reward=model.mdp.reward * rng.uniform(0.5, 1.5, model.mdp.reward.shape))
+            )
+            search.set_reward(own.mdp.reward)
+        floors = random_floors(rng, own, baseline, preference, epsilon, size)
+        path = g_opt_path(own, baseline, preference=preference, epsilons=[epsilon], floors=floors, engine=engine)
+        policies = [*search.policies(floors[:1]), *search.policies(floors[1:])]
+        for policy, one, floor in zip(policies, path, floors, strict=True):
+            assert np.array_equal(policy, baseline) or not one.reason
+            returns = expected_return(own.mdp, policy)
+            assert abs(float(preference @ (returns - one.policy_return))) <= 1e-8 * float(preference @ size)
+            if not one.reason:
+                assert np.all(returns >= one.baseline_return + floor - 1e-8 * size)
+
+
+def test_a_loose_tolerance_takes_fewer_policies():
+    model, baseline, preference, tables = random_problem(1, d=65)
+    size = sizes_of(tables)
+    known = {"preference": preference, "epsilon": 2.0, "engine": "native"}
+    exact = g_opt(model, baseline, **known)
+    loose = g_opt(model, baseline, **known, tol=0.05)
+    assert loose.rounds < exact.rounds
+    assert loose.converged
+    check_rows(loose, tables, np.zeros(65))
+    missing = float(preference @ (exact.policy_return - loose.policy_return))
+    assert -1e-9 * float(preference @ size) <= missing <= loose.gap + 1e-9 * float(preference @ size)
+    with pytest.raises(ParameterError, match="tol must be at least 0 and less than 1"):
+        g_opt(model, baseline, **known, tol=1.0)
 
 
 def test_the_baseline_may_play_what_was_never_tried():
