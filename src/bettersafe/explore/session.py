@@ -21,27 +21,16 @@ from threadpoolctl import ThreadpoolController
 from bettersafe._system.memory import check_memory, outcomes_bytes
 from bettersafe.errors import ParameterError
 from bettersafe.logs._reader.files import data_digest
+from bettersafe.logs.counts import visit_table
 from bettersafe.mdp.values import policy_values
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_spread
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, all_priors, only_played
 from bettersafe.tasks.checks import row_checks, with_default_test
-from bettersafe.tasks.inputs import (
-    PAIR_REWARDS,
-    by_objective,
-    check_ranges,
-    check_size,
-    counted_outcomes,
-    fits,
-    task_baseline,
-    task_counts,
-    task_dataset,
-    task_model,
-    task_outcomes,
-    task_priors,
-    visit_table,
-)
+from bettersafe.tasks.inputs import check_ranges, task_baseline, task_counts, task_dataset, task_model
+from bettersafe.tasks.outcomes import PAIR_REWARDS, check_size, counted_outcomes, fits, task_outcomes
+from bettersafe.tasks.rules import by_objective, task_priors
 from bettersafe.tasks.run import task_improve
 from bettersafe.typing import Event, Floats, Progress, ignore
 
@@ -163,6 +152,11 @@ def _check_explorable(task: Task) -> None:
     if task.method not in offered:
         raise ParameterError(
             f"the method to explore must be one of {', '.join(offered)}; got {task.method!r}.", setting="method"
+        )
+    if task.horizon is not None:
+        raise ParameterError(
+            "horizon can't be used here: the explorer's posterior is of returns without a limit on steps. Use `run_task`.",
+            setting="horizon",
         )
     if task.share > 0.0:
         raise ParameterError(

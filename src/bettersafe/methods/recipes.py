@@ -48,7 +48,7 @@ class CandidateGrid:
     """
 
     cautions: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
-    margins: tuple[float, ...] = (1.0,)
+    margins: tuple[float, ...] = (1.0, 1.8)
     local_cautions: tuple[float, ...] = (0.0, 1.0, 3.0)
     mixes: tuple[float, ...] = (0.3, 0.7)
     epsilons: tuple[float, ...] = (0.1, 0.3, 1.0)

@@ -307,6 +307,10 @@ def judge(
     check_type("question", question, Question)
     check_type("model", model, Model)
     check_type("policies", policies, list, tuple, np.ndarray)
+    if model.horizon is not None:
+        raise ParameterError(
+            "the posterior is of returns without a limit on steps: estimate the model without a horizon."
+        )
     tables = [policy_table(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
     baseline = policy_table(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
     form = resolve_form(question.form, outcomes, draws=question.draws)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import versions
-from bettersafe.errors import DataError, check_path, check_type
+from bettersafe.errors import DataError, ParameterError, check_path, check_type
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -31,14 +31,8 @@ from bettersafe.tasks.evidence import (
     run_visits,
     run_within,
 )
-from bettersafe.tasks.inputs import (
-    ESTIMATED,
-    PAIR_REWARDS,
-    by_objective,
-    counted_outcomes,
-    fits,
-    with_derived,
-)
+from bettersafe.tasks.inputs import ESTIMATED, with_derived
+from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
 from bettersafe.tasks.retest import (
     TESTS,
     certificates_before,
@@ -46,6 +40,7 @@ from bettersafe.tasks.retest import (
     check_untested,
     data_of_test,
 )
+from bettersafe.tasks.rules import by_objective
 from bettersafe.tasks.run import MODELLING, posterior_certificate
 from bettersafe.tasks.task import Rare
 from bettersafe.typing import Event
@@ -125,6 +120,12 @@ def certify_run_posterior(
     check_type("test", test, PosteriorTest)
     data = os.fspath(data)
     check_proposal(run)
+    if run.info.horizon is not None:
+        raise ParameterError(
+            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
+            " Test the run on held-out episodes.",
+            setting="horizon",
+        )
     if not force:
         check_untested(run, posterior=True)
     old = run.info.settings
