@@ -199,33 +199,20 @@ def estimate_model(
         (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(sizes.n_pairs, n_states)
     )
     if rewards is None:
-        pair_state, pair_action, visits, transition = (
-            counts.pair_state,
-            counts.pair_action,
-            counts.pair_count,
-            outcomes,
-        )
+        pair_state, pair_action = counts.pair_state, counts.pair_action
+        visits, transition = counts.pair_count, outcomes
         reward = counts.reward_sum / visits
         lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
     else:
-        table = as_numbers("rewards", rewards)
-        if table.shape != (n_objectives, n_states, n_actions):
-            raise ParameterError(
-                f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}."
-            )
-        if unseen != "end":
-            raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
+        reward = _known_rewards(rewards, counts, unseen)
         pair_state = np.repeat(np.arange(n_states), n_actions)
         pair_action = np.tile(np.arange(n_actions), n_states)
         visits, transition = _of_every_pair(counts, outcomes)
-        reward = table.reshape(n_objectives, -1)
         lowest = reward.min(axis=1)
         unseen_value = np.zeros((n_objectives, n_states))
     if unseen == "worst":
-        steps = discounted_steps(discount, horizon)
-        # without a limit, at discount 1, no episode is assumed to be longer than the longest
-        worst = return_lower_bound(lowest, np.where(np.isfinite(steps), steps, counts.length_max))
+        worst = return_lower_bound(lowest, _most_steps(counts, discount, horizon))
         unseen_value = np.repeat(worst[:, None], n_states, axis=1)
     mdp = MDP(
         n_states=n_states,
@@ -242,11 +229,11 @@ def estimate_model(
         if baseline is None:
             raise ParameterError('unseen="baseline" needs the baseline: pass baseline=.')
         mdp = _with_baseline_value(mdp, check_policy(baseline, n_states, n_actions, name="baseline"))
-    d_in_error = n_objectives if error_objectives is None else error_objectives
+    size = n_states, n_actions, n_objectives if error_objectives is None else error_objectives
     if error_kind == "q":
-        error = error_bound_q(visits, n_states, n_actions, d_in_error, delta)
+        error = error_bound_q(visits, *size, delta)
     else:
-        error = error_bound_l1(visits, n_states, n_actions, d_in_error, delta, support=support)
+        error = error_bound_l1(visits, *size, delta, support=support)
     return Model(
         mdp=mdp,
         counts=frozen(visits, np.int64),
@@ -260,6 +247,25 @@ def estimate_model(
         horizon=horizon,
         discount=frozen(discount, np.float64),
     )
+
+
+def _most_steps(counts: Counts, discount: Floats, horizon: int | None) -> Floats:
+    """Discounted steps of a return, shape [d]; without a limit, at discount 1, those of the longest episode in the log."""
+    steps = discounted_steps(discount, horizon)
+    return np.where(np.isfinite(steps), steps, counts.length_max)
+
+
+def _known_rewards(rewards: npt.ArrayLike, counts: Counts, unseen: Unseen) -> Floats:
+    """Known rewards of all pairs, shape [d, X·A]. Raises ParameterError for another shape or another rule than "end"."""
+    sizes = counts.sizes
+    table = as_numbers("rewards", rewards)
+    if table.shape != (sizes.n_objectives, sizes.n_states, sizes.n_actions):
+        raise ParameterError(
+            f"rewards must have shape [{sizes.n_objectives}, {sizes.n_states}, {sizes.n_actions}]; got {table.shape}."
+        )
+    if unseen != "end":
+        raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
+    return table.reshape(sizes.n_objectives, -1)
 
 
 def _of_every_pair(counts: Counts, outcomes: sparse.csr_array) -> tuple[Ints, sparse.csr_array]:
