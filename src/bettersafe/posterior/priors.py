@@ -377,19 +377,6 @@ def posterior(
     return neutral if pessimistic_for is None else pessimistic(neutral, pessimistic_for, baseline_v)
 
 
-def all_priors(outcomes: Outcomes, priors: PriorSet, *, baseline_v: Floats) -> tuple[Posterior, list[Posterior]]:
-    """Posterior under the neutral prior, and under the pessimistic prior of each objective (empty if pessimism is 0).
-
-    Args:
-        outcomes: Outcomes of the log.
-        priors: Set of priors.
-        baseline_v: v̂^{π_b}, shape [d, X].
-    """
-    neutral = posterior(outcomes, priors)
-    objectives = range(outcomes.n_objectives if priors.pessimism > 0.0 else 0)
-    return neutral, [pessimistic(neutral, k, baseline_v) for k in objectives]
-
-
 def _supported(o: Outcomes, priors: PriorSet) -> Posterior:
     """Posterior under the neutral prior "support"."""
     share = ~o.assumed / by_state(o, np.where(o.assumed, 0.0, 1.0))[o.outcome_state]
