@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -212,33 +213,20 @@ def estimate_model(
         (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(sizes.n_pairs, n_states)
     )
     if rewards is None:
-        pair_state, pair_action, visits, transition = (
-            counts.pair_state,
-            counts.pair_action,
-            counts.pair_count,
-            outcomes,
-        )
+        pair_state, pair_action = counts.pair_state, counts.pair_action
+        visits, transition = counts.pair_count, outcomes
         reward = counts.reward_sum / visits
         lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
     else:
-        table = as_numbers("rewards", rewards)
-        if table.shape != (n_objectives, n_states, n_actions):
-            raise ParameterError(
-                f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}."
-            )
-        if unseen != "end":
-            raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
+        reward = _known_rewards(rewards, counts, unseen)
         pair_state = np.repeat(np.arange(n_states), n_actions)
         pair_action = np.tile(np.arange(n_actions), n_states)
         visits, transition = _of_every_pair(counts, outcomes)
-        reward = table.reshape(n_objectives, -1)
         lowest = reward.min(axis=1)
         unseen_value = np.zeros((n_objectives, n_states))
     if unseen == "worst":
-        steps = discounted_steps(discount, horizon)
-        # without a limit, at discount 1, no episode is assumed to be longer than the longest
-        worst = return_lower_bound(lowest, np.where(np.isfinite(steps), steps, counts.length_max))
+        worst = return_lower_bound(lowest, _most_steps(counts, discount, horizon))
         unseen_value = np.repeat(worst[:, None], n_states, axis=1)
     mdp = MDP(
         n_states=n_states,
@@ -252,20 +240,14 @@ def estimate_model(
         unseen_value=unseen_value,
     )
     if unseen == "baseline" and mdp.n_pairs < n_states * n_actions:
-        played = visits.astype(np.float64)
-        if baseline is not None:
-            played = check_policy(baseline, n_states, n_actions, name="baseline").take(mdp.pair_index)
-        mdp = _with_baseline_value(mdp, played, counts.state_labels)
-    in_error = _seen_sizes(mdp, visits) if vocabulary == "seen" else (n_states, n_actions)
+        mdp = _with_baseline_value(mdp, visits, baseline, counts.state_labels)
+    size = _seen_sizes(mdp, visits) if vocabulary == "seen" else (n_states, n_actions)
     d_in_error = n_objectives if error_objectives is None else error_objectives
-    if error_kind == "q":
-        error = error_bound_q(visits, *in_error, d_in_error, delta)
-    else:
-        error = error_bound_l1(visits, *in_error, d_in_error, delta, support=support)
+    bound = error_bound_q if error_kind == "q" else partial(error_bound_l1, support=support)
     return Model(
         mdp=mdp,
         counts=frozen(visits, np.int64),
-        error=frozen(error, np.float64),
+        error=frozen(bound(visits, *size, d_in_error, delta), np.float64),
         error_kind=error_kind,
         delta=delta,
         unseen=unseen,
@@ -276,6 +258,25 @@ def estimate_model(
         discount=frozen(discount, np.float64),
         unseen_reward=counts.unseen_reward,
     )
+
+
+def _most_steps(counts: Counts, discount: Floats, horizon: int | None) -> Floats:
+    """Discounted steps of a return, shape [d]; without a limit, at discount 1, those of the longest episode in the log."""
+    steps = discounted_steps(discount, horizon)
+    return np.where(np.isfinite(steps), steps, counts.length_max)
+
+
+def _known_rewards(rewards: npt.ArrayLike, counts: Counts, unseen: Unseen) -> Floats:
+    """Known rewards of all pairs, shape [d, X·A]. Raises ParameterError for another shape or another rule than "end"."""
+    sizes = counts.sizes
+    table = as_numbers("rewards", rewards)
+    if table.shape != (sizes.n_objectives, sizes.n_states, sizes.n_actions):
+        raise ParameterError(
+            f"rewards must have shape [{sizes.n_objectives}, {sizes.n_states}, {sizes.n_actions}]; got {table.shape}."
+        )
+    if unseen != "end":
+        raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
+    return table.reshape(sizes.n_objectives, -1)
 
 
 def _of_every_pair(counts: Counts, outcomes: sparse.csr_array) -> tuple[Ints, sparse.csr_array]:
@@ -310,12 +311,15 @@ def _shares(counts: Counts) -> Floats:
     return shares
 
 
-def _with_baseline_value(mdp: MDP, played: Floats, state_labels: Labels) -> MDP:
-    """Add v^{π_b}(x) to the value of unseen pairs, with the baseline conditioned on tried pairs, ``played`` [P] up to a factor.
+def _with_baseline_value(mdp: MDP, visits: Ints, baseline: Floats | None, state_labels: Labels) -> MDP:
+    """Add v^{π_b}(x) to the value of unseen pairs, with the baseline (default: estimated from the visits [P]) on tried pairs only.
 
     The value before is the reward of an unseen pair, zero except for derived objectives. It stays alone in a state in which the
     baseline plays no tried action.
     """
+    played = visits.astype(np.float64)
+    if baseline is not None:
+        played = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline").take(mdp.pair_index)
     mass = by_state(mdp, played)
     weight = played / np.where(mass > 0.0, mass, 1.0).take(mdp.pair_state)
     check_pairs_end(mdp, weight, name="the baseline, in what was tried,", state_labels=state_labels)

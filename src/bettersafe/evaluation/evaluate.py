@@ -275,11 +275,7 @@ def evaluate_many(
     )
 
     n = log_weight.size
-    top = float(np.max(log_weight))
-    relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(n)
-    total = float(relative.sum())
-    with np.errstate(over="ignore"):  # a weight beyond 1e308 becomes infinite
-        weights = frozen(np.exp(log_weight), np.float64)
+    of_weights = _of_weights(log_weight)
     reasons = []
     if drop_unsupported:
         reasons.append(f"{int(survey.unsupported.sum())} episodes were dropped")
@@ -303,12 +299,8 @@ def evaluate_many(
             value=value,
             standard_error=error,
             per_trajectory=frozen(per, np.float64),
-            weights=weights,
             independent=ESTIMATORS[estimator].independent,
-            ess=total**2 / float(relative @ relative) if total > 0.0 else 0.0,
-            mean_weight=float(weights.mean()),
-            max_weight=float(weights.max()),
-            max_weight_share=1.0 / total if total > 0.0 else 0.0,
+            **of_weights,
             unsupported_mass=survey.missing,
             unsupported_episodes=int(survey.unsupported.sum()),
             truncated_episodes=data.n_truncated,
@@ -319,6 +311,22 @@ def evaluate_many(
             biased=" and ".join(reasons),
         )
     return results
+
+
+def _of_weights(log_weight: Floats) -> dict[str, Any]:
+    """Fields of `Evaluation` about the weights of trajectories, from their logarithms [n]."""
+    top = float(np.max(log_weight))
+    relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(log_weight.size)
+    total = float(relative.sum())
+    with np.errstate(over="ignore"):  # a weight beyond 1e308 becomes infinite
+        weights = frozen(np.exp(log_weight), np.float64)
+    return {
+        "weights": weights,
+        "ess": total**2 / float(relative @ relative) if total > 0.0 else 0.0,
+        "mean_weight": float(weights.mean()),
+        "max_weight": float(weights.max()),
+        "max_weight_share": 1.0 / total if total > 0.0 else 0.0,
+    }
 
 
 def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, folds: int | None) -> None:

@@ -46,6 +46,7 @@ from bettersafe.errors import (
     check_choice,
     check_epsilon,
     check_integer,
+    check_number,
     check_type,
     check_vector,
 )
@@ -280,6 +281,7 @@ def _checked(
     check_choice("engine", engine, ENGINES)
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
+    check_number("tol", tol)
     if not 0.0 <= tol < 1.0:
         raise ParameterError(f"tol must be at least 0 and less than 1; got {tol}.")
     check_integer("max_rounds", max_rounds, least=1)

@@ -19,7 +19,7 @@ from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
-from bettersafe.posterior.judge import WIDENING, Doubt, Question, baseline_covariance, judge, visits_of
+from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.run import Run
@@ -84,6 +84,23 @@ class PosteriorTest:
 AS_IN_THE_RUN = PosteriorTest()
 
 
+def _question(run: Run, test: PosteriorTest, losses: dict[str, float], cluster: RayCluster | None) -> Question:
+    """Settings of the posterior; those that the test leaves open are the run's."""
+    old = run.info.settings
+    return Question(
+        delta=old.get("delta", 0.1) if test.delta is None else test.delta,
+        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
+        draws=test.draws,
+        seed=test.seed,
+        form=test.form,
+        priors=PriorSet(
+            neutral=old.get("prior", "hierarchical") if test.prior is None else test.prior,
+            pessimism=old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
+        ),
+        cluster=cluster,
+    )
+
+
 def certify_run_posterior(
     run: Run,
     data: str | os.PathLike[str],
@@ -136,35 +153,21 @@ def certify_run_posterior(
         found = _gathered(run, data, columns, derived, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
-    question = Question(
-        delta=old.get("delta", 0.1) if test.delta is None else test.delta,
-        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
-        draws=test.draws,
-        seed=test.seed,
-        form=test.form,
-        priors=PriorSet(
-            neutral=old.get("prior", "hierarchical") if test.prior is None else test.prior,
-            pessimism=old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
-        ),
-        cluster=cluster,
-    )
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
-    doubt = Doubt(
-        widening=WIDENING,
-        baseline=None
-        if evidence.baseline_known
-        else baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline)),
-    )
+    covariance = None
+    if not evidence.baseline_known:
+        covariance = baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline))
+    doubt = Doubt(widening=WIDENING, baseline=covariance)
     with connected(cluster):
         answer = judge(
             [evidence.policy],
             outcomes,
             evidence.baseline,
-            question,
+            _question(run, test, losses, cluster),
             model=model,
             names=["the run's policy"],
             doubt=doubt,
-            baseline_v=baseline_v,
+            known=Known(baseline_v=baseline_v),
             progress=progress,
         )
         certificate = posterior_certificate(
