@@ -293,7 +293,6 @@ class Certificate:
         return tuple(check for check in self.checks if check.against)
 
     @property
-    @property
     def horizon(self) -> int | None:
         """Number of steps of the returns; None for no limit."""
         found: int | None = self.settings.get("horizon")
