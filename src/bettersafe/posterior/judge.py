@@ -42,7 +42,7 @@ from bettersafe.posterior.candidates import (
 )
 from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
-from bettersafe.posterior.habits import informed
+from bettersafe.posterior.habits import informed, informed_priors
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
     CountedOutcomes,
@@ -440,11 +440,7 @@ def _drawn(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Cand
             f"{question.draws} draws are too few for delta = {question.delta:g}; at least"
             f" {int(np.ceil(1.0 / question.delta - 1.0))} are needed."
         )
-    neutral = informed(outcomes, question.priors, case.baseline)
-    others = [
-        pessimistic(neutral, k, case.baseline_v)
-        for k in range(case.slack.size if question.priors.pessimism > 0.0 else 0)
-    ]
+    neutral, others = informed_priors(outcomes, question.priors, case.baseline, case.baseline_v)
     if case.known is None:
         candidates, active = _drawn_neutral(case, neutral, others)
     else:

@@ -20,6 +20,7 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe._system.records import to_json
+from bettersafe.certificate.hazard import hazard_margins
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
 from bettersafe.errors import check_type
@@ -528,7 +529,18 @@ def posterior_certificate(
         baseline_v=baseline_v,
         progress=progress,
     )
-    return certify_posterior(answer, candidate, baseline_known=baseline_known, others=others, objectives=objectives)
+    hazards = hazard_margins(
+        model,
+        candidate.policy,
+        baseline,
+        baseline_v=baseline_v,
+        least=candidate.least,
+        zeta=answer.zeta,
+        delta=answer.question.delta,
+    )
+    return certify_posterior(
+        answer, candidate, baseline_known=baseline_known, others=others, objectives=objectives, hazards=hazards
+    )
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
