@@ -322,9 +322,9 @@ def _doubt(
     estimated: bool,
 ) -> Doubt:
     """What the posterior does not know; policies that the caller gave have no optimism."""
-    d = model.mdp.n_objectives
-    optimism, error = np.zeros((n_policies, d)), np.zeros((n_policies, d))
+    optimism = error = None
     if found is not None:
+        optimism, error = (np.zeros((n_policies, model.mdp.n_objectives)) for _ in range(2))
         optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
     covariance = None
     if estimated:
