@@ -238,7 +238,8 @@ def _effect_noise(o: Outcomes, moved: Floats, objectives: Ints, draws: range, se
             ]
         )
         for place, m in enumerate(draws):
-            found[place, :, i] = loading @ np.random.default_rng([*seed, m, k]).standard_normal(loading.shape[1])
+            drawn = np.random.default_rng([*seed, m, k]).standard_normal(loading.shape[1])
+            found[place, :, i] = np.sum(loading * drawn, axis=1)  # not @, whose bits depend on the number of policies
     return found
 
 

@@ -74,6 +74,7 @@ class PosteriorTest:
         seed: Seed of the draws.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every pair.
+        optimism: Optimism to take off and its standard error, by objective each, if they were measured before on the same log.
     """
 
     delta: float | None = None
@@ -83,6 +84,7 @@ class PosteriorTest:
     seed: int = 0
     prior: Neutral | None = None
     pessimism: float | None = None
+    optimism: tuple[Mapping[str, float], Mapping[str, float]] | None = None
 
 
 AS_IN_THE_RUN = PosteriorTest()
@@ -147,7 +149,15 @@ def certify_run_posterior(
         cluster=cluster,
     )
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
+    names = [objective.name for objective in run.objectives]
+    optimism, error = (
+        (None, None)
+        if test.optimism is None
+        else (np.array([[each[name] for name in names]]) for each in test.optimism)
+    )
     doubt = Doubt(
+        optimism=optimism,
+        error=error,
         widening=WIDENING,
         baseline=None
         if evidence.baseline_known
