@@ -11,7 +11,7 @@ from bettersafe import Dataset, Objective, count, estimate_baseline, estimate_mo
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.mdp.values import policy_values
-from bettersafe.methods.b_opt import CandidateGrid, make_candidates
+from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.posterior.draws import draw_process, drawn_gains, returns_in
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.priors import DEFAULT_PRIORS, all_priors, posterior
@@ -32,9 +32,8 @@ def cohort(rows, draws, few):
     data = replace(data, baseline_prob=None)
     counts = count(data)
     model, baseline = estimate_model(counts), estimate_baseline(counts)
-    grid = CandidateGrid(mixes=tuple(np.linspace(0.0, 0.9, CANDIDATES)))
-    made = make_candidates(model, baseline, np.ones(1), grid=grid)[:CANDIDATES]
-    policies = np.array([policy for _, policy in made])
+    bold = adv_linearized(model, baseline, preference=np.ones(1)).policy
+    policies = np.array([(1.0 - mix) * bold + mix * baseline for mix in np.linspace(0.0, 0.9, CANDIDATES)])
     say("posterior, gathering")
     timing, outcomes = timed(lambda: gather_outcomes(data), repeats=3)
     rows.append([f"gathering {data.n_rows:,} rows", shown(timing), ""])
@@ -47,7 +46,7 @@ def cohort(rows, draws, few):
     rows.append(["learning the priors", shown(timing), ""])
     say("posterior, draws")
     drawing, _ = timed(lambda: drawn_gains(neutral, policies, baseline, draws=draws, seed=0), repeats=3)
-    rows.append([f"{draws} draws × {len(made)} candidates, kernel", shown(drawing), "1"])
+    rows.append([f"{draws} draws × {CANDIDATES} candidates, kernel", shown(drawing), "1"])
 
     def slowly():
         everyone = np.concatenate([baseline[None], policies])
@@ -59,7 +58,7 @@ def cohort(rows, draws, few):
     rows.append(["the same, NumPy and SciPy", shown(slow, few / draws), times(slow, drawing, few / draws)])
     say("posterior, linearised")
     line, _ = timed(lambda: linearised_gains(neutral, policies, baseline), repeats=3)
-    rows.append([f"the same {len(made)} candidates, linearised", shown(line), times(line, drawing)])
+    rows.append([f"the same {CANDIDATES} candidates, linearised", shown(line), times(line, drawing)])
     return drawing, slow, line
 
 

@@ -11,6 +11,7 @@ from bettersafe import _kernel
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.logs.dataset import Dataset, Objective
+from bettersafe.methods.s_opt import s_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
@@ -42,6 +43,11 @@ def same_candidate(one, other):
         for field in fields(one)
         if field.name != "name"
     )
+
+
+def s_opt_policies(model, baseline, epsilons, preference=(1.0, 1.0)):
+    """S-OPT's policies for some budgets."""
+    return [s_opt(model, baseline, preference=preference, epsilon=epsilon).policy for epsilon in epsilons]
 
 
 needs_kernel = pytest.mark.skipif(_kernel.compiled is None, reason="the kernel is not built")

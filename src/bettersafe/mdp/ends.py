@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.mdp.mdp import policy_matrix
@@ -41,6 +39,9 @@ def endless_states(mdp: MDP, weight: Floats) -> Ints:
 
     A pair that is not stored counts as an end.
     """
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
     n = mdp.n_states
     matrix = policy_matrix(mdp.state_ptr, weight, mdp.transition)
     ends = np.flatnonzero(1.0 - matrix.sum(axis=1) > NEVER)

@@ -190,7 +190,9 @@ def b_opt(
     )
     made, places = _different(recipes, base)
     for name, table in (policies or {}).items():
-        made.append((name, check_policy(table, *base.shape, name=name, state_labels=model.state_labels)))
+        given = check_policy(table, *base.shape, name=name, state_labels=model.state_labels)
+        if _is_new(given, base, made):  # a recipe's policy keeps its optimism, whoever gives it
+            made.append((name, given))
     doubt = _doubt(found_audit, places, len(made), model, base, outcomes, estimated=baseline_estimated)
     baseline_v = values.v
     del values  # its q is as large as d policies
@@ -215,7 +217,7 @@ def b_opt(
         chosen=chosen,
         audit=found_audit,
         doubt=doubt,
-        notes=(NO_AUDIT,) if grid.audited and found_audit is None else (),
+        notes=(NO_AUDIT,) if grid.audited and recipes and found_audit is None else (),
     )
 
 
@@ -281,7 +283,7 @@ def _candidates(
 
     whole = informed(outcomes, question.priors, baseline)
     recipes = make(whole, model, baseline, progress)
-    if not grid.audited:
+    if not grid.audited or not recipes:
         return recipes, None
     spread = gains_under(whole, baseline, range(loss.size))([policy for _, policy in recipes], None)[1]
     sd = np.sqrt(np.maximum(np.diagonal(spread, axis1=1, axis2=2), 0.0))
@@ -302,10 +304,15 @@ def _different(recipes: list[tuple[str, Floats]], baseline: Floats) -> tuple[lis
     made: list[tuple[str, Floats]] = []
     places = []
     for place, (name, policy) in enumerate(recipes):
-        if all(np.max(np.abs(policy - other)) > 1e-9 for other in (baseline, *(p for _, p in made))):
+        if _is_new(policy, baseline, made):
             made.append((name, policy))
             places.append(place)
     return made, places
+
+
+def _is_new(policy: Floats, baseline: Floats, made: list[tuple[str, Floats]]) -> bool:
+    """Whether a policy differs from the baseline and from those made before."""
+    return all(np.max(np.abs(policy - other)) > 1e-9 for other in (baseline, *(each for _, each in made)))
 
 
 def _doubt(
@@ -319,9 +326,9 @@ def _doubt(
     estimated: bool,
 ) -> Doubt:
     """What the posterior does not know; policies that the caller gave have no optimism."""
-    d = model.mdp.n_objectives
-    optimism, error = np.zeros((n_policies, d)), np.zeros((n_policies, d))
+    optimism = error = None
     if found is not None:
+        optimism, error = (np.zeros((n_policies, model.mdp.n_objectives)) for _ in range(2))
         optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
     covariance = None
     if estimated:

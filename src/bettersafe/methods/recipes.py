@@ -97,6 +97,7 @@ def make_recipes(
     loss = np.zeros(model.mdp.n_objectives) if zeta is None else zeta
     tried = model.counts > 0
     found: list[tuple[str, Floats]] = []
+    progress = _counting(found, progress)
     if equal:
         search = _search(mean_model, tried, baseline, preference, progress)
     for z in grid.cautions if equal else ():
@@ -120,6 +121,13 @@ def make_recipes(
         well = _search(mean_model, model.counts >= n, baseline, preference, progress)
         found.append((f"well-tried, n = {n}", well.policies([-loss])[0]))
     return found
+
+
+def _counting(found: list[tuple[str, Floats]], progress: Progress | None) -> Progress | None:
+    """``progress`` with the number of the candidate in its events."""
+    if progress is None:
+        return None
+    return lambda event: progress(replace(event, what=f"Making candidates: number {len(found) + 1}"))
 
 
 def full_margin(delta: float, n_objectives: int) -> float:

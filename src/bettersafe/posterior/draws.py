@@ -61,11 +61,11 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
     reward = posterior.pair_reward
     if np.any(o.pair_noise):
         reward = reward + o.pair_noise * rng.standard_normal(reward.shape)
-        for effects in o.effects:
-            of_state = effects.state_sd * rng.standard_normal(effects.state_sd.shape)
-            of_action = effects.action_sd * rng.standard_normal(effects.action_sd.shape)
-            group = o.pair_state if effects.group is None else effects.group
-            reward = reward + effects.share * (of_state[:, group] + of_action[:, o.pair_action])
+    for effects in o.effects:
+        of_state = effects.state_sd * rng.standard_normal(effects.state_sd.shape)
+        of_action = effects.action_sd * rng.standard_normal(effects.action_sd.shape)
+        group = o.pair_state if effects.group is None else effects.group
+        reward = reward + effects.share * (of_state[:, group] + of_action[:, o.pair_action])
     start = rng.standard_gamma(o.starts)
     return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
 
@@ -240,7 +240,8 @@ def _effect_noise(o: Outcomes, moved: Floats, objectives: Ints, draws: range, se
             ]
         )
         for place, m in enumerate(draws):
-            found[place, :, i] = loading @ np.random.default_rng([*seed, m, k]).standard_normal(loading.shape[1])
+            drawn = np.random.default_rng([*seed, m, k]).standard_normal(loading.shape[1])
+            found[place, :, i] = np.sum(loading * drawn, axis=1)  # not @, whose bits depend on the number of policies
     return found
 
 

@@ -125,10 +125,25 @@ def linearised_gains(
     return mean, covariance
 
 
-def reward_variance(outcomes: Outcomes | CountedOutcomes, k: int, moved: Floats) -> float:
-    """Variance of Σ Δ r_k over pairs, from noisy rewards; Δ = ``moved`` [P] is the change of their discounted visits."""
+def reward_variance(
+    outcomes: Outcomes | CountedOutcomes, k: int, moved: Floats, *, untried: Floats | None = None
+) -> float:
+    """Variance of Σ Δ r_k over pairs, from noisy rewards.
+
+    Args:
+        outcomes: Outcomes of the log.
+        k: Objective.
+        moved: Δ, the change of the discounted visits of pairs, shape [P].
+        untried: Δ of pairs that are not among those of ``outcomes``, shape [X, A]; only their shared effects are counted here.
+    """
     o = outcomes
     shared = [effects.loading(k, o.pair_state, o.pair_action, moved) for effects in o.effects]
+    if untried is not None:
+        shared = [
+            each
+            + np.concatenate([effects.state_sd[k] * untried.sum(axis=1), effects.action_sd[k] * untried.sum(axis=0)])
+            for each, effects in zip(shared, o.effects, strict=True)
+        ]
     return float(np.sum((o.pair_noise[k] * moved) ** 2) + sum(np.sum(each**2) for each in shared))
 
 

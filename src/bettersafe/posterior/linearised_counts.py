@@ -78,8 +78,10 @@ class CountedOutcomes:
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
         pair_noise: Posterior standard deviation of a noisy mean, shape [d, P].
         effects: Uncertain effects of states and actions in noisy means.
-        untried_reward: Mean reward of a state's pairs without data, shape [d, X].
-        untried_noise: Standard deviation of the own part of the mean reward of a pair without data, shape [d].
+        untried_reward: Mean reward of a state's pairs without data, without the effect of the action, shape [d, X].
+        untried_action: Effect of the action on the mean reward of a pair without data, shape [d, A].
+        untried_state_var: Variance of the own part of the mean reward of a pair without data, but for that of its action, shape [d, X].
+        untried_action_var: Variance of that part that is due to the action, shape [d, A].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
         bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
         noisy: Whether an objective is noisy, shape [d].
@@ -101,7 +103,9 @@ class CountedOutcomes:
     pair_noise: Floats
     effects: tuple[Effects, ...]
     untried_reward: Floats
-    untried_noise: Floats
+    untried_action: Floats
+    untried_state_var: Floats
+    untried_action_var: Floats
     least_reward: Floats
     bad_share: Floats
     noisy: Bools
@@ -198,7 +202,8 @@ class CountedPosterior:
         end_concentration: Concentrations for ends with enough probability.
         end_weight: Probabilities of ``end_concentration``.
         pair_reward: Means of rewards, shape [d, P].
-        untried_reward: Mean rewards of a state's pairs without data, shape [d, X].
+        untried_reward: Mean rewards of a state's pairs without data, without the effect of the action, shape [d, X].
+        untried_action: Effects of actions on the mean rewards of pairs without data, shape [d, A].
         pessimism: Pseudo-transitions of every pair to the worst outcome; 0 under the neutral prior.
         worst: Worst outcome: a state, −1 for the end, −2 for none, shape [X].
     """
@@ -218,6 +223,7 @@ class CountedPosterior:
     end_weight: Floats
     pair_reward: Floats
     untried_reward: Floats
+    untried_action: Floats
     pessimism: float
     worst: Ints
 
@@ -279,10 +285,11 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
     kernel.mark_outcomes(mdp.state_ptr, *rows, visits, acted, flag, distinct, on, workers.cores())
     noisy = np.array([k not in known for k in range(d)])
     mean = counts.reward_sum / visits
+    live = np.bincount(mdp.pair_state, weights=on + counts.terminated_count, minlength=n_states) > 0.0
     rewards = pair_rewards(
         mdp.pair_state,
         mdp.pair_index % counts.n_actions,
-        visits,
+        np.where(live[mdp.pair_state], visits, 0.0),
         Moments(mean=mean, spread=spread_in_pairs(counts), asked=noisy),
         n_states=n_states,
         n_actions=counts.n_actions,
@@ -303,7 +310,9 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
         pair_noise=rewards.noise,
         effects=(rewards.effects,),
         untried_reward=np.where(paid, counts.unseen_reward[:, None], rewards.untried),
-        untried_noise=rewards.untried_noise,
+        untried_action=rewards.untried_action,
+        untried_state_var=rewards.untried_state_var,
+        untried_action_var=rewards.untried_action_var,
         least_reward=least,
         bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max),
         noisy=noisy,
@@ -396,6 +405,7 @@ def counted_posterior(
         end_weight=end_weight,
         pair_reward=o.pair_reward,
         untried_reward=o.untried_reward,
+        untried_action=o.untried_action,
         pessimism=0.0,
         worst=np.full(o.n_states, -2, dtype=np.int64),
     )
@@ -430,12 +440,13 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
     can_end = (o.ends_in > 0.0).astype(np.uint8)
     _kernel.compiled.worst_outcomes(*o.arrays, can_end, o.discount[k] * v[k], worst, workers.cores())
     concentration, weight, end_concentration, end_weight = _concentrations(o, priors, PESSIMISTIC_CONCENTRATION)
-    pair_reward, untried = neutral.pair_reward, neutral.untried_reward
+    pair_reward, untried, by_action = neutral.pair_reward, neutral.untried_reward, neutral.untried_action
     if o.noisy[k]:
-        pair_reward, untried = pair_reward.copy(), untried.copy()
+        pair_reward, untried, by_action = pair_reward.copy(), untried.copy(), by_action.copy()
         bad = priors.pessimism * o.bad_share[k]
         pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
         untried[k] += pessimistic_step(bad, 0.0, o.least_reward[k] - untried[k])
+        by_action[k] += pessimistic_step(bad, 0.0, -by_action[k])
     return replace(
         neutral,
         concentration=concentration,
@@ -444,6 +455,7 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
         end_weight=end_weight,
         pair_reward=pair_reward,
         untried_reward=untried,
+        untried_action=by_action,
         pessimism=priors.pessimism,
         worst=worst,
     )
@@ -475,6 +487,8 @@ def side_of(
     rhs = np.array(
         [o.by_state(tried * posterior.pair_reward[k]) + rest * posterior.untried_reward[k] for k in asked]
     ).reshape(len(asked), -1)
+    if untried is not None:
+        rhs += (untried @ posterior.untried_action[asked].T).T
     value = np.zeros_like(rhs) if guess is None else guess.value.copy()
     visits = np.zeros_like(rhs) if guess is None else guess.visits.copy()
     for gamma in np.unique(o.discount[asked]):
@@ -585,12 +599,11 @@ def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, 
     mean = gained @ o.initial
     moved = side.policy - base.policy
     untried = np.zeros((o.n_states, 3))
-    if side.untried is not None or base.untried is not None:
-        nothing = np.zeros((1, 1))
-        pi = nothing if side.untried is None else side.untried
-        tau = pi - (nothing if base.untried is None else base.untried)
-        for i, each in enumerate((pi * pi, pi * tau, tau * tau)):
-            untried[:, i] = each.sum(axis=1)
+    nothing = np.zeros((1, 1))
+    pi = nothing if side.untried is None else side.untried
+    tau = pi - (nothing if base.untried is None else base.untried)
+    for i, each in enumerate((pi * pi, pi * tau, tau * tau)):
+        untried[:, i] = each.sum(axis=1)
     found = np.empty((len(asked), len(asked)))
     both, visits = (
         np.ascontiguousarray(np.stack([mine.T, theirs.T], axis=2))  # [X, n, 2]
@@ -605,13 +618,11 @@ def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, 
     centred = gained - mean[:, None]  # the distribution of first states is uncertain too: a Dirichlet
     found += (centred * o.initial) @ centred.T / (o.starts.sum() + 1.0)
     for i, k in enumerate(asked):
-        if not np.any(o.pair_noise[k]) and not o.untried_noise[k]:
+        if not o.noisy[k]:
             continue
         more = side.visits[i] - base.visits[i]  # ν π − ν_b π_b = (ν − ν_b) π + ν_b (π − π_b)
         played = more[o.pair_state] * side.policy + base.visits[i][o.pair_state] * moved
-        rest = (
-            more**2 * untried[:, 0] + 2.0 * more * base.visits[i] * untried[:, 1] + base.visits[i] ** 2 * untried[:, 2]
-        )
-        found[i, i] += reward_variance(o, k, played)
-        found[i, i] += o.untried_noise[k] ** 2 * rest.sum()
+        rest = more[:, None] * pi + base.visits[i][:, None] * tau  # the same for pairs without data, [X, A] or [X, 1]
+        found[i, i] += reward_variance(o, k, played, untried=rest)
+        found[i, i] += np.sum(rest**2 * (o.untried_state_var[k][:, None] + o.untried_action_var[k]))
     return mean, found

@@ -350,7 +350,7 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
     starts = draw.binomial(o.starts.astype(np.int64), 0.5).astype(np.float64)
     top = int(np.argmax(o.starts))  # no half is without a start
     if starts.sum() == 0.0:
-        starts[top] = 1.0
+        starts[top] = min(1.0, o.starts[top] / 2.0)
     elif starts.sum() == o.starts.sum():
         starts[top] = max(starts[top] - 1.0, 0.5)
     mine = np.bincount(o.count_pair, one, o.pair_state.size).astype(np.float64)

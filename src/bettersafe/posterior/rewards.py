@@ -68,8 +68,10 @@ class RewardPosterior:
         share: b, the weight of the effects in a pair's mean, shape [P]; 1 without data.
         state_sd: Standard deviation of σ_x, shape [X].
         action_sd: Standard deviation of α_a, shape [A].
-        state_level: Mean reward of an untried pair of a state, averaged over actions, shape [X].
-        untried_sd: Standard deviation of the own part of an untried pair.
+        state_level: Mean reward of an untried pair of a state without the effect of its action, shape [X].
+        action_level: Effect of the action on the mean reward of an untried pair, shape [A].
+        untried_state_var: Variance of the own part of an untried pair, but for that of its action, shape [X].
+        untried_action_var: Variance of the own part of an untried pair that is due to its action, shape [A].
         strengths: Posterior of the standard deviations.
     """
 
@@ -79,7 +81,9 @@ class RewardPosterior:
     state_sd: Floats
     action_sd: Floats
     state_level: Floats
-    untried_sd: float
+    action_level: Floats
+    untried_state_var: Floats
+    untried_action_var: Floats
     strengths: Strengths
 
 
@@ -128,7 +132,10 @@ def reward_posterior(
 
     effect, state_var, action_var = (np.zeros(k) for k in (visits.size, n_states, n_actions))
     average, square, share, own_var = (np.zeros(visits.size) for _ in range(4))
-    state_level, untried_var = np.zeros(n_states), 0.0
+    state_level, state_square, action_level, action_square = (
+        np.zeros(k) for k in (n_states, n_states, n_actions, n_actions)
+    )
+    untried_var = 0.0
     for weight, part in found:
         effect = part.centre + part.state[state] + part.action[action]
         b = np.ones(visits.size)
@@ -142,8 +149,14 @@ def reward_posterior(
         state_var += weight * part.state_var
         action_var += weight * part.action_var
         state_level += weight * (part.centre + part.state)
+        state_square += weight * (part.centre + part.state) ** 2
+        action_level += weight * part.action
+        action_square += weight * part.action**2
         untried_var += weight * part.tau**2
     own_var += np.maximum(square - average**2, 0.0)  # the strengths are uncertain too
+    untried_state_var = untried_var + np.maximum(state_square - state_level**2, 0.0)
+    untried_action_var = np.maximum(action_square - action_level**2, 0.0)
+    own_var = np.where(visits > 0.0, own_var, untried_state_var[state] + untried_action_var[action])
     return RewardPosterior(
         mean=average + level,
         sd=np.sqrt(own_var),
@@ -151,7 +164,9 @@ def reward_posterior(
         state_sd=np.sqrt(state_var),
         action_sd=np.sqrt(action_var),
         state_level=state_level + level,
-        untried_sd=float(np.sqrt(untried_var)),
+        action_level=action_level,
+        untried_state_var=untried_state_var,
+        untried_action_var=untried_action_var,
         strengths=strengths,
     )
 
@@ -167,7 +182,9 @@ def _constant(
         state_sd=np.zeros(n_states),
         action_sd=np.zeros(n_actions),
         state_level=np.full(n_states, level),
-        untried_sd=0.0,
+        action_level=np.zeros(n_actions),
+        untried_state_var=np.zeros(n_states),
+        untried_action_var=np.zeros(n_actions),
         strengths=strengths or Strengths(points=np.zeros((1, 3)), weight=np.ones(1)),
     )
 
@@ -348,8 +365,10 @@ class PairRewards:
         mean: Posterior means, shape [d, P].
         noise: Standard deviations of the pairs' own parts, shape [d, P].
         effects: Effects that pairs share.
-        untried: Mean rewards of a state's pairs without data, shape [d, X].
-        untried_noise: Standard deviations of the own part of pairs without data, shape [d].
+        untried: Mean rewards of a state's pairs without data, without the effect of the action, shape [d, X].
+        untried_action: Effects of actions on the mean rewards of pairs without data, shape [d, A].
+        untried_state_var: Variances of the own part of pairs without data, but for those of actions, shape [d, X].
+        untried_action_var: Variances of the own part of pairs without data that are due to actions, shape [d, A].
         moments: Moments, with the strengths that were learnt.
     """
 
@@ -357,7 +376,9 @@ class PairRewards:
     noise: Floats
     effects: Effects
     untried: Floats
-    untried_noise: Floats
+    untried_action: Floats
+    untried_state_var: Floats
+    untried_action_var: Floats
     moments: Moments
 
 
@@ -367,12 +388,8 @@ def pair_rewards(
     """`reward_posterior` of all objectives that have the reward."""
     d = moments.asked.size
     mean, noise, share = (np.zeros((d, visits.size)) for _ in range(3))
-    state_sd, action_sd, untried, untried_noise = (
-        np.zeros((d, n_states)),
-        np.zeros((d, n_actions)),
-        np.zeros((d, n_states)),
-        np.zeros(d),
-    )
+    state_sd, untried, state_var = (np.zeros((d, n_states)) for _ in range(3))
+    action_sd, untried_action, action_var = (np.zeros((d, n_actions)) for _ in range(3))
     learnt = dict(moments.strengths)
     for k in np.flatnonzero(moments.asked).tolist():
         found = reward_posterior(
@@ -388,13 +405,16 @@ def pair_rewards(
         )
         mean[k], noise[k], share[k] = found.mean, found.sd, found.share
         state_sd[k], action_sd[k] = found.state_sd, found.action_sd
-        untried[k], untried_noise[k] = found.state_level, found.untried_sd
+        untried[k], untried_action[k] = found.state_level, found.action_level
+        state_var[k], action_var[k] = found.untried_state_var, found.untried_action_var
         learnt[k] = found.strengths
     return PairRewards(
         mean=mean,
         noise=noise,
         effects=Effects(share=share, state_sd=state_sd, action_sd=action_sd),
         untried=untried,
-        untried_noise=untried_noise,
+        untried_action=untried_action,
+        untried_state_var=state_var,
+        untried_action_var=action_var,
         moments=replace(moments, strengths=learnt),
     )

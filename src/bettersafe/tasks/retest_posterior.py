@@ -70,6 +70,7 @@ class PosteriorTest:
         seed: Seed of the draws.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every pair.
+        optimism: Optimism to take off and its standard error, by objective each, if they were measured before on the same log.
     """
 
     delta: float | None = None
@@ -79,6 +80,7 @@ class PosteriorTest:
     seed: int = 0
     prior: Neutral | None = None
     pessimism: float | None = None
+    optimism: tuple[Mapping[str, float], Mapping[str, float]] | None = None
 
 
 AS_IN_THE_RUN = PosteriorTest()
@@ -154,10 +156,7 @@ def certify_run_posterior(
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
-    covariance = None
-    if not evidence.baseline_known:
-        covariance = baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline))
-    doubt = Doubt(widening=WIDENING, baseline=covariance)
+    doubt = _doubt(run, test, evidence, model, outcomes)
     with connected(cluster):
         answer = judge(
             [evidence.policy],
@@ -200,6 +199,26 @@ def certify_run_posterior(
         data=data_of_test(run, data, data_digest(data), found.rows, found.episodes),
         versions=versions(),
     )
+
+
+def _doubt(
+    run: Run,
+    test: PosteriorTest,
+    evidence: Evidence | _CountedEvidence,
+    model: Model,
+    outcomes: Outcomes | CountedOutcomes,
+) -> Doubt:
+    """What the posterior does not know: the optimism that an earlier certificate took off, and the baseline if it is estimated."""
+    names = [objective.name for objective in run.objectives]
+    optimism, error = (
+        (None, None)
+        if test.optimism is None
+        else (np.array([[each[name] for name in names]]) for each in test.optimism)
+    )
+    covariance = None
+    if not evidence.baseline_known:
+        covariance = baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline))
+    return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
 
 
 def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -85,6 +85,7 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
     columns = None if settings["columns"] is None else Columns(**settings["columns"])
     untested = dataclasses.replace(run, certificate=None)
     if certificate.evidence == "posterior":
+        found = certificate.diagnostics
         question = PosteriorTest(
             delta=certificate.delta,
             zeta=settings["zeta"],
@@ -93,6 +94,7 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
             prior=settings["prior"],
             pessimism=settings["pessimism"],
             seed=certificate.seed or 0,
+            optimism=(found["optimism"], found["optimism_error"]) if "optimism" in found else None,
         )
         return certify_run_posterior(untested, data, question, columns=columns)
     test = HeldOutTest(

@@ -15,7 +15,7 @@ from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.logs.counts import count
 from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import expected_return
-from bettersafe.methods.b_opt import CandidateGrid, b_opt
+from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
 from bettersafe.methods.s_opt import adv_linearized, s_opt
 from bettersafe.model import estimate_model
@@ -43,8 +43,7 @@ def by_draws(data):
 
 def by_linearisation(data):
     """From counts, without draws; a first-order form is least exact in small worlds."""
-    question, grid = Question(delta=DELTA, form="linearised"), CandidateGrid(with_g_opt=False)
-    return {"outcomes": outcomes_of(count(data)), "question": question, "grid": grid}
+    return {"outcomes": outcomes_of(count(data)), "question": Question(delta=DELTA, form="linearised")}
 
 
 def gains_in(seed, quality, episodes, ends_differ=False, ask=by_draws):

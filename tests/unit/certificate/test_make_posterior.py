@@ -7,19 +7,17 @@ import pytest
 
 from bettersafe.certificate.make_posterior import LINEARISED, NOT_PESSIMISTIC, certify_posterior
 from bettersafe.logs.dataset import Objective
-from bettersafe.methods.b_opt import CandidateGrid, make_candidates
 from bettersafe.posterior.judge import Question, judge, sensitivity
 from bettersafe.posterior.priors import PriorSet
-from posterior_cases import random_case
+from posterior_cases import random_case, s_opt_policies
 
 
 @pytest.fixture(scope="module")
 def asked():
     """A policy, and `judge` and `sensitivity` with what else they take."""
     outcomes, model, baseline = random_case(quality=0.1)
-    (name, policy), *_ = make_candidates(
-        model, baseline, np.array([1.0, 0.5]), grid=CandidateGrid(epsilons=(1.0,), mixes=())
-    )
+    (policy,) = s_opt_policies(model, baseline, (1.0,), (1.0, 0.5))
+    name = "S-OPT"
 
     def answer(question):
         return judge([policy], outcomes, baseline, question, model=model, names=[name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from dataclasses import replace
 
@@ -11,8 +10,8 @@ import pytest
 
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.logs.counts import count
-from bettersafe.mdp.values import policy_values
-from bettersafe.methods.b_opt import CandidateGrid, b_opt, make_candidates
+from bettersafe.methods.b_opt import NO_AUDIT, b_opt
+from bettersafe.methods.recipes import CandidateGrid
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import drawn_gains, mean_process
 from bettersafe.posterior.judge import Question
@@ -22,9 +21,9 @@ from bettersafe.posterior.outcomes import outcomes_of
 from bettersafe.posterior.priors import posterior
 from posterior_cases import needs_kernel, noisy_log, random_case, same_candidate
 
-FEW = CandidateGrid(epsilons=(0.1, 1.0), mixes=(0.0, 0.5))
+NONE = CandidateGrid(cautions=(), local_cautions=(), epsilons=(), least_visits=())
 
-NONE = CandidateGrid(epsilons=(), mixes=())  # but for G-OPT's
+FEW = replace(NONE, cautions=(1.0,), local_cautions=(1.0,), epsilons=(0.1, 1.0))
 
 FAST = Question(draws=60)
 
@@ -68,7 +67,8 @@ def test_the_best_that_passes_is_returned():
     passing = [c for c in result.candidates if c.passed]
     assert result.accepted
     assert result.deciding is result.candidates[result.chosen]
-    assert float(result.deciding.gain[0]) == max(float(c.gain[0]) for c in passing) > 0.0
+    assert float(result.deciding.least[0]) == max(float(c.least[0]) for c in passing)
+    assert float(result.deciding.gain[0]) > 0.0
     assert np.array_equal(result.improvement.policy, result.deciding.policy)
     assert result.improvement.method == "b-opt"
     assert result.reason == (
@@ -100,10 +100,8 @@ def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
     """Where all candidates are screened out, the nearest gets all draws, for it is the answer."""
     o, model, baseline = random_case(5, quality=0.95, episodes=400)
     bad = {f"bad {i}": 0.5 * baseline + 0.5 * np.eye(3)[(returns_worst(o) + i) % 3] for i in range(2)}
-    found = list(bad.items())
-    monkeypatch.setattr(sys.modules["bettersafe.methods.b_opt"], "make_candidates", lambda *args, **more: found)
     monkeypatch.setattr(sys.modules["bettersafe.posterior.judge"], "SCREEN", -10.0)  # everything is hopeless
-    result = fast((o, model, baseline))
+    result = fast((o, model, baseline), grid=NONE, policies=bad)
     assert sorted(c.draws for c in result.candidates) == [0, 60]
     assert result.deciding.draws == 60
     assert not np.isnan(result.deciding.p_pessimistic).any()
@@ -125,15 +123,10 @@ def test_policies_that_are_handed_in():
         fast((o, model, baseline), policies={"wrong": 2.0 * mine})
 
 
-def test_screening_never_changes_the_choice(monkeypatch):
+def test_screening_never_changes_the_choice():
     left_out = stopped = not_asked = 0
     for seed in range(20):
         case = random_case(seed, quality=(0.2, 0.9)[seed % 2], episodes=(30, 200)[seed % 3 > 0], tied=seed % 4 > 0)
-        _, model, baseline = case
-        made = make_candidates(model, baseline, np.ones(2), grid=FEW)
-        monkeypatch.setattr(
-            sys.modules["bettersafe.methods.b_opt"], "make_candidates", lambda *args, made=made, **more: made
-        )
         with_screen, without = fast(case), fast(case, screen=False)
         assert with_screen.chosen == without.chosen, seed
         for quick, full in zip(with_screen.candidates, without.candidates, strict=True):
@@ -149,7 +142,7 @@ def test_screening_never_changes_the_choice(monkeypatch):
                 not_asked += unasked and full.passed
                 # what passes is left out only where a better one does
                 assert not full.passed or (
-                    unasked and np.sum(full.gain) < np.sum(without.candidates[without.chosen].gain)
+                    unasked and np.sum(full.least) < np.sum(without.candidates[without.chosen].least)
                 )
     assert not_asked > 0
     assert left_out > 5
@@ -179,15 +172,13 @@ def test_any_number_of_objectives(d):
     assert result.improvement.policy.shape == baseline.shape
 
 
-def test_unequal_discounts_have_no_g_opt():
+def test_unequal_discounts_have_mixtures_in_the_place_of_global_candidates():
     case = random_case(10, discounts=(0.95, 0.6))
-    unequal, equal = fast(case), fast(random_case(10))
-    assert not any(c.name.startswith("G-OPT") for c in unequal.candidates)
-    assert any(c.name.startswith("G-OPT") for c in equal.candidates)
-    assert unequal.candidates
-    assert not any(
-        c.name.startswith("G-OPT") for c in fast(random_case(10), grid=replace(FEW, with_g_opt=False)).candidates
-    )
+    unequal, equal = ([c.name for c in fast(each).candidates] for each in (case, random_case(10)))
+    assert any(name.startswith("global") for name in equal)
+    assert not any("% baseline" in name for name in equal)
+    assert not any(name.startswith("global") for name in unequal)
+    assert any("% baseline" in name for name in unequal)
 
 
 @pytest.mark.parametrize("form", ["draws", "linearised"])
@@ -201,7 +192,10 @@ def test_progress_hears_of_rounds_and_then_of_judging(form):
     stages = {}
     for step in heard[first:]:
         stages.setdefault(step.what, []).append(step)
+    audit = stages.pop("Auditing on parts of the log")
+    assert [step.done for step in audit] == [1, 2, 3, 4]
     assert len(stages) == 2
+    first += len(audit)
     for steps in stages.values():
         assert steps[0].done == 0
         assert steps[-1].done == steps[-1].total
@@ -229,7 +223,7 @@ def test_no_preference_keeps_the_baseline_and_says_why():
 
 
 def test_what_stands_in_the_way_was_looked_at_closely():
-    for seed in range(12):
+    for seed in range(4):
         result = fast(random_case(seed, quality=0.95, episodes=12), question=replace(FAST, delta=0.05))
         if result.candidates and not result.accepted and not any(c.passed for c in result.candidates):
             assert not np.isnan(result.deciding.p_pessimistic).any()
@@ -237,55 +231,61 @@ def test_what_stands_in_the_way_was_looked_at_closely():
             assert "nan" not in result.reason
 
 
-NO_G_OPT = CandidateGrid(with_g_opt=False)
-
-
 @needs_kernel
-def test_linearised_from_counts_to_a_choice(monkeypatch):
+def test_linearised_from_counts_to_a_choice():
     data, baseline = noisy_log(episodes=200, noise=0.1, quality=0.0)
     counts = count(data)
     model = estimate_model(counts)
     steps = gather_counted(counts, model)
     found = b_opt(steps, model, baseline, preference=[1.0, 1.0])
-    listed = b_opt(outcomes_of(counts), model, baseline, preference=[1.0, 1.0], question=Question(form="linearised"))
     assert found.answer.linearised
     assert found.accepted
-    assert found.chosen == listed.chosen
     assert "by linearisation, without draws" in found.reason
-    assert [c.name for c in found.candidates] == [c.name for c in listed.candidates]
-    for one, other in zip(found.candidates, listed.candidates, strict=True):
-        assert one.p_safe == pytest.approx(other.p_safe, abs=1e-4)
+    assert found.notes == (NO_AUDIT,)
+    assert found.audit is None
+    assert found.deciding.optimism is None
     best = found.candidates[found.chosen]
     assert not np.any(np.isnan(best.p_pessimistic))
-    better = [c for c in found.candidates if c.gain.sum() > best.gain.sum()]
+    better = [c for c in found.candidates if c.least.sum() > best.least.sum()]
     assert not any(c.passed for c in better)
     # a policy that fails is looked at closely all the same, for its certificate
     poor = 0.5 * baseline + 0.5 * np.eye(4)[np.argmin(baseline, axis=1)]
-    none = b_opt(
-        steps,
-        model,
-        best.policy,
-        preference=[1.0, 1.0],
-        grid=CandidateGrid(epsilons=(), mixes=(), with_g_opt=False),
-        policies={"poor": poor},
-    )
-    assert [c.name for c in none.candidates][-1] == "poor"
+    none = b_opt(steps, model, best.policy, preference=[1.0, 1.0], grid=NONE, policies={"poor": poor})
+    assert [c.name for c in none.candidates] == ["poor"]
+    assert not np.any(np.isnan(none.deciding.p_pessimistic))
     with pytest.raises(ParameterError, match=r"pass outcomes_of\(counts\)"):
         b_opt(steps, model, baseline, preference=[1.0, 1.0], question=Question(form="draws"))
-    monkeypatch.setattr(importlib.import_module("bettersafe.methods.b_opt"), "MOST_G_OPT", 10)
-    large = b_opt(steps, model, baseline, preference=[1.0, 1.0])
-    assert not any("G-OPT" in c.name for c in large.candidates)
-    assert "G-OPT's policies are not among the candidates" in large.notes[0]
 
 
-def test_warm_started_budgets_have_the_same_returns():
-    data, baseline = noisy_log(episodes=200)
-    model = estimate_model(data)
-    names = {}
-    for warm in (False, True):
-        made = make_candidates(model, baseline, np.array([1.0, 0.5]), grid=NO_G_OPT, warm_start=warm)
-        names[warm] = {name: policy_values(model.mdp, table)[0] @ model.mdp.initial for name, table in made}
-    assert names[True].keys() == names[False].keys()
-    for name, returns in names[True].items():
-        if "baseline" not in name:  # mixtures depend on which of several best policies was found
-            assert np.array([1.0, 0.5]) @ returns == pytest.approx(np.array([1.0, 0.5]) @ names[False][name], rel=1e-9)
+@needs_kernel
+def test_counts_without_lists_are_judged_as_lists_without_habits_are():
+    """Of a policy that is handed in, `gather_counted` and `outcomes_of` say the same but for habits and the audit."""
+    data, baseline = noisy_log(episodes=200, noise=0.1, quality=0.0)
+    counts = count(data)
+    model = estimate_model(counts)
+    policy = 0.5 * baseline + 0.5 * np.eye(4)[np.argmax(baseline, axis=1)]
+    asked = {
+        "preference": [1.0, 1.0],
+        "grid": NONE,
+        "policies": {"mine": policy},
+        "question": Question(form="linearised"),
+    }
+    one, other = (
+        b_opt(each, model, baseline, **asked) for each in (gather_counted(counts, model), outcomes_of(counts))
+    )
+    assert one.deciding.p_safe == pytest.approx(other.deciding.p_safe, abs=0.02)
+    assert one.deciding.gain == pytest.approx(
+        other.deciding.gain, abs=0.3 * np.ptp(one.deciding.interval, axis=0).max()
+    )
+
+
+def test_what_recipes_made_keeps_its_optimism_whoever_hands_it_in():
+    case = random_case(3, tied=False)
+    found = fast(case)
+    again = fast(case, policies={"mine": found.candidates[0].policy, "same": case[2]})
+    assert [c.name for c in again.candidates] == [c.name for c in found.candidates]
+    assert np.any(found.audit.optimism > 0.0)
+    new = 0.5 * found.candidates[0].policy + 0.5 * case[2]
+    handed = fast(case, policies={"mine": new}).candidates[-1]
+    assert handed.name == "mine"
+    assert np.all(handed.optimism == 0.0)

@@ -9,15 +9,13 @@ import pytest
 
 from bettersafe.errors import ParameterError
 from bettersafe.mdp.values import policy_values
-from bettersafe.methods.b_opt import CandidateGrid, make_candidates
 from bettersafe.model import estimate_model
-from bettersafe.posterior.draws import drawn_gains, mean_process, returns_in
+from bettersafe.posterior.draws import drawn_gains
+from bettersafe.posterior.habits import informed
 from bettersafe.posterior.judge import SENSITIVITY, Question, form_for, judge, other_priors, sensitivity
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet, posterior
-from posterior_cases import noisy_log, random_case, same_candidate
-
-ONE = CandidateGrid(epsilons=(0.3,), mixes=())
+from posterior_cases import noisy_log, random_case, s_opt_policies, same_candidate
 
 FAST = Question(draws=60)
 
@@ -52,15 +50,11 @@ def test_sensitivity_starts_from_the_priors_that_were_asked():
 def test_judging_follows_the_rule():
     """What is said of a policy, counted again from the draws themselves."""
     o, model, baseline = random_case(1)
-    policies = [
-        policy for _, policy in make_candidates(model, baseline, np.ones(2), grid=CandidateGrid(epsilons=(0.3, 3.0)))
-    ]
+    policies = [*s_opt_policies(model, baseline, (0.3, 3.0)), np.roll(baseline, 1, axis=1)]
     result = judge(policies, o, baseline, Question(draws=99, seed=4), model=model)
-    neutral = posterior(o)
+    neutral = informed(o, PriorSet(), baseline)
     gains = drawn_gains(neutral, np.array(policies), baseline, draws=99, seed=4)
-    v = returns_in(mean_process(neutral), o, baseline[None])[1][0]
     assert len(result.priors) == 3
-    assert v.shape == (2, 6)
     for i, candidate in enumerate(result.candidates):
         failures = int(np.sum(np.any(gains[:, i] < 0.0, axis=1)))
         assert candidate.p_safe == pytest.approx(1 - failures / 99)
@@ -100,7 +94,9 @@ def test_zeta_is_the_loss_that_is_accepted():
         return judge([worse], o, baseline, Question(draws=50, zeta=zeta), model=model).candidates[0]
 
     strict = asked()
-    loss = -float(drawn_gains(posterior(o), worse[None], baseline, draws=50, seed=0)[:, 0, 1].min())
+    loss = -float(
+        drawn_gains(informed(o, PriorSet(), baseline), worse[None], baseline, draws=50, seed=0)[:, 0, 1].min()
+    )
     assert loss > 0.0
     assert strict.p_objective[1] < 1.0
     lenient = asked([0.0, loss + 1e-9])
@@ -114,7 +110,7 @@ def test_zeta_is_the_loss_that_is_accepted():
 
 def test_sensitivity_names_other_priors():
     o, model, baseline = random_case(12)
-    policy = make_candidates(model, baseline, np.ones(2), grid=ONE)[0][1]
+    (policy,) = s_opt_policies(model, baseline, (0.3,))
     found = sensitivity(policy, o, baseline, Question(draws=40), model=model)
     names = ["without pessimism", "two bad visits of every pair", "half the concentration", "twice the concentration"]
     assert [result.priors[0] for result in found] == names  # one bad visit is what was used
@@ -132,7 +128,7 @@ def test_sensitivity_names_other_priors():
 def test_sensitivity_is_what_judging_anew_says(form, pessimism):
     """What is known of the neutral prior is not asked again, and the numbers are the same to the bit."""
     o, model, baseline = random_case(12)
-    policy = make_candidates(model, baseline, np.ones(2), grid=ONE)[0][1]
+    (policy,) = s_opt_policies(model, baseline, (0.3,))
     question = Question(draws=40, seed=3, form=form, priors=PriorSet(pessimism=pessimism))
     used = judge([policy], o, baseline, question, model=model)
     heard = []
@@ -166,7 +162,7 @@ def test_sensitivity_is_what_judging_anew_says(form, pessimism):
 def test_an_objective_that_no_action_changes_is_not_lost_on():
     """Its gains are rounding, of either sign; they must not decide."""
     o, model, baseline = random_case(3, tied=False)
-    policy = make_candidates(model, baseline, np.ones(2), grid=replace(ONE, with_g_opt=False))[0][1]
+    (policy,) = s_opt_policies(model, baseline, (0.3,))
     flat = replace(o, pair_reward=np.vstack([o.pair_reward[0], np.full(o.pair_reward.shape[1], 0.1)]))
     flat = replace(
         flat, pair_noise=np.vstack([o.pair_noise[0], np.zeros(o.pair_noise.shape[1])]), noisy=o.noisy & [True, False]
@@ -176,9 +172,6 @@ def test_an_objective_that_no_action_changes_is_not_lost_on():
     assert abs(found.gain[1]) < 0.1
     nothing = judge([baseline * (1.0 - 1e-12) + policy * 1e-12], same, baseline, FAST, model=model)
     assert nothing.candidates[0].p_safe == 1.0
-
-
-NO_G_OPT = CandidateGrid(with_g_opt=False)
 
 
 def test_the_form_follows_from_the_size():
@@ -200,7 +193,7 @@ def test_both_forms_agree_where_the_log_says_enough():
         rng = np.random.default_rng(seed)
         greedy = np.eye(4)[rng.integers(4, size=12)]
         policies = [(1.0 - mix) * baseline + mix * greedy for mix in (0.1, 0.5)]
-        policies += [table for _, table in make_candidates(model, baseline, np.ones(2), grid=NO_G_OPT)]
+        policies += s_opt_policies(model, baseline, (0.03, 0.1, 0.3, 1.0, 3.0))
         drawn = judge(policies, outcomes, baseline, Question(draws=400), model=model)
         quick = judge(policies, outcomes, baseline, Question(form="linearised"), model=model)
         assert quick.linearised

@@ -96,7 +96,7 @@ def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path)
     with pytest.raises(RunError, match="gives another result: beliefs"):
         verify_run(tmp_path / "RUN", data=log)
     few = str(files / "few.parquet")
-    save_run(run_task(dataclasses.replace(task, data=few, zeta={})), tmp_path / "FEW")
+    save_run(run_task(dataclasses.replace(task, data=few, derived=(), zeta={})), tmp_path / "FEW")
     assert not load_run(tmp_path / "FEW").has_proposal
     with pytest.raises(RunError, match="a refused policy"):
         verify_run(tmp_path / "FEW", data=few)
