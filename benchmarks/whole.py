@@ -15,7 +15,7 @@ from measuring import alone, apart, say, seconds, size
 from bettersafe import Objective, save_counts
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.counts_file import counted_objectives
-from bettersafe.tasks.inputs import memory_needed
+from bettersafe.tasks.outcomes import memory_needed
 from bettersafe.tasks.task import Task
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")

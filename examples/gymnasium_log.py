@@ -1,9 +1,9 @@
-"""Any Gymnasium environment with discrete observations and actions: roll a policy out, improve on it, try the result.
+"""Log a policy in a Gymnasium environment with discrete observations and actions, improve it, and test the result.
 
     python examples/gymnasium_log.py
 
-FrozenLake pays 1 for reaching the goal. A wrapper adds a second objective, the number of steps, so that reaching it more
-often may not take longer.
+FrozenLake gives a reward of 1 for reaching the goal. A wrapper adds the number of steps as a second objective, which the new
+policy must not increase.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ OBJECTIVES = (Objective(name="goal"), Objective(name="steps", weight=0.0))
 
 
 class CountSteps(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Rewards become (reward, −1)."""
+    """Replace the reward by the vector (reward, −1)."""
 
     def step(self, action: Any) -> Any:
-        """One step of the environment."""
+        """Play an action."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, np.array([float(reward), -1.0]), terminated, truncated, info
 
 
 def main(*, episodes: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Returns how often the goal was reached, before and after."""
+    """Return the share of episodes that reach the goal, under the baseline and under the improved policy."""
     rng = np.random.default_rng(seed)
     env = CountSteps(gymnasium.make("FrozenLake-v1", map_name="4x4", is_slippery=True))
-    # A baseline that goes down and right more often than up and left: (left, down, right, up).
+    # The baseline moves down and right more often than up and left; actions are (left, down, right, up).
     baseline = np.tile([0.15, 0.35, 0.35, 0.15], (16, 1))
     log = rollout(env, baseline, episodes, rng, objectives=OBJECTIVES)
     model = estimate_model(count(log))

@@ -1,4 +1,4 @@
-"""A hospital's log, from CSV to a certificate: what is in it, a policy that the data trusts, and a test on later stays.
+"""A hospital's log, from CSV to a certificate: describe the log, improve the policy, and test it on later stays.
 
 python examples/hospital_log.py
 """
@@ -25,7 +25,7 @@ OBJECTIVES = (
 
 
 def main(folder: Path) -> None:
-    """Everything, with the files in ``folder``."""
+    """Run all steps, with the files in ``folder``."""
     log, later = str(folder / "ward.csv"), str(folder / "later.csv")
     write_ward_log(log)
     write_ward_log(later, seed=1)
@@ -34,9 +34,9 @@ def main(folder: Path) -> None:
     found = describe(counts)
     print(f"{counts.n_episodes} stays, {counts.n_rows} decisions, {counts.n_states} conditions")
     for problem in found.problems:
-        print("  odd:", problem)
+        print("  problem:", problem)
 
-    # Weight 0 protects: recovery is pursued, and neither pain nor cost may rise.
+    # Objectives of weight 0 are protected: recovery is maximised, and neither pain nor cost may rise.
     run = run_task(Task(data=log, objectives=OBJECTIVES, columns=COLUMNS))
     print(run.decision.sentence)
     for objective, before, after in zip(run.objectives, run.baseline_return, run.proposal_return, strict=True):
@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
     for change in largest_changes(run, 4):
         print(f"  {change.state}: less of {change.less[0][0]}, more of {change.more[0][0]}")
 
-    # One test, on stays that the policy was not made from.
+    # One test, on stays that were not used to compute the policy.
     certificate, _ = certify_run(run, later)
     print(certificate.verdict)
     for finding in certificate.findings:

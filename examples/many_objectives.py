@@ -1,10 +1,10 @@
-"""Many objectives: why G-OPT and B-OPT hold them over the whole and not in every state.
+"""Many objectives: G-OPT and B-OPT protect expected returns, S-OPT protects every state.
 
     python examples/many_objectives.py
 
-A gridworld with eight kinds of pits has nine objectives. S-OPT asks that none loses in any state of the model, which leaves
-little room; G-OPT asks it of the returns; B-OPT takes the best candidate that the posterior trusts. The truth is known here,
-so it stands beside.
+A gridworld with eight kinds of pits has nine objectives. S-OPT requires that no objective loses in any state of the model, which
+leaves little room for improvement. G-OPT requires it only of the expected returns. B-OPT returns the best candidate that is safe
+with high posterior probability. The true MDP is known, so the script prints true gains.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bettersafe.posterior.outcomes import gather_outcomes
 
 
 def main(*, kinds: int = 8, episodes: int = 300, size: int = 6, seed: int = 3) -> dict[str, tuple[float, float]]:
-    """Draw a world and a log, improve three ways; returns (true gain of the preference, largest true loss) by method."""
+    """Draw a world and a log, and improve with three methods; return (true weighted gain, largest true loss) by method."""
     rng = np.random.default_rng(seed)
     gridworld, optimum, _ = feasible_gridworld(rng, size=size, n_pit_kinds=kinds)
     baseline = quality_baseline(optimum.policy, 0.6)
@@ -28,21 +28,21 @@ def main(*, kinds: int = 8, episodes: int = 300, size: int = 6, seed: int = 3) -
     model = estimate_model(count(log))
     preference = np.ones(kinds + 1)
 
-    believed = b_opt(gather_outcomes(log), model, baseline, preference=preference, question=Question(seed=seed))
+    bayesian = b_opt(gather_outcomes(log), model, baseline, preference=preference, question=Question(seed=seed))
     policies = {
         "s-opt": s_opt(model, baseline, preference=preference, epsilon=1.0).policy,
         "g-opt": g_opt(model, baseline, preference=preference, epsilon=1.0).policy,
-        "b-opt": believed.improvement.policy,
+        "b-opt": bayesian.improvement.policy,
     }
     truth = true_mdp(gridworld.world)
     before = expected_return(truth, baseline)
     found = {}
-    print(f"{kinds + 1} objectives, {episodes} episodes. What the policies are really worth:")
+    print(f"{kinds + 1} objectives, {episodes} episodes. True gains and losses:")
     for name, policy in policies.items():
         gain = expected_return(truth, policy) - before
         found[name] = (float(preference @ gain), float(max(0.0, -gain.min())))
         print(f"  {name}: gain {found[name][0]:+.1f}, largest loss on an objective {found[name][1]:.3f}")
-    print(believed.reason)
+    print(bayesian.reason)
     return found
 
 

@@ -1,9 +1,9 @@
-"""Make a log as hospitals have them: rows in any order, labels with spaces and umlauts, gaps, notes, yes and no.
+"""Make a realistic hospital log: unsorted rows, labels with spaces and umlauts, missing cells, notes, yes and no.
 
     python examples/ward_log.py ward.csv          # and another one: python examples/ward_log.py later.csv --seed 1
 
-What happens in it is made up. Medicating works best when a patient is feverish; operating again is dear and painful, and
-helps only after complications. The staff do not always do what is best, which is what a log must have to learn from.
+The data is synthetic. Medication works best for feverish patients. Another operation is expensive and painful, and helps only
+after complications. The staff do not always choose the best action, so the log contains alternatives to learn from.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import csv
 import numpy as np
 
 ACTIONS = ("observe", "medicate", "re-operate")
-STAFF = {  # how often each is done
+STAFF = {  # probability of each action
     "stable": (0.70, 0.20, 0.10),
     "feverish": (0.45, 0.35, 0.20),
     "Übelkeit / nausea": (0.50, 0.40, 0.10),
     'after "complications"': (0.35, 0.35, 0.30),
 }
-LEADS_TO = {  # home, stable, feverish, nausea, complications
+LEADS_TO = {  # probability of home, stable, feverish, nausea, complications
     "stable": ((0.50, 0.30, 0.12, 0.06, 0.02), (0.45, 0.28, 0.10, 0.15, 0.02), (0.20, 0.40, 0.15, 0.10, 0.15)),
     "feverish": ((0.10, 0.20, 0.45, 0.10, 0.15), (0.30, 0.45, 0.15, 0.08, 0.02), (0.10, 0.25, 0.35, 0.10, 0.20)),
     "Übelkeit / nausea": ((0.20, 0.40, 0.10, 0.25, 0.05), (0.15, 0.30, 0.15, 0.35, 0.05), (0.10, 0.30, 0.20, 0.20, 0.20)),
@@ -40,13 +40,13 @@ def ward_rows(stays: int, rng: np.random.Generator) -> list[dict[str, object]]:
         for block in range(1, 13):
             done = int(rng.choice(3, p=STAFF[condition]))
             outcome = int(rng.choice(5, p=LEADS_TO[condition][done]))
-            home, moved = outcome == 0, block == 12 and outcome > 0  # after six days they move to another ward
+            home, moved = outcome == 0, block == 12 and outcome > 0  # after six days patients move to another ward
             after = "" if home else conditions[outcome - 1]
             worse = conditions.index(condition)
             rows.append(
                 {
                     "stay": f"W3/{stay:04d}", "block": block, "condition": condition, "treatment": ACTIONS[done],
-                    "condition afterwards": after if moved or rng.random() > 0.3 else "",  # often not filled in
+                    "condition afterwards": after if moved or rng.random() > 0.3 else "",  # often missing
                     "went home": "yes" if home else "no", "moved": "yes" if moved else "no",
                     "recovered": int(home),
                     "pain": round(max(0.0, float(rng.normal(PAIN[ACTIONS[done]] + worse, 0.7))), 1),
@@ -61,7 +61,7 @@ def ward_rows(stays: int, rng: np.random.Generator) -> list[dict[str, object]]:
 
 
 def write_ward_log(path: str, *, stays: int = 600, seed: int = 0) -> None:
-    """Write such a log as CSV."""
+    """Write the log of ``stays`` stays as CSV."""
     rows = ward_rows(stays, np.random.default_rng(seed))
     with open(path, "w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, fieldnames=list(rows[0]))

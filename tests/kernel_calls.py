@@ -38,7 +38,7 @@ FINITE = {
     "Estimates.weigh": ("log_ratio",),
 }
 SCALARS = {
-    "discount": (np.nan, -0.1, 1.0, 2),
+    "discount": (np.nan, -0.1, 1.1, 2),
     "tol": (np.nan, -1.0, 2.0),
     "threads": (0, -1, 2**31, 2**70, 1.5),
     "max_products": (-1, 2**62, None),

@@ -81,28 +81,44 @@ class MemoryLimitError(BettersafeError, MemoryError):
 
 def check_probability(name: str, value: float) -> None:
     """Raise ParameterError unless 0 < value ≤ 1 (published studies use δ = 1 to disable the union bound's log)."""
-    _check_number(name, value)
+    check_number(name, value)
     if not 0.0 < value <= 1.0:
         raise ParameterError(f"{name} must be a probability in (0, 1]; got {value!r}.", setting=name)
 
 
+def check_risk(delta: float) -> None:
+    """Raise ParameterError unless 0 < δ < 1, as a bound or an interval needs it."""
+    check_number("delta", delta)
+    if not 0.0 < delta < 1.0:
+        raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.", setting="delta")
+
+
 def check_discount(name: str, value: float) -> None:
-    """Raise ParameterError unless 0 ≤ value < 1."""
-    _check_number(f"the discount of {name}", value)
-    if not 0.0 <= value < 1.0:
-        raise ParameterError(f"the discount of {name} must be in [0, 1); got {value!r}. Try 0.99.", setting="discount")
+    """Raise ParameterError unless 0 ≤ value ≤ 1; whether every episode ends, as 1 requires, is checked where values are computed."""
+    check_number(f"the discount of {name}", value)
+    if not 0.0 <= value <= 1.0:
+        raise ParameterError(f"the discount of {name} must be in [0, 1]; got {value!r}. Try 0.99.", setting="discount")
 
 
 def check_epsilon(value: float) -> None:
     """Raise ParameterError unless ε ≥ 0; infinity means no budget."""
-    _check_number("epsilon", value)
+    check_number("epsilon", value)
     if math.isnan(value) or value < 0.0:
         raise ParameterError(f"epsilon must be 0 or more (inf for no limit); got {value!r}.", setting="epsilon")
 
 
-def _check_number(name: str, value: object) -> None:
+def check_number(name: str, value: object) -> None:
+    """Raise WrongTypeError unless ``value`` is a real number."""
     if not isinstance(value, numbers.Real):
         raise WrongTypeError(f"{name} must be a number; got {_shown(value)}.")
+
+
+def check_integer(name: str, value: object, *, least: int) -> None:
+    """Raise WrongTypeError unless ``value`` is an integer, and ParameterError if it is below ``least``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise WrongTypeError(f"{name} must be an integer; got {_shown(value)}.")
+    if int(value) < least:
+        raise ParameterError(f"{name} must be at least {least}; got {value}.")
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:

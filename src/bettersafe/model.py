@@ -8,18 +8,22 @@ Pairs never tried have no row; the rule ``unseen`` sets their value:
     "end"       the process ends there with reward 0 (as in the published code; optimistic if rewards are negative)
     "worst"     the lowest return that rewards in the observed range allow
     "baseline"  the value of the state under the baseline
+
+With a horizon H, returns are those of the first H steps (`model_return`). The MDP then has the discounts with which methods
+optimise (`bettersafe.mdp.horizon`), and the model those of the objectives.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe.errors import (
+    DataError,
     ParameterError,
     PolicyError,
     as_numbers,
@@ -30,15 +34,21 @@ from bettersafe.errors import (
 )
 from bettersafe.logs.counts import Counts, count
 from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, ErrorKind, Unseen
+from bettersafe.mdp.horizon import check_horizon, discounted_steps, geometric_discount, values_to_go
 from bettersafe.mdp.mdp import MDP
-from bettersafe.mdp.policy import check_policy
-from bettersafe.mdp.values import policy_values
-from bettersafe.typing import Floats, Ints, Labels, Log, frozen
+from bettersafe.mdp.policy import check_policy, policy_table
+from bettersafe.mdp.values import expected_return, policy_values
+from bettersafe.typing import Bools, Floats, Ints, Labels, Log, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Model", "estimate_baseline", "estimate_model", "logged_baseline"]
+    from scipy import sparse
+
+    from bettersafe.logs.dataset import Objective
+
+
+__all__ = ["Model", "estimate_baseline", "estimate_model", "logged_baseline", "model_return"]
 
 BLOCK = 1 << 16
 """Pairs per block, to avoid a copy of all outcomes."""
@@ -58,6 +68,8 @@ class Model:
         state_labels: User's names of the states, shape [X].
         action_labels: User's names of the actions, shape [A].
         objectives: Names of the objectives, length d.
+        horizon: Number of steps H of a return; None for no limit.
+        discount: γ_k of a return, shape [d]; with a horizon, the MDP has the discounts of `geometric_discount`.
 
     Examples:
         >>> model.mdp.n_pairs, model.objectives
@@ -75,6 +87,12 @@ class Model:
     state_labels: Labels
     action_labels: Labels
     objectives: tuple[str, ...]
+    horizon: int | None = None
+    discount: Floats = None  # type: ignore[assignment]  # __post_init__ fills it in
+
+    def __post_init__(self) -> None:
+        check_horizon(self.horizon)
+        object.__setattr__(self, "discount", self.mdp.discount if self.discount is None else self.discount)
 
 
 def error_bound_q(counts: Ints, n_states: int, n_actions: int, n_objectives: int, delta: float) -> Floats:
@@ -126,9 +144,9 @@ def error_bound_l1(
     return np.asarray(np.where(counts > 0, np.minimum(width, 2.0), np.inf))  # two distributions differ by at most 2
 
 
-def return_lower_bound(reward_min: Floats, discount: Floats) -> Floats:
-    """Lowest return for rewards ≥ reward_min, shape [d]: r_min/(1−γ) if r_min < 0, else r_min."""
-    return np.where(reward_min < 0.0, reward_min / (1.0 - discount), reward_min)
+def return_lower_bound(reward_min: Floats, steps: Floats) -> Floats:
+    """Lowest return for rewards ≥ reward_min, shape [d]: r_min times the discounted steps [d] if r_min < 0, else r_min."""
+    return np.multiply(reward_min, steps, out=np.array(reward_min, dtype=np.float64), where=reward_min < 0.0)
 
 
 def estimate_model(
@@ -141,6 +159,7 @@ def estimate_model(
     baseline: Floats | None = None,
     rewards: npt.ArrayLike | None = None,
     error_objectives: int | None = None,
+    horizon: int | None = None,
 ) -> Model:
     """Estimate an MDP and its error function.
 
@@ -153,54 +172,48 @@ def estimate_model(
         baseline: π_b [X, A]; needed only for unseen="baseline".
         rewards: Known rewards [d, X, A], as in the published gridworld study; estimated from the data if None.
         error_objectives: d in the error function; the number of objectives if None (1 reproduces the published code).
+        horizon: Number of steps H of a return; None for no limit.
+
+    Raises:
+        DataError: An objective has discount 1, there is no horizon, and some episode did not end.
 
     Examples:
         >>> pessimistic = bettersafe.estimate_model(log, delta=0.05, unseen="worst")
         >>> pessimistic.mdp.n_states, pessimistic.delta
         (6, 0.05)
     """
+    from scipy import sparse
+
     if not isinstance(data, Counts):
         check_log("data", data)
     check_choice("error_kind", error_kind, ERROR_KINDS)
     check_choice("unseen", unseen, UNSEEN_RULES)
     counts = data if isinstance(data, Counts) else count(data)
-    n_states, n_actions, n_objectives = counts.n_states, counts.n_actions, counts.n_objectives
+    sizes = counts.sizes
+    n_states, n_actions, n_objectives = sizes.n_states, sizes.n_actions, sizes.n_objectives
+    check_horizon(horizon)
     discount = np.array([objective.discount for objective in counts.objectives])
+    if horizon is None:
+        check_all_ended(counts.objectives, counts.n_truncated, counts.n_episodes)
     outcomes = sparse.csr_array(
-        (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(counts.n_pairs, n_states)
+        (_shares(counts), counts.outcome_state, counts.outcome_ptr), shape=(sizes.n_pairs, n_states)
     )
     if rewards is None:
-        pair_state, pair_action, visits, transition = (
-            counts.pair_state,
-            counts.pair_action,
-            counts.pair_count,
-            outcomes,
-        )
+        pair_state, pair_action = counts.pair_state, counts.pair_action
+        visits, transition = counts.pair_count, outcomes
         reward = counts.reward_sum / visits
         lowest = counts.reward_min
         unseen_value = np.repeat(counts.unseen_reward[:, None], n_states, axis=1)
-    else:  # rewards of all pairs are known, so all are stored; untried pairs terminate and are frozen (n = 0)
-        table = as_numbers("rewards", rewards)
-        if table.shape != (n_objectives, n_states, n_actions):
-            raise ParameterError(
-                f"rewards must have shape [{n_objectives}, {n_states}, {n_actions}]; got {table.shape}."
-            )
-        if unseen != "end":
-            raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
+    else:
+        reward = _known_rewards(rewards, counts, unseen)
         pair_state = np.repeat(np.arange(n_states), n_actions)
         pair_action = np.tile(np.arange(n_actions), n_states)
-        place = counts.pair_state * n_actions + counts.pair_action
-        visits = np.zeros(n_states * n_actions, dtype=np.int64)
-        visits[place] = counts.pair_count
-        spread = sparse.csr_array(
-            (np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size)
-        )
-        transition = sparse.csr_array(spread @ outcomes)
-        reward = table.reshape(n_objectives, -1)
+        visits, transition = _of_every_pair(counts, outcomes)
         lowest = reward.min(axis=1)
         unseen_value = np.zeros((n_objectives, n_states))
     if unseen == "worst":
-        unseen_value = np.repeat(return_lower_bound(lowest, discount)[:, None], n_states, axis=1)
+        worst = return_lower_bound(lowest, _most_steps(counts, discount, horizon))
+        unseen_value = np.repeat(worst[:, None], n_states, axis=1)
     mdp = MDP(
         n_states=n_states,
         n_actions=n_actions,
@@ -208,7 +221,7 @@ def estimate_model(
         pair_action=pair_action,
         transition=transition,
         reward=reward,
-        discount=discount,
+        discount=discount if horizon is None else geometric_discount(discount, horizon),
         initial=counts.initial_count / counts.initial_count.sum(),
         unseen_value=unseen_value,
     )
@@ -216,11 +229,11 @@ def estimate_model(
         if baseline is None:
             raise ParameterError('unseen="baseline" needs the baseline: pass baseline=.')
         mdp = _with_baseline_value(mdp, check_policy(baseline, n_states, n_actions, name="baseline"))
-    d_in_error = n_objectives if error_objectives is None else error_objectives
+    size = n_states, n_actions, n_objectives if error_objectives is None else error_objectives
     if error_kind == "q":
-        error = error_bound_q(visits, n_states, n_actions, d_in_error, delta)
+        error = error_bound_q(visits, *size, delta)
     else:
-        error = error_bound_l1(visits, n_states, n_actions, d_in_error, delta, support=support)
+        error = error_bound_l1(visits, *size, delta, support=support)
     return Model(
         mdp=mdp,
         counts=frozen(visits, np.int64),
@@ -231,13 +244,57 @@ def estimate_model(
         state_labels=counts.state_labels,
         action_labels=counts.action_labels,
         objectives=tuple(objective.name for objective in counts.objectives),
+        horizon=horizon,
+        discount=frozen(discount, np.float64),
     )
+
+
+def _most_steps(counts: Counts, discount: Floats, horizon: int | None) -> Floats:
+    """Discounted steps of a return, shape [d]; without a limit, at discount 1, those of the longest episode in the log."""
+    steps = discounted_steps(discount, horizon)
+    return np.where(np.isfinite(steps), steps, counts.length_max)
+
+
+def _known_rewards(rewards: npt.ArrayLike, counts: Counts, unseen: Unseen) -> Floats:
+    """Known rewards of all pairs, shape [d, X·A]. Raises ParameterError for another shape or another rule than "end"."""
+    sizes = counts.sizes
+    table = as_numbers("rewards", rewards)
+    if table.shape != (sizes.n_objectives, sizes.n_states, sizes.n_actions):
+        raise ParameterError(
+            f"rewards must have shape [{sizes.n_objectives}, {sizes.n_states}, {sizes.n_actions}]; got {table.shape}."
+        )
+    if unseen != "end":
+        raise ParameterError(f'known rewards need unseen="end"; got {unseen!r}.')
+    return table.reshape(sizes.n_objectives, -1)
+
+
+def _of_every_pair(counts: Counts, outcomes: sparse.csr_array) -> tuple[Ints, sparse.csr_array]:
+    """Visits and transitions of all pairs, for known rewards; untried pairs terminate and are frozen (n = 0)."""
+    from scipy import sparse
+
+    sizes = counts.sizes
+    place = counts.pair_state * sizes.n_actions + counts.pair_action
+    visits = np.zeros(sizes.n_states * sizes.n_actions, dtype=np.int64)
+    visits[place] = counts.pair_count
+    spread = sparse.csr_array((np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size))
+    return visits, sparse.csr_array(spread @ outcomes)
+
+
+def check_all_ended(objectives: Sequence[Objective], n_truncated: int, n_episodes: int) -> None:
+    """Raise DataError if an objective has discount 1 and some episode did not end."""
+    whole = [objective.title for objective in objectives if objective.discount == 1.0]
+    if whole and n_truncated:
+        raise DataError(
+            f"discount 1 ({', '.join(whole[:3])}) needs episodes that end, and {n_truncated:,} of {n_episodes:,} are cut off before"
+            " the end. Use a discount below 1, or set `horizon` for returns up to a step.",
+            setting="discount",
+        )
 
 
 def _shares(counts: Counts) -> Floats:
     """n(x,a,x') / n(x,a) of every outcome, shape [M]; computed in blocks of pairs, to save memory."""
     shares = counts.outcome_count.astype(np.float64)
-    for begin in range(0, counts.n_pairs, BLOCK):
+    for begin in range(0, counts.pair_count.size, BLOCK):
         ptr = counts.outcome_ptr[begin : begin + BLOCK + 1]
         shares[ptr[0] : ptr[-1]] /= np.repeat(counts.pair_count[begin : begin + BLOCK], np.diff(ptr))
     return shares
@@ -248,13 +305,59 @@ def _with_baseline_value(mdp: MDP, baseline: Floats) -> MDP:
 
     A state in which the baseline plays no tried action keeps its unseen value.
     """
+    conditional, known = _on_tried(mdp, baseline)
+    v, _ = policy_values(mdp, conditional)
+    return replace(mdp, unseen_value=np.where(known, v, mdp.unseen_value))
+
+
+def _on_tried(mdp: MDP, baseline: Floats) -> tuple[Floats, Bools]:
+    """The baseline conditioned on tried pairs, shape [X, A], and whether it plays one, shape [X]; if not, it is not changed."""
     tried = np.zeros((mdp.n_states, mdp.n_actions))
     tried[mdp.pair_state, mdp.pair_action] = baseline[mdp.pair_state, mdp.pair_action]
     mass = tried.sum(axis=1, keepdims=True)
-    known = mass[:, 0] > 0.0
-    conditional = np.where(mass > 0.0, tried / np.where(mass > 0.0, mass, 1.0), baseline)
-    v, _ = policy_values(mdp, conditional)
-    return replace(mdp, unseen_value=np.where(known, v, mdp.unseen_value))
+    return np.where(mass > 0.0, tried / np.where(mass > 0.0, mass, 1.0), baseline), mass[:, 0] > 0.0
+
+
+def model_return(model: Model, policy: npt.ArrayLike, baseline: npt.ArrayLike) -> Floats:
+    """J_k(π) in the model, up to its horizon if it has one, shape [d].
+
+    Args:
+        model: Estimated model.
+        policy: π, shape [X, A].
+        baseline: π_b, shape [X, A]; used with a horizon and unseen="baseline".
+
+    Examples:
+        >>> from bettersafe.model import model_return
+        >>> first = bettersafe.estimate_model(log, horizon=1)
+        >>> bool((model_return(first, baseline, baseline) < model_return(model, baseline, baseline)).all())
+        True
+    """
+    check_type("model", model, Model)
+    mdp = model.mdp
+    table = policy_table(policy, mdp.n_states, mdp.n_actions)
+    base = policy_table(baseline, mdp.n_states, mdp.n_actions, name="baseline")
+    if model.horizon is None:
+        return expected_return(mdp, table)
+    v, _ = deque(steps_to_go(model, table, base), maxlen=1).pop()
+    return np.asarray(v @ mdp.initial)
+
+
+def steps_to_go(model: Model, policy: Floats, baseline: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """v_k,h of ``policy`` [X, A], and the value of a pair without data, for h = 1, …, H steps to go, each of shape [d, X].
+
+    The rules for pairs without data are those of the model for h steps: "end" pays once, "worst" pays the lowest reward in each
+    of h steps, "baseline" is the baseline's value with h steps to go.
+    """
+    mdp, horizon, gamma = model.mdp, model.horizon, model.discount
+    assert horizon is not None
+    own, worths = mdp.unseen_value, None
+    if model.unseen == "baseline":
+        conditional, known = _on_tried(mdp, baseline)
+        worths = (np.where(known, v, own) for v, _ in values_to_go(mdp, conditional, horizon, discount=gamma))
+    elif model.unseen == "worst":
+        shares = (discounted_steps(gamma, h) / discounted_steps(gamma, horizon) for h in range(1, horizon + 1))
+        worths = (np.where(own < 0.0, own * share[:, None], own) for share in shares)
+    return values_to_go(mdp, policy, horizon, discount=gamma, unseen=worths)
 
 
 def estimate_baseline(counts: Counts) -> Floats:
@@ -269,12 +372,13 @@ def estimate_baseline(counts: Counts) -> Floats:
         True
     """
     check_type("counts", counts, Counts)
-    table = np.zeros((counts.n_states, counts.n_actions))
+    sizes = counts.sizes
+    table = np.zeros((sizes.n_states, sizes.n_actions))
     table[counts.pair_state, counts.pair_action] = counts.pair_count
     total = table.sum(axis=1, keepdims=True)
     table /= np.maximum(total, 1.0)
-    table[total[:, 0] == 0.0] = 1.0 / counts.n_actions
-    return check_policy(table, counts.n_states, counts.n_actions, name="estimated baseline", tol=1e-9)
+    table[total[:, 0] == 0.0] = 1.0 / sizes.n_actions
+    return check_policy(table, *table.shape, name="estimated baseline", tol=1e-9)
 
 
 def logged_baseline(counts: Counts) -> Floats:
@@ -293,24 +397,24 @@ def logged_baseline(counts: Counts) -> Floats:
     check_type("counts", counts, Counts)
     if counts.baseline_prob is None:
         raise PolicyError("the data has no column with the baseline's probability; name it with `baseline_prob`.")
-    n_states, n_actions = counts.n_states, counts.n_actions
-    policy = np.zeros((n_states, n_actions))
-    seen = np.zeros((n_states, n_actions), dtype=bool)
+    sizes = counts.sizes
+    policy = np.zeros((sizes.n_states, sizes.n_actions))
+    seen = np.zeros(policy.shape, dtype=bool)
     policy[counts.pair_state, counts.pair_action] = counts.baseline_prob
     seen[counts.pair_state, counts.pair_action] = True
     left = 1.0 - policy.sum(axis=1)
-    n_unseen = n_actions - seen.sum(axis=1)
+    n_unseen = sizes.n_actions - seen.sum(axis=1)
     bad = np.flatnonzero((left < -1e-6) | ((n_unseen == 0) & (left > 1e-6)))
     if bad.size:
         x = int(bad[0])
         raise PolicyError(
             f"the logged baseline probabilities of state {counts.state_labels[x]} sum to {policy[x].sum():.6g}"
-            f" over {int(seen[x].sum())} of {n_actions} actions; they must sum to 1 over all actions."
+            f" over {int(seen[x].sum())} of {sizes.n_actions} actions; they must sum to 1 over all actions."
             " Correct the column, or set `baseline` to estimate."
         )
     share = np.maximum(left, 0.0) / np.maximum(n_unseen, 1)
     np.copyto(policy, share[:, None], where=~seen)
-    return check_policy(policy, n_states, n_actions, name="logged baseline", state_labels=counts.state_labels)
+    return check_policy(policy, *policy.shape, name="logged baseline", state_labels=counts.state_labels)
 
 
 def check_logged_baseline(counts: Counts, baseline: Floats, *, tol: float = 1e-6) -> None:

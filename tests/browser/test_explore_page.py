@@ -18,6 +18,7 @@ from bettersafe.explore import session as explore
 from bettersafe.logs.dataset import Objective
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.task import Task
+from bettersafe.text import numbers
 from bettersafe.text.headlines import summarise
 from patience import TIMEOUT, until
 
@@ -138,11 +139,6 @@ def text_of(page, css):
     return page.locator(css).all_inner_texts()
 
 
-def js_number(value):
-    """As the page writes a number: four digits, and a true minus."""
-    return f"{float(f'{value:.4g}'):.12g}".replace("-", "−")
-
-
 def assert_shows(page, library, found):
     """The page's numbers, its picture and its table are what the library says of the page's settings."""
     settings = requests.read_settings(found["settings"], library)
@@ -154,8 +150,9 @@ def assert_shows(page, library, found):
     assert found["belief"] == belief
     assert text_of(page, "#sentence") == [belief["verdict"]]
     for row, was, now in zip(expected["objectives"], text_of(page, ".values .was"), text_of(page, ".now"), strict=True):
-        assert was.endswith(js_number(row["baseline"]))
-        assert now == f"→ {js_number(row['policy'])}"
+        decimals = numbers.change_precision(row["baseline"], row["policy"])
+        assert was == f"model: baseline {numbers.number(row['baseline'], decimals=decimals)}"
+        assert now == f"→ {numbers.number(row['policy'], decimals=decimals)}"
     assert text_of(page, "#changes tbody th") == [row["state"] for row in expected["changes"]]
     return expected
 
@@ -174,7 +171,9 @@ def test_moving_a_slider_moves_numbers_and_picture(page, library):
     assert second["settings"]["epsilon"] > first["settings"]["epsilon"]
     after = assert_shows(page, library, second)
     assert after["preferred_gain"] > before["preferred_gain"]
-    assert page.locator("#epsilon-slider").get_attribute("aria-valuetext") == js_number(second["settings"]["epsilon"])
+    assert page.locator("#epsilon-slider").get_attribute("aria-valuetext") == numbers.number(
+        second["settings"]["epsilon"], trim=True
+    )
     # better is to the right and up, also where less is better
     gains = [b["gain"] - a["gain"] for a, b in zip(before["objectives"], after["objectives"], strict=True)]
     assert gains[0] > 0

@@ -87,7 +87,8 @@ def make_run(*, accepted=True, grid=True, more=0):
         {
             "estimator": estimator, "objective": o.name, "value": 1.25, "low": 1.0, "high": 1.5, "level": 0.9, "episodes": 900,
             "effective_sample_size": 700.0, "mean_weight": 1.01, "unsupported_share": 0.0, "usable": estimator == "dr",
-            "trust": "Can be used.",
+            "trust": "Can be used.", "baseline_value": 1.0, "baseline_low": 0.9, "baseline_high": 1.1, "horizon": None,
+            "complete": estimator == "dr", "longest_episode": 20, "truncated_episodes": 300,
         }
         for estimator in ("logged", "is", "dr") for o in objectives
     )  # fmt: skip
@@ -178,6 +179,25 @@ def test_it_opens_and_every_chart_is_drawn(visit, name):
             .map(([, , text]) => text) })"""
     )  # fmt: skip
     assert inside == []
+
+
+def test_every_table_of_estimates_says_of_which_steps_it_is(visit):
+    """Captions are for screen readers alone, so the steps are also headings that can be seen."""
+    page = visit()
+    heads = page.locator("#limits h4")
+    assert heads.all_inner_texts() == [
+        "All steps, also after logging stopped",
+        "Logged steps only, up to 20 steps; 300 of 900 episodes are cut off",
+    ]
+    assert all(head.is_visible() for head in heads.all())
+    first = page.locator("#limits table", has=page.get_by_text("the baseline, by doubly robust"))
+    assert "importance sampling" not in first.inner_text()
+    assert "as logged" not in first.inner_text()
+    assert (
+        page.locator("#objectives .aside")
+        .first.inner_text()
+        .endswith("(up to 20 steps; 300 of 900 episodes are cut off).")
+    )
 
 
 def test_search_and_sort(visit):

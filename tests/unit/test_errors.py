@@ -77,6 +77,16 @@ def test_lists_paths_logs_and_numbers():
         generator(-1)
 
 
+def test_integers():
+    for right in (2, np.int64(2), np.uint8(3)):
+        errors.check_integer("k", right, least=2)
+    for wrong in (2.0, True, "2", None, np.float64(2.0)):
+        with pytest.raises(WrongTypeError, match=r"^k must be an integer; got .*\.$"):
+            errors.check_integer("k", wrong, least=1)
+    with pytest.raises(ParameterError, match=r"^k must be at least 2; got 1\.$"):
+        errors.check_integer("k", 1, least=2)
+
+
 def test_a_seed_or_a_generator():
     first = np.random.default_rng(7).random(3)
     assert np.array_equal(generator(7).random(3), first)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bettersafe.errors import ParameterError, PolicyError
+from bettersafe.errors import DataError, ParameterError, PolicyError
 from bettersafe.logs.counts import count, with_rare
 from bettersafe.logs.dataset import Dataset, Objective
 from bettersafe.mdp.mdp import dense_q
@@ -20,6 +20,7 @@ from bettersafe.model import (
     estimate_baseline,
     estimate_model,
     logged_baseline,
+    model_return,
     return_lower_bound,
 )
 
@@ -109,7 +110,9 @@ def test_unseen_rules():
 
 
 def test_return_lower_bound():
-    assert return_lower_bound(np.array([-1.0, 2.0, 0.0]), np.array([0.9, 0.9, 0.5])) == pytest.approx([-10.0, 2.0, 0.0])
+    assert return_lower_bound(np.array([-1.0, 2.0, 0.0]), np.array([10.0, 10.0, 2.0])) == pytest.approx(
+        [-10.0, 2.0, 0.0]
+    )
 
 
 def test_known_rewards_store_every_pair():
@@ -161,3 +164,59 @@ def test_a_given_baseline_must_agree_with_the_log():
     silent = replace(counts, baseline_prob=None)
     with pytest.raises(PolicyError, match="never plays action 'right' in state 'a', yet the data has it 1 times"):
         check_logged_baseline(silent, np.array([[1.0, 0.0], [1.0, 0.0]]))
+
+
+def lone_log(discount=0.5, **changes):
+    """One state with "stay" (pays 2, −1) and "end" (pays 0, −3), the log of a policy that ends after three steps."""
+    fields = {
+        "states": [0, 0, 0],
+        "actions": [0, 0, 1],
+        "rewards": [[2.0, -1.0], [2.0, -1.0], [0.0, -3.0]],
+        "next_states": [0, 0, -1],
+        "terminated": [False, False, True],
+        "episode_ptr": [0, 3],
+        "state_labels": np.array(["x"]),
+        "action_labels": np.array(["stay", "end", "unknown"]),
+        "episode_labels": np.array([0]),
+        "objectives": (Objective(name="gain", discount=discount), Objective(name="cost", discount=1.0)),
+    }
+    return Dataset(**{**fields, **changes})
+
+
+def test_returns_up_to_a_step_by_hand():
+    """ "stay" for two steps pays 2 + 2γ; the MDP has the discounts of as many steps on average."""
+    model = estimate_model(lone_log(), horizon=2)
+    assert model.discount == pytest.approx([0.5, 1.0])
+    assert model.mdp.discount == pytest.approx([1.0 - 1.0 / 1.5, 0.5])
+    stay, end = np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 1.0, 0.0]])
+    assert model_return(model, stay, end) == pytest.approx([3.0, -2.0])
+    assert model_return(model, end, end) == pytest.approx([0.0, -3.0])
+    without = estimate_model(lone_log())
+    assert model_return(without, end, end) == pytest.approx([0.0, -3.0])
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("end", [0.0, 0.0]),
+        ("worst", [0.0, -6.0]),  # two steps at −3; no reward of the gain is below 0
+        ("baseline", [1.0 + 0.5 * 0.5 * 1.0, -2.0 + 0.5 * -2.0]),  # its mean reward, and again if it stayed
+    ],
+)
+def test_pairs_without_data_up_to_a_step_by_hand(rule, expected):
+    base = np.array([[0.5, 0.5, 0.0]])
+    model = estimate_model(lone_log(), horizon=2, unseen=rule, baseline=base)
+    assert model_return(model, [[0.0, 0.0, 1.0]], base) == pytest.approx(expected)
+
+
+def test_discount_1_needs_episodes_that_end():
+    cut = lone_log(terminated=[False, False, False], next_states=[0, 0, 0])
+    with pytest.raises(DataError, match=r"discount 1 \(cost\) needs episodes that end, and 1 of 1 are cut off") as told:
+        estimate_model(cut)
+    assert told.value.setting == "discount"
+    assert estimate_model(cut, horizon=3).horizon == 3
+
+
+def test_the_worst_return_at_discount_1_is_that_of_the_longest_episode():
+    model = estimate_model(lone_log(), unseen="worst")
+    assert model.mdp.unseen_value[:, 0] == pytest.approx([0.0, -9.0])

@@ -160,6 +160,31 @@ def test_the_wrong_thing_is_named_in_one_sentence(name, things, tmp_path, monkey
             assert "\n" not in sentence, (each, what, sentence)
 
 
+NUMBERS = {
+    "k", "n", "n_init", "draws", "folds", "max_rounds", "n_episodes", "horizon", "size", "n_pit_kinds", "cell", "agent", "n_states", "n_actions",
+    "branching", "n_objectives", "epsilon", "delta", "discount", "eta", "norm", "tol", "quality", "pit_prob", "below", "reward", "weight",
+}  # fmt: skip
+"""Options that are numbers."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_number_that_is_none_is_named_in_one_sentence(name, things, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parameters = inspect.signature(FUNCTIONS[name]).parameters
+    arguments = {
+        each: PLAIN[each] if each in PLAIN else things[OTHERWISE.get((name, each), each)]
+        for each, parameter in parameters.items()
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    for each in NUMBERS & set(parameters):
+        for thing in ("many", [1, 2], object()):
+            if (name, each) in {("dense_mdp", "discount"), ("dense_mdp", "reward")}:  # arrays
+                continue
+            with pytest.raises(BettersafeError) as told:
+                called(FUNCTIONS[name], {**arguments, each: thing})
+            assert re.fullmatch(r"[^\n]+\.", str(told.value)), (each, thing)
+
+
 def test_hints_name_what_there_is():
     names = set(public.homes())
     for kind, made_by in errors.MADE_BY.items():

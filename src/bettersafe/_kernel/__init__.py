@@ -9,7 +9,7 @@ Each file is one computation:
     mean_process  values at the posterior mean, and the covariance of gains, from counts
     draws         gains in processes drawn from a posterior
     counting      counts and exact sums of the rows of a log
-    estimators    terms of six off-policy estimators, from importance ratios, rewards and model values
+    estimators    terms of off-policy estimators, from importance ratios, rewards and model values
 
 The kernel works on arrays of numbers. The rows of a log must be sorted by episode, with states and actions as integers; rows that
 do not form episodes are rejected. Estimators are formulas. Labels, columns, files, names of objectives, baselines, certificates

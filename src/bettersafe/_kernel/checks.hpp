@@ -170,11 +170,7 @@ inline bool truth(const char* name, nb::handle value) {
 
 inline int threads_of(nb::handle value) { return static_cast<int>(whole("threads", value, std::int64_t{1}, kMostThreads)); }
 
-inline double discount_of(nb::handle value) {
-    const double found = number("discount", value, 0.0, 1.0);
-    if (found == 1.0) refuse("discount must be less than 1.");
-    return found;
-}
+inline double discount_of(nb::handle value) { return number("discount", value, 0.0, 1.0); }
 
 // Raises unless the entries from begin to end are in [low, high).
 template <typename T>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -260,20 +261,21 @@ private:
         }
         return mass;
     }
-    // (I − γM) v = rhs; if BiCGSTAB stalls, by v ← rhs + γMv, which always converges
+    // (I − γM) v = rhs; if BiCGSTAB stalls, by v ← rhs + γMv, which converges if γ < 1 or every state reaches an end
     void solve(const std::vector<std::int64_t>& ptr, const std::vector<std::int64_t>& index, std::int64_t n_rhs,
                const double* rhs, double* v) {
         const PolicyMatrix<std::int64_t> matrix{in_.n_states, layout_.one_each.data(), layout_.ones.data(), ptr.data(),
                                                 index.data(), data_.data(),            in_.discount};
         if (solve_values(matrix, n_rhs, rhs, v, in_.tol, kMaxProducts, 1).residual <= in_.tol) return;
-        const double rounds = std::floor(std::log(in_.tol) / std::log(std::max(in_.discount, 0.5))) + 1.0;
+        const double rounds = in_.discount < 1.0 ? std::floor(std::log(in_.tol) / std::log(std::max(in_.discount, 0.5))) + 1.0
+                                                 : std::numeric_limits<double>::infinity();
         std::vector<double> next(in_.n_states);
         for (std::int64_t j = 0; j < n_rhs; ++j) {
             double* own = v + j * in_.n_states;
             std::fill(own, own + in_.n_states, 0.0);
             bool moves = true, finite = true;
             for (double round = 0.0; moves && finite && round < rounds; round += 1.0) {
-                if (round >= kMaxRounds) throw std::runtime_error("the values of a drawn process were not found: the discount is too close to 1.");
+                if (round >= kMaxRounds) throw std::runtime_error("the values of a drawn process were not found: the discount is 1, or too close to it.");
                 moves = false;
                 for (std::int64_t x = 0; x < in_.n_states; ++x) {
                     double sum = 0.0;

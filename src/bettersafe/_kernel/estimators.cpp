@@ -1,3 +1,9 @@
+// The estimators, with w_t = ρ_{0:t} / mean over all trajectories of ρ_{0:t} (a trajectory keeps its last weight after its end):
+//
+//     is      ρ_{0:H-1} Σ γ^t r_t                      pdis    Σ γ^t ρ_{0:t} r_t
+//     dr      Σ γ^t [ρ_{0:t} (r_t − q_t) + ρ_{0:t-1} v_t] + γ^H ρ_{0:H-1} tail
+//     wis, cwpdis, wdr: as is, pdis, dr, with w for ρ. Their terms are linearised: value + influence of the trajectory, so that
+//     their mean is the estimate and their spread its first-order uncertainty.
 #include "estimators.hpp"
 
 #include <algorithm>

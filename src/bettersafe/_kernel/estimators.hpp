@@ -1,15 +1,8 @@
-// Terms of six off-policy estimators, per trajectory, for d objectives at once, from importance ratios, rewards and model values of
-// the rows of a log.
+// Terms of off-policy estimators, per trajectory, for d objectives at once, from importance ratios, rewards and model values of
+// the rows of a log. The formulas are in estimators.cpp.
 //
-// Trajectory i has the rows ptr[i] .. ptr[i+1]-1, at least one. With ρ_t = exp(log_ratio), ρ_{0:t} its running product, and
-// w_t = ρ_{0:t} / mean over all trajectories of ρ_{0:t} (a trajectory keeps its last weight after its end):
-//
-//     is      ρ_{0:H-1} Σ γ^t r_t                      pdis    Σ γ^t ρ_{0:t} r_t
-//     dr      Σ γ^t [ρ_{0:t} (r_t − q_t) + ρ_{0:t-1} v_t] + γ^H ρ_{0:H-1} tail
-//     wis, cwpdis, wdr: as is, pdis, dr, with w for ρ. Their terms are linearised: value + influence of the trajectory, so that
-//     their mean is the estimate and their spread its first-order uncertainty.
-//
-// tail is the model's value of the last state of a truncated trajectory (0 if it terminated).
+// Trajectory i has the rows ptr[i] .. ptr[i+1]-1, at least one. ρ_t = exp(log_ratio), and ρ_{0:t} is its running product. tail is
+// the model's value of the last state of a truncated trajectory (0 if it terminated).
 //
 // Trajectories may come in blocks, three times in the same order: to sum their weights, to compute weighted means, and to
 // compute the terms. Sums are taken trajectory by trajectory, so the bits do not depend on the blocks.

@@ -212,7 +212,7 @@ private:
 // States per block: depends on their number alone, so that sums are equal on any number of threads.
 std::int64_t block_of(std::int64_t n_states) { return std::clamp<std::int64_t>(n_states / 1024 * 64, 256, kBlock); }
 
-// 1 / (1 − γ P_π(x, x)) of every state
+// 1 / (1 − γ P_π(x, x)) of every state, for the preconditioner
 template <typename Index>
 std::vector<double> inverse_diagonal(const PolicyMatrix<Index>& m, Team& team) {
     std::vector<double> scale(m.n_states);
@@ -229,7 +229,8 @@ std::vector<double> inverse_diagonal(const PolicyMatrix<Index>& m, Team& team) {
                                                         : std::lower_bound(first, last, self);
                 if (found != last && *found == self) stays += m.weight[s] * m.data[found - m.indices];
             }
-            scale[x] = 1.0 / (1.0 - m.discount * stays);
+            const double leaves = 1.0 - m.discount * stays;
+            scale[x] = leaves > 0.0 ? 1.0 / leaves : 1.0;  // 0 only if γ = 1, in a state that is never left
         }
     });
     return scale;

@@ -61,6 +61,11 @@ def crossfit_bytes(n_groups: int, n_states: int, n_actions: int, n_objectives: i
     return 260.0 * n_groups + 40.0 * table + folds * value_model
 
 
+def step_values_bytes(steps: int, n_states: int, n_objectives: int) -> float:
+    """Memory of a model's values by step, and of those of pairs without data."""
+    return 16.0 * steps * n_states * n_objectives
+
+
 def tally_bytes(n_groups: int, n_pairs: int, n_objectives: int) -> float:
     """Memory of aggregating groups by state, action and successor into counts: the result, and blocks of groups."""
     return LIBRARIES / 4 + 16.0 * n_groups + (80.0 + 20.0 * n_objectives) * n_pairs

@@ -20,7 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from bettersafe.errors import RunError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 Place = Literal["local", "ray"]
-PLACES: tuple[Place, ...] = ("local", "ray")
+PLACES: tuple[Place, ...] = get_args(Place)
 """Where independent work runs: on processes of this machine, or on a Ray cluster."""
 
 Item = TypeVar("Item")

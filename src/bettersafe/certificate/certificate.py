@@ -40,6 +40,13 @@ WORST_NAMED = 3
 """Objectives listed by name if there are more than `MOST_NAMED`."""
 
 
+def steps_words(horizon: int | None, *, complete: bool = True) -> str:
+    """Steps of a return: "first 100 steps" or, if episodes are cut off before, "logged steps only"; empty for no limit."""
+    if not complete:
+        return "logged steps only"
+    return "" if horizon is None else "first step" if horizon == 1 else f"first {horizon:,} steps"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """Estimate and lower bound of the gain on one objective; a positive gain means that the policy is better.
@@ -286,6 +293,17 @@ class Certificate:
         return tuple(check for check in self.checks if check.against)
 
     @property
+    def horizon(self) -> int | None:
+        """Number of steps of the returns; None for no limit."""
+        found: int | None = self.settings.get("horizon")
+        return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether the gains are of all steps up to the horizon; if not, of the logged steps of episodes that are cut off."""
+        return bool(self.diagnostics.get("complete", True))
+
+    @property
     def tells(self) -> bool:
         """Whether the data covers the policy; if not, its bounds are meaningless."""
         return self.unsupported <= UNSUPPORTED_TOL and not self.refusal
@@ -363,7 +381,7 @@ class Certificate:
         if self.beliefs and not self.beliefs[0].passes(self.delta):
             return self._doubt
         if not all(finding.passed for finding in self.findings):
-            return f"{no}: a loss can't be ruled out {self._risk}: {self._losses}."
+            return f"{no}: a loss can't be ruled out {self._risk}{self._steps}: {self._losses}."
         return f"No solution found: the policy is not worse than the baseline, but may miss a threshold: {short}."
 
     @property
@@ -379,7 +397,14 @@ class Certificate:
         lost = [f"{f.title} {_number(f.zeta)}" for f in self.findings if f.zeta > 0.0]
         but = f", except for an accepted loss of at most {', '.join(lost)}" if lost else ""
         kept = f" It meets the thresholds on {', '.join(f.title for f in self.floors)}." if self.floors else ""
-        return f"Accepted: {self._risk} the policy is not worse than the baseline on any {names}{but}.{kept}"
+        return (
+            f"Accepted: {self._risk} the policy is not worse than the baseline on any {names}{but}{self._steps}.{kept}"
+        )
+
+    @property
+    def _steps(self) -> str:
+        words = steps_words(self.horizon, complete=self.complete)
+        return f", in the {words}" if words else ""
 
     @property
     def _doubt(self) -> str:

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.certificate.certificate import Certificate, Evidence, Finding, Floor, Proof, Theory
-from bettersafe.errors import ParameterError, as_numbers, check_log, check_type, check_vector
+from bettersafe.errors import ParameterError, as_numbers, check_epsilon, check_log, check_type, check_vector
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
-from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test
+from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
+from bettersafe.logs.episodes import first_steps
 from bettersafe.mdp.policy import policy_table
 from bettersafe.model import Model
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.dataset import Objective
     from bettersafe.methods.h_opt import HOpt
-    from bettersafe.typing import Floats, Log
+    from bettersafe.typing import Bools, Floats, Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,6 @@ def certify(
     check_type("rule", rule, SafetyRule)
     if model is not None:
         check_type("model", model, Model, CrossFit)
-    baseline = policy_table(baseline, held_out.n_states, held_out.n_actions, name="baseline")
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
     full_delta = rule.delta
     if floors_wanted.any():
@@ -239,6 +239,7 @@ def prove(
     """
     check_type("model", model, Model)
     check_type("counts", counts, Counts)
+    check_epsilon(epsilon)
     policy = policy_table(policy, model.mdp.n_states, model.mdp.n_actions)
     baseline = policy_table(baseline, model.mdp.n_states, model.mdp.n_actions, name="baseline")
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
@@ -283,7 +284,8 @@ def _from_test(
     folds: int | None = None,
     seed: int | None = None,
 ) -> Certificate:
-    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not data.n_truncated
+    cut = first_steps(data, rule.horizon).n_truncated
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut
     return Certificate(
         findings=tuple(
             _finding(objective, e, b, test.level, z)
@@ -291,23 +293,25 @@ def _from_test(
         ),
         evidence=evidence,
         grade="finite-sample" if finite else "approximate",
-        assumptions=_assumptions(data, rule, baseline_known),
+        assumptions=_assumptions(data, rule, baseline_known, cut),
         delta=delta,
         unsupported=test.unsupported,
         refusal=test.refusal,
         floors=floors,
+        diagnostics={"complete": not cut or ESTIMATORS[rule.estimator].needs_model},
         settings={
             "estimator": rule.estimator,
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
+            "horizon": rule.horizon,
             "folds": folds if ESTIMATORS[rule.estimator].needs_model else None,
         },
         seed=seed,
     )
 
 
-def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str, ...]:
+def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) -> tuple[str, ...]:
     texts = [
         "The test episodes were not used to make the policy, are independent of each other, and come from the process in which"
         " the policy will act.",
@@ -323,10 +327,10 @@ def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool) -> tuple[str
         texts.append("Rewards always lie in the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
-    cut = data.n_truncated
     if cut:
         after = "filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "left out"
-        texts.append(f"{cut} of {data.n_episodes} episodes are truncated; their later rewards are {after}.")
+        before = "" if rule.horizon is None else f" before step {rule.horizon:,}"
+        texts.append(f"{cut} of {data.n_episodes} episodes are truncated{before}; their later rewards are {after}.")
     return tuple(texts)
 
 
@@ -341,7 +345,7 @@ def _finding(objective: Objective, estimate: float, bound: float, level: float, 
     )
 
 
-def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> npt.NDArray[np.bool_]:
+def _thresholds(thresholds: npt.ArrayLike | None, d: int) -> Bools:
     """Mask of the objectives with a threshold, shape [d]."""
     if thresholds is None:
         return np.zeros(d, dtype=bool)
@@ -370,7 +374,7 @@ def _floors(
 
 
 def _baseline_bound(
-    baseline: Floats,
+    baseline: npt.ArrayLike,
     data: Log,
     rule: SafetyRule,
     level: float,
@@ -381,7 +385,7 @@ def _baseline_bound(
     """Lower bound on J_k(π_b) from the log, shape [d]; NaN if episodes are truncated and there is no model."""
     discount = np.array([objective.discount for objective in data.objectives])
     needs = ESTIMATORS[rule.estimator].needs_model
-    if not needs and data.n_truncated:
+    if not needs and first_steps(data, rule.horizon).n_truncated:
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,
@@ -391,6 +395,7 @@ def _baseline_bound(
         model=model if needs else None,
         folds=fit.folds if needs else None,
         rng=fit.rng(),
+        horizon=rule.horizon,
     ).per_trajectory
     if not BOUNDS[rule.bound].finite_sample:
         return lower_bound(returns, level, method=rule.bound)
@@ -399,12 +404,5 @@ def _baseline_bound(
     else:
         assert rule.reward_range is not None
         edges = [np.asarray(edge, dtype=np.float64) for edge in rule.reward_range]
-        low, high = return_range(edges[0], edges[1], discount)
+        low, high = return_range(edges[0], edges[1], discount, rule.horizon)
     return lower_bound(returns, level, method=rule.bound, low=low, cap=high)
-
-
-def return_range(reward_low: Floats, reward_high: Floats, discount: Floats) -> tuple[Floats, Floats]:
-    """Lowest and highest discounted return of an episode of any length ≥ 1 whose rewards lie in [low, high], each [d]."""
-    low = np.where(reward_low < 0.0, reward_low / (1.0 - discount), reward_low)
-    high = np.where(reward_high > 0.0, reward_high / (1.0 - discount), reward_high)
-    return np.asarray(low), np.asarray(high)

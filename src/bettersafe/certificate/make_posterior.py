@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
@@ -13,6 +15,8 @@ from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from bettersafe.certificate.hazard import HazardMargin
 
 
 LINEARISED = (
@@ -43,6 +47,7 @@ def certify_posterior(
     baseline_known: bool,
     others: Sequence[Answer] = (),
     objectives: Sequence[Objective] = (),
+    hazards: Sequence[HazardMargin] = (),
 ) -> Certificate:
     """Certificate of a candidate from its posterior probabilities.
 
@@ -52,6 +57,7 @@ def certify_posterior(
         baseline_known: Whether the baseline is known, not estimated from the same data.
         others: Results for this policy under other priors (`sensitivity`).
         objectives: Objectives, for their labels.
+        hazards: Hazard margins of the objectives (`hazard_margins`).
 
     Examples:
         >>> from bettersafe.certificate import certify_posterior
@@ -92,6 +98,7 @@ def certify_posterior(
             "The logged state is all that matters for what happens next (Markov), and the process does not change.",
             "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
             " elsewhere in the log.",
+            *_hazards(answer, hazards),
             "Future episodes start like the logged ones.",
             f"The priors: {_priors(answer)}. {_fit(answer)}",
             *([LINEARISED] if answer.linearised else []),
@@ -118,9 +125,39 @@ def certify_posterior(
             "concentration": answer.concentration,
             "end_concentration": answer.end_concentration,
             **_optimism(answer, candidate),
+            **(
+                {"hazard": {name: _hazard(each) for name, each in zip(answer.objectives, hazards, strict=True)}}
+                if hazards
+                else {}
+            ),
         },
         seed=answer.question.seed,
     )
+
+
+def _hazard(margin: HazardMargin) -> dict[str, Any]:
+    """The margin for JSON, which has no infinity: None if no rate overturns the verdict."""
+    return {**asdict(margin), "rate": None if math.isinf(margin.rate) else margin.rate}
+
+
+def _hazards(answer: Answer, hazards: Sequence[HazardMargin]) -> list[str]:
+    """What an unseen harm would change, for the objective with the smallest margin."""
+    known = [
+        (margin.rate, name, margin) for name, margin in zip(answer.objectives, hazards, strict=False) if margin.pairs
+    ]
+    if not known:
+        return []
+    _, name, margin = min(known, key=lambda each: each[0])
+    times = "any" if margin.rate <= 0.0 else f"one in {1.0 / margin.rate:,.0f}"
+    seen = (
+        "the log would have shown it"
+        if margin.covered
+        else f"in the {margin.visits:,} logged decisions of this kind, one in {1.0 / margin.excluded:,.0f} could have stayed unseen"
+    )
+    return [
+        f"No harm that the log has not shown: if {times} of the decisions that the policy makes more often caused a loss of"
+        f" {margin.size:.3g} on {name}, it would lose on {name}; {seen}."
+    ]
 
 
 def _optimism(answer: Answer, candidate: Candidate) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def improve(
     from bettersafe.cli import show
     from bettersafe.logs.counts_file import is_counts
     from bettersafe.runs.run import MARK, save_run
-    from bettersafe.tasks.inputs import memory_needed
+    from bettersafe.tasks.outcomes import memory_needed
     from bettersafe.tasks.run import run_task
     from bettersafe.typing import Event
 
@@ -142,6 +142,13 @@ def improve(
         epsilon={"help": "Initial budget of the slider", "methods": ()},
         delta={"help": "Initial risk of the slider"},
         hold_out={"brief": "", "help": "Refused: the explorer uses the whole log", "otherwise": ""},
+        horizon={
+            "brief": "",
+            "help": "Refused: the explorer's posterior has no horizon",
+            "more": "",
+            "otherwise": "",
+            "methods": (),
+        },
     )
 )
 def explore(
@@ -199,6 +206,7 @@ def explore(
 
 @takes(
     *options("objective", "lower_is_better", "discount", "baseline"),
+    *options("horizon", horizon={"methods": (), "more": "", "otherwise": "the run's, or no limit"}),
     *options("delta", delta={"help": "Risk of an interval: its level is 1 - delta"}),
     INTERVAL,
     FOLDS,
@@ -230,7 +238,7 @@ def evaluate(
     from bettersafe.runs.run import load_run
     from bettersafe.tasks.evidence import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
 
-    same = False
+    same, horizon = False, None
     if not policy.exists():
         raise ParameterError(f"there is no {policy}. Name a run directory, or a policy file.")
     with show.working("Reading and evaluating") as progress:
@@ -244,12 +252,14 @@ def evaluate(
                 )
             run = load_run(policy)
             opened = evidence_for_run(run, data, columns=columns_over_run(run, given), progress=progress)
+            horizon = run.info.horizon
             same = known_log(run, data, data_digest(data)) is not None
         else:
-            opened = evidence_for_policy(policy, task_from(given, data=data, task=task), progress=progress)
+            job = task_from(given, data=data, task=task)
+            opened, horizon = evidence_for_policy(policy, job, progress=progress), job.horizon
         with opened as evidence:
             asked = settings_from(given, "delta", "interval", "folds")
-            rows = evaluate_saved(evidence, **asked, rng=given.get("seed", 0))
+            rows = evaluate_saved(evidence, **asked, rng=given.get("seed", 0), horizon=given.get("horizon", horizon))
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]

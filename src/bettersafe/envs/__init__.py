@@ -1,13 +1,13 @@
-"""Environments whose truth is known: what is learned from their logs can be checked exactly.
+"""Environments with a known true MDP, so that results can be checked exactly.
 
-tabular     World: a finite environment, its true MDP, and logs of it
+tabular     World: a finite environment, its true MDP, and logs drawn from it
 random_mdp  random worlds (Garnets)
 benchmarks  public benchmarks as worlds: FrozenLake, Taxi, deep sea treasure and others
 hazards     worlds that are difficult to learn from: rare harm, rare or noisy rewards
 operations  stock, queues, machines, a shop, a clinic
 gridworld   gridworlds with pits
-icu_sepsis  ICU-Sepsis: a simulator of sepsis care with its clinicians
-gym         the same as Gymnasium environments, and logs of any Gymnasium environment; needs the extra 'gym'
+icu_sepsis  ICU-Sepsis: a simulator of sepsis treatment, and its clinicians' policy
+gym         Gymnasium environments of these worlds, and logs of any Gymnasium environment; needs the extra 'gym'
 """
 
 import lazy_loader

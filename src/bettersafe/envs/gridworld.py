@@ -1,13 +1,13 @@
-"""Gridworlds with pits: reach the goal soon, and act in pits seldom. The worlds of the paper's first study.
+"""Gridworlds with pits, the environments of the paper's first study: reach the goal quickly and avoid acting in pits.
 
     r_0 = +1000 on the transition that reaches the goal (which ends the episode), −1 on every other
     r_k = −1 for any action taken in a pit of kind k, k = 1 … K
-    p(moved | x, a) = α(x, a) ~ U(0.5, 1); else one stays. Walls keep one in place.
+    p(move | x, a) = α(x, a) ~ U(0.5, 1); otherwise, and at a wall, the agent stays in its cell
 
-The start is the bottom-right cell, the goal the top-left. Nothing is ever done in the goal, so it is no state but the
-way to end: X = size² − 1, states are the other cells row by row, and index X means the goal wherever an outcome or an
-observation is asked for. Labels are ``(row, column)`` with leading zeros where needed and actions stand in the order
-of their names, so that numbers stay the same when a log is written and read back.
+The start is the bottom-right cell, the goal the top-left. The goal is terminal and therefore not a state: X = size² − 1,
+the states are the other cells row by row, and index X denotes the goal in outcomes and observations. Labels are
+``(row, column)`` with leading zeros where needed, and actions are sorted by name, so that indices stay the same when a
+log is written and read back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe.envs.tabular import World, true_mdp
-from bettersafe.errors import NoSolutionError, ParameterError, PolicyError, as_numbers, check_type
+from bettersafe.errors import (
+    NoSolutionError,
+    ParameterError,
+    PolicyError,
+    as_numbers,
+    check_integer,
+    check_number,
+    check_type,
+)
 from bettersafe.logs.dataset import Objective
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.policy import check_policy
@@ -29,30 +37,30 @@ from bettersafe.typing import frozen, generator
 
 if TYPE_CHECKING:
     from bettersafe.mdp.constrained import CMDPOptimum
-    from bettersafe.typing import Bools, Floats, Rng
+    from bettersafe.typing import Bools, Bytes, Floats, Ints, Rng
 
 ACTIONS = ("down", "left", "right", "up")
 MOVES = ((1, 0), (0, -1), (0, 1), (-1, 0))  # rows down, columns to the right
 GOAL_REWARD, STEP_REWARD, PIT_REWARD = 1000.0, -1.0, -1.0
 HORIZON = 200
-"""Steps after which the study cuts an episode off."""
+"""Steps after which the study truncates an episode."""
 
 THRESHOLD, THRESHOLD_MANY_KINDS = -2.0, -10.0
-"""What every pit signal's return must reach in the study: with one kind of pit, and with several."""
+"""Lower bound on the return of every pit objective in the study: with one kind of pit, and with several."""
 
 MAX_DRAWS = 1000
-"""Draws after which the search for a feasible gridworld gives up."""
+"""Maximal number of draws in the search for a feasible gridworld."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gridworld:
-    """A gridworld with K kinds of pits and, beneath it, its world.
+    """A gridworld with K kinds of pits.
 
     Attributes:
         world: The environment: d = 1 + K objectives, "goal" first, then "pits" (or "pits_1", "pits_2", …).
         size: Cells on a side.
         pits: Whether a state is a pit of kind k, shape [K, X].
-        success_prob: α(x,a), shape [X, A]; of no consequence where a wall is in the way.
+        success_prob: α(x,a), shape [X, A]; ignored for moves into a wall.
     """
 
     world: World
@@ -67,7 +75,7 @@ class Gridworld:
 
     @property
     def goal(self) -> int:
-        """The outcome in the top-left corner, X: not a state, but the way to end."""
+        """The outcome in the top-left corner, X. It ends the episode and is not a state."""
         return self.world.n_states
 
 
@@ -80,18 +88,17 @@ def pit_gridworld(
         rng: Seed or generator.
         size: Cells on a side.
         n_pit_kinds: K.
-        pit_prob: Probability that a cell (the start too) is a pit, for each kind on its own.
+        pit_prob: Probability that a cell (including the start) is a pit; drawn independently for each kind.
         discount: γ of every objective.
 
     Examples:
         >>> from bettersafe.envs import pit_gridworld
-        >>> pit_gridworld(0, size=4).world.n_states  # one per cell but the goal
+        >>> pit_gridworld(0, size=4).world.n_states  # all cells except the goal
         15
     """
-    if size < 2:
-        raise ParameterError(f"size must be at least 2 cells on a side; got {size}.")
-    if n_pit_kinds < 1:
-        raise ParameterError(f"n_pit_kinds must be at least 1; got {n_pit_kinds}.")
+    check_integer("size", size, least=2)
+    check_integer("n_pit_kinds", n_pit_kinds, least=1)
+    check_number("pit_prob", pit_prob)
     if not 0.0 <= pit_prob <= 1.0:
         raise ParameterError(f"pit_prob must be a probability in [0, 1]; got {pit_prob!r}.")
     draw, n_states = generator(rng), size * size - 1
@@ -103,11 +110,11 @@ def pit_gridworld(
 
 
 def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount: float = 0.99) -> Gridworld:
-    """The gridworld with these pits [K, X] and probabilities α [X, A] that a move succeeds; size is √(X + 1).
+    """Gridworld with given pits and success probabilities; its size is √(X + 1).
 
     Args:
         pits: Whether a state is a pit of kind k, shape [K, X].
-        success_prob: α, shape [X, A].
+        success_prob: Probability α(x,a) that a move succeeds, shape [X, A].
         discount: γ of every objective.
 
     Examples:
@@ -122,7 +129,7 @@ def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount
     n_kinds, n_states = pit.shape
     n_actions, size = len(ACTIONS), math.isqrt(n_states + 1)
     if size < 2 or size * size != n_states + 1:
-        raise ParameterError(f"pits must have size² − 1 columns, one per cell but the goal; got {n_states}.")
+        raise ParameterError(f"pits must have size² − 1 columns, one per cell except the goal; got {n_states}.")
     if moved.shape != (n_states, n_actions) or not np.all((moved >= 0.0) & (moved <= 1.0)):
         raise ParameterError(f"success_prob must be probabilities [{n_states}, {n_actions}]; got shape {moved.shape}.")
 
@@ -134,7 +141,7 @@ def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount
     there = np.where(inside, (to_row * size + to_column - 1) % (size * size), here.reshape(n_states, n_actions)).ravel()
     leave = np.where(inside, moved, 0.0).ravel()
 
-    # Two outcomes per pair, staying and moving; those without probability are left out.
+    # Each pair has two outcomes, staying and moving. Outcomes of probability 0 are left out.
     probability = np.column_stack([1.0 - leave, leave]).ravel()
     outcomes = np.column_stack([here, there]).ravel()
     of_pair = np.repeat(np.arange(here.size), 2)
@@ -168,14 +175,14 @@ def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount
     return Gridworld(world=world, size=size, pits=frozen(pit, np.bool_), success_prob=frozen(moved, np.float64))
 
 
-def cell_of(size: int, index: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def cell_of(size: int, index: npt.ArrayLike) -> tuple[Ints, Ints]:
     """Rows and columns of states, or of the goal (index X), in a grid of ``size``² cells."""
     row, column = np.divmod((np.asarray(index, dtype=np.int64) + 1) % (size * size), size)
     return row, column
 
 
 def known_rewards(gridworld: Gridworld) -> Floats:
-    """Expected rewards r_k(x,a), shape [d, X, A]: what a study gives the model where it takes rewards as known.
+    """Expected rewards r_k(x,a), shape [d, X, A]. Studies with known rewards pass them to the model.
 
     Args:
         gridworld: The gridworld.
@@ -199,7 +206,7 @@ def feasible_gridworld(
     discount: float = 0.99,
     threshold: float | None = None,
 ) -> tuple[Gridworld, CMDPOptimum, int]:
-    """Draw gridworlds until some policy reaches J_k ≥ ``threshold`` for every pit signal k.
+    """Draw gridworlds until one has a policy with J_k ≥ ``threshold`` for every pit objective k.
 
     Args:
         rng: Seed or generator.
@@ -207,10 +214,10 @@ def feasible_gridworld(
         n_pit_kinds: As in ``pit_gridworld``.
         pit_prob: As in ``pit_gridworld``.
         discount: As in ``pit_gridworld``.
-        threshold: Left out: −2 with one kind of pit, −10 with several, as in the study.
+        threshold: Lower bound on J_k. Default: −2 with one kind of pit, −10 with several, as in the study.
 
     Returns:
-        The gridworld, its constrained optimum π*, and how many were drawn and thrown away before it.
+        The gridworld, its constrained optimum π*, and the number of infeasible gridworlds drawn before it.
 
     Examples:
         >>> from bettersafe.envs import feasible_gridworld
@@ -229,13 +236,13 @@ def feasible_gridworld(
             continue
         return gridworld, optimum, redraws
     raise NoSolutionError(
-        f"none of {MAX_DRAWS} gridworlds has a policy that keeps the threshold {threshold:g}. Lower the threshold"
+        f"none of {MAX_DRAWS} gridworlds has a policy that meets the threshold {threshold:g}. Lower the threshold"
         f" or pit_prob ({pit_prob:g})."
     )
 
 
 def quality_baseline(best: npt.ArrayLike, quality: float) -> Floats:
-    """π_b = ρ π* + (1−ρ)/|A|: a baseline of quality ρ, from the policy π* [X, A].
+    """Baseline of quality ρ: π_b = ρ π* + (1−ρ)/|A|, shape [X, A].
 
     Args:
         best: π*, shape [X, A].
@@ -246,6 +253,7 @@ def quality_baseline(best: npt.ArrayLike, quality: float) -> Floats:
         >>> quality_baseline([[1.0, 0.0]], 0.5)
         array([[0.75, 0.25]])
     """
+    check_number("quality", quality)
     if not 0.0 <= quality <= 1.0:
         raise ParameterError(f"quality must be between 0 (uniform) and 1 (the best policy); got {quality!r}.")
     table = as_numbers("the best policy", best)
@@ -260,12 +268,14 @@ ARROWS = "↓←→↑"  # of ACTIONS
 
 
 def render_text(gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, agent: int | None = None) -> str:
-    """The grid in letters: G goal, S start, @ agent, o pit (digits say which of several kinds, +n that there are n).
+    """Draw the grid as text: G goal, S start, @ agent, o pit.
+
+    With two to nine kinds of pits, digits name the kinds in a cell; with more, +n gives their number.
 
     Args:
-        gridworld: What to show.
-        policy: Shows the likeliest action of every state as an arrow, shape [X, A].
-        agent: A state, or the goal.
+        gridworld: Gridworld to draw.
+        policy: Policy, shape [X, A]; an arrow shows the most probable action of every state.
+        agent: State of the agent, or the goal.
 
     Examples:
         >>> from bettersafe.envs import make_gridworld, render_text
@@ -288,7 +298,7 @@ def render_text(gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, ag
         cells.append(arrow + "S" * (x == gridworld.start) + mark or "·")
     width = max(map(len, cells))
     if agent is not None:
-        width += 1  # also where the agent needs no room, so that nothing jumps as it walks
+        width += 1  # constant, so that the grid keeps its width when the agent moves
         row, column = cell_of(size, agent)
         cells[row * size + column] = "@" + cells[row * size + column].replace("·", "")
     lines = [" ".join(cell.ljust(width) for cell in cells[i : i + size]).rstrip() for i in range(0, size * size, size)]
@@ -296,7 +306,7 @@ def render_text(gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, ag
 
 
 Colour = tuple[int, int, int]
-# Okabe and Ito's palette, which colour-blind readers can tell apart; the goal has the green for itself.
+# Okabe and Ito's colour-blind safe palette. Its green is used only for the goal.
 PIT_COLOURS: tuple[Colour, ...] = (
     (230, 159, 0),
     (86, 180, 233),
@@ -311,17 +321,17 @@ PAPER, LINES, INK, AGENT_COLOUR = (250, 250, 247), (222, 222, 217), (34, 34, 40)
 
 def render_image(
     gridworld: Gridworld, policy: npt.ArrayLike | None = None, *, agent: int | None = None, cell: int = 32
-) -> npt.NDArray[np.uint8]:
-    """The grid as a picture, RGB [H, W, 3] with H = W = size·cell + 1.
+) -> Bytes:
+    """Draw the grid as an RGB image, shape [H, W, 3] with H = W = size·cell + 1.
 
-    Each kind of pit has its colour and its place within the cell. The goal is green with a star, the start has a ring,
-    the agent is a dark blue disc. An action's arrow is as long as it is likely.
+    Each kind of pit has a colour and a position within the cell. The goal is green with a star, the start has a ring,
+    the agent is a dark blue disc. The length of an arrow is proportional to the probability of its action.
 
     Args:
-        gridworld: What to show.
-        policy: Shape [X, A].
-        agent: A state, or the goal.
-        cell: Pixels on a side of a cell; at least 8.
+        gridworld: Gridworld to draw.
+        policy: Policy to draw as arrows, shape [X, A].
+        agent: State of the agent, or the goal.
+        cell: Side of a cell in pixels; at least 8.
 
     Examples:
         >>> from bettersafe.envs import pit_gridworld, render_image
@@ -329,24 +339,23 @@ def render_image(
         (65, 65, 3)
     """
     check_type("gridworld", gridworld, Gridworld)
-    if cell < 8:
-        raise ParameterError(f"cell must be at least 8 pixels; got {cell}.")
+    check_integer("cell", cell, least=8)
     table = _checked(gridworld, policy, agent)
     size = gridworld.size
     canvas = np.empty((size * cell + 1, size * cell + 1, 3))
     canvas[:] = PAPER
-    # Pixel centres of one cell, from its middle, right and down; the lines are shared, so a cell has one pixel more.
+    # Pixel centres of one cell, relative to its middle. Neighbouring cells share a line, hence the extra pixel.
     span = np.arange(cell + 1, dtype=np.float64) - cell / 2.0
     right, down = span[None, :], span[:, None]
     radius = np.hypot(right, down)
 
-    def tile(index: int) -> npt.NDArray[np.float64]:
+    def tile(index: int) -> Floats:
         row, column = (int(i) * cell for i in cell_of(size, index))
         return canvas[row : row + cell + 1, column : column + cell + 1]
 
     columns = math.ceil(math.sqrt(gridworld.pits.shape[0]))
     rows = math.ceil(gridworld.pits.shape[0] / columns)
-    margin = 1 + round(0.05 * cell)  # pits of neighbouring cells stay apart
+    margin = 1 + round(0.05 * cell)  # separates the pits of neighbouring cells
     inner = cell + 1 - 2 * margin
     for k, x in np.argwhere(gridworld.pits):
         top, bottom = (margin + round(i * inner / rows) for i in (k // columns, k // columns + 1))
@@ -355,7 +364,7 @@ def render_image(
     tile(gridworld.goal)[:] = GOAL_COLOUR
     canvas[::cell], canvas[:, ::cell] = LINES, LINES
 
-    if agent is not None:  # beneath arrows and star: what it is about to do stays visible
+    if agent is not None:  # drawn before arrows and star, so that they stay visible
         _paint(tile(agent), radius - 0.35 * cell, PAPER)
         _paint(tile(agent), radius - 0.30 * cell, AGENT_COLOUR)
     _paint(tile(gridworld.goal), _star(right, down, 0.36 * cell), PAPER)
@@ -365,9 +374,9 @@ def render_image(
     if table is not None:
         shapes = [
             (tile(x), _arrow(right, down, MOVES[a], float(table[x, a]), cell))
-            for x, a in np.argwhere(table > 0.01)  # shorter ones would be dots
+            for x, a in np.argwhere(table > 0.01)  # shorter arrows would be dots
         ]
-        for place, arrow in shapes:  # all halos first: none may cover another arrow
+        for place, arrow in shapes:  # all halos first, so that none covers another arrow
             _paint(place, arrow - 1.0, PAPER)
         for place, arrow in shapes:
             _paint(place, arrow, INK)
@@ -375,8 +384,10 @@ def render_image(
 
 
 def _checked(gridworld: Gridworld, policy: npt.ArrayLike | None, agent: int | None) -> Floats | None:
-    """The policy as a table [X, A], if there is one; raise unless it and the agent fit the gridworld."""
+    """Check policy and agent against the gridworld; return the policy as a table [X, A], or None."""
     world = gridworld.world
+    if agent is not None:
+        check_type("agent", agent, int, np.integer)
     if agent is not None and not 0 <= agent <= gridworld.goal:
         raise ParameterError(
             f"agent must be a state below {world.n_states}, or {gridworld.goal} for the goal; got {agent}."
@@ -387,30 +398,30 @@ def _checked(gridworld: Gridworld, policy: npt.ArrayLike | None, agent: int | No
 
 
 def _paint(tile: Floats, distance: Floats, colour: Colour) -> None:
-    """Colour the pixels inside a shape, given each pixel's distance to its edge (< 0 inside); edges are smooth."""
+    """Fill a shape, given the signed distance of every pixel to its edge (< 0 inside), with antialiasing."""
     cover = np.clip(0.5 - distance, 0.0, 1.0)[:, :, None]
     tile += cover * (np.array(colour) - tile)
 
 
 def _arrow(right: Floats, down: Floats, move: tuple[int, int], share: float, cell: int) -> Floats:
-    """Distance to the edge of an arrow along ``move`` (rows, columns) that has ``share`` of the full length."""
+    """Signed distance to the edge of an arrow along ``move`` (rows, columns) with ``share`` of the full length."""
     ahead, aside = move[0] * down + move[1] * right, np.abs(move[1] * down - move[0] * right)
-    begin = 0.05 * cell  # off the middle, where four arrows would run together
+    begin = 0.05 * cell  # a gap in the middle, so that the four arrows do not overlap
     end = begin + 0.38 * cell * share
-    neck = max(end - 0.17 * cell, begin)  # a short arrow is all head
+    neck = max(end - 0.17 * cell, begin)  # a short arrow has no shaft
     shaft = np.maximum(np.maximum(begin - ahead, ahead - neck), aside - 0.03 * cell)
-    slope = 0.6  # half the head's width for its length
+    slope = 0.6  # half the width of the head divided by its length
     head = np.maximum((aside - slope * (end - ahead)) / math.hypot(1.0, slope), neck - ahead)
     return np.minimum(shaft, head)
 
 
 def _star(right: Floats, down: Floats, radius: float) -> Floats:
-    """Distance to the edge of a five-pointed star with its points on ``radius``."""
+    """Signed distance to the edge of a five-pointed star with its points at ``radius``."""
     turn = 2.0 * math.pi / 5.0
-    # Fold the plane onto half a point: the angle from the nearest point, points looking up.
+    # Use the symmetry: angle to the nearest point of the star, the first point at the top.
     angle = np.abs((np.arctan2(right, -down) + turn / 2.0) % turn - turn / 2.0)
     along, across = np.hypot(right, down) * np.cos(angle), np.hypot(right, down) * np.sin(angle)
-    # The edge runs from the point to the notch, which lies half a turn on, at 0.4 of the radius.
+    # The edge runs from the point to the notch, half a turn further, at 0.4 of the radius.
     notch_along, notch_across = 0.4 * radius * math.cos(turn / 2.0), 0.4 * radius * math.sin(turn / 2.0)
     edge = math.hypot(radius - notch_along, notch_across)
     return ((along - radius) * notch_across + across * (radius - notch_along)) / edge

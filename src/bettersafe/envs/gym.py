@@ -1,7 +1,7 @@
-"""Worlds as Gymnasium environments with vector rewards, and any such environment as a log.
+"""Gymnasium environments with vector rewards for worlds, and logs of any Gymnasium environment.
 
-A reward is an array of d numbers, described by ``reward_space``: MO-Gymnasium's convention. Observations are the states
-0 … X−1; X + t is observed once, at the end, and says in which of its T ways the episode ended.
+A reward is an array of d numbers, described by ``reward_space``, as in MO-Gymnasium. Observations are the states
+0 … X−1. The last observation of an episode that terminates is X + t, with t the terminal outcome (0 … T−1).
 
 Needs Gymnasium: ``pip install "bettersafe[gym]"``.
 """
@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from bettersafe.envs.gridworld import Gridworld, render_image, render_text
 from bettersafe.envs.tabular import World, draw_entries, running_sums
-from bettersafe.errors import DataError, ParameterError, PolicyError, check_type, check_types, check_vector
+from bettersafe.errors import (
+    DataError,
+    ParameterError,
+    PolicyError,
+    check_integer,
+    check_type,
+    check_types,
+    check_vector,
+)
 from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.policy import check_policy
 from bettersafe.typing import generator
@@ -30,14 +38,14 @@ Info = dict[str, Any]
 
 
 class TabularEnv(gymnasium.Env[np.int64, np.int64]):
-    """Any ``World``, one step at a time.
+    """Gymnasium environment of a ``World``.
 
     Attributes:
         world: The environment.
         horizon: Steps after which an episode that has not ended is truncated; None for no limit.
         observation_space: Discrete(X + T).
         action_space: Discrete(A).
-        reward_space: Box of shape [d], from the least to the greatest reward of every objective.
+        reward_space: Box of shape [d], from the lowest to the highest reward of every objective.
 
     Examples:
         >>> from bettersafe.envs import TabularEnv
@@ -52,8 +60,8 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
 
     def __init__(self, world: World, *, horizon: int | None = None) -> None:
         check_type("world", world, World)
-        if horizon is not None and horizon < 1:
-            raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+        if horizon is not None:
+            check_integer("horizon", horizon, least=1)
         self.world, self.horizon = world, horizon
         self.observation_space = gymnasium.spaces.Discrete(world.n_states + world.n_terminals)
         self.action_space = gymnasium.spaces.Discrete(world.n_actions)
@@ -63,16 +71,16 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self._pair = np.full((world.n_states, world.n_actions), -1, dtype=np.int64)
         self._pair[world.pair_state, world.pair_action] = np.arange(world.pair_state.size)
         self._initial_sums, self._outcome_sums = running_sums(world.initial), running_sums(world.outcome.data)
-        self._observation: int | None = None  # nothing yet
+        self._observation: int | None = None  # None before the first reset
         self._steps = 0
 
     @property
     def observation(self) -> int | None:
-        """What was observed last: a state, or X + t after an end; None before the first reset."""
+        """The last observation: a state, or X + t after termination; None before the first reset."""
         return self._observation
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[np.int64, Info]:
-        """Start an episode; the seed decides everything that follows. Options are ignored."""
+        """Start an episode. The seed determines all later draws; ``options`` is ignored."""
         super().reset(seed=seed, options=options)
         whole, first = np.array([0, self.world.n_states]), np.zeros(1, dtype=np.int64)
         state = draw_entries(self._initial_sums, whole, first, self.np_random)[0]
@@ -80,13 +88,13 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return state, {}
 
     def step(self, action: np.int64) -> tuple[np.int64, SupportsFloat, bool, bool, Info]:
-        """Play ``action``: what is observed next, its reward [d], whether it terminated, whether it was truncated.
+        """Play ``action``; return the observation, the reward [d], terminated, truncated and info.
 
-        At an end the info has the label of how it ended, as ``"end"``.
+        After termination, ``info["end"]`` is the label of the terminal outcome.
         """
         world = self.world
         if self._observation is None or self._observation >= world.n_states:
-            raise ParameterError("the episode has ended, or none has begun: call reset() before step().")
+            raise ParameterError("the episode has ended or none was started; call reset() before step().")
         if not self.action_space.contains(action):
             raise ParameterError(f"action must be a whole number below {world.n_actions}; got {action!r}.")
         pair = self._pair[self._observation, action]
@@ -105,11 +113,11 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
 
 
 class GridworldEnv(TabularEnv):
-    """A gridworld that can be looked at: ``render_mode`` "ansi" for text, "rgb_array" for a picture [H, W, 3].
+    """Gymnasium environment of a gridworld; ``render_mode`` is "ansi" (text) or "rgb_array" (image [H, W, 3]).
 
     Attributes:
         gridworld: The gridworld.
-        policy: Shown as arrows, shape [X, A]; None shows none.
+        policy: Policy to draw as arrows, shape [X, A]; None for no arrows.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - as above
@@ -130,7 +138,7 @@ class GridworldEnv(TabularEnv):
         self.gridworld, self.render_mode, self.policy = gridworld, render_mode, policy
 
     def render(self) -> Any:
-        """The grid with the agent in it, in the chosen mode; None where no mode was chosen."""
+        """Draw the grid with the agent, according to ``render_mode``; None if there is none."""
         if self.render_mode == "ansi":
             return render_text(self.gridworld, self.policy, agent=self.observation)
         if self.render_mode == "rgb_array":
@@ -139,7 +147,7 @@ class GridworldEnv(TabularEnv):
 
 
 class LinearReward(gymnasium.Wrapper[np.int64, np.int64, np.int64, np.int64], gymnasium.utils.RecordConstructorArgs):
-    """Σ_k λ_k r_k as the reward, for learners that want one number; the vector is in the info as ``"vector_reward"``."""
+    """Wrapper with the scalar reward Σ_k λ_k r_k; the vector is kept in ``info["vector_reward"]``."""
 
     def __init__(self, env: gymnasium.Env[np.int64, np.int64], *, preference: npt.ArrayLike) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, preference=preference)
@@ -148,7 +156,7 @@ class LinearReward(gymnasium.Wrapper[np.int64, np.int64, np.int64, np.int64], gy
         self.preference = check_vector("preference", preference, n_objectives, "objective")
 
     def step(self, action: np.int64) -> tuple[np.int64, SupportsFloat, bool, bool, Info]:
-        """As the environment beneath, with the weighted reward."""
+        """Play ``action`` in the wrapped environment, and return the scalar reward."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         vector = np.asarray(reward, dtype=np.float64)
         return observation, float(self.preference @ vector), terminated, truncated, {**info, "vector_reward": vector}
@@ -163,20 +171,19 @@ def rollout(
     objectives: Sequence[Objective],
     horizon: int | None = None,
 ) -> Dataset:
-    """Log ``n_episodes`` episodes of ``policy`` in any environment with Discrete observations and actions.
+    """Log ``n_episodes`` episodes of ``policy`` in an environment with Discrete observations and actions.
 
-    Labels are those of the world for a ``TabularEnv`` (also inside wrappers) and a policy with one row per state of
-    it, else the environment's own numbers.
+    The labels of a ``TabularEnv`` (wrapped or not) are those of its world, if the policy has one row per state. The
+    labels of any other environment are its own numbers.
 
     Args:
         env: The environment; its rewards, vectors [d] or single numbers (d = 1), are to be maximised.
         policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``. It may have fewer rows than the environment has
-            observations, if those left out (the last ones) are only ever seen at an end.
-        n_episodes: How many episodes; at least 1.
-        rng: Seed or generator that draws the actions, and the seed of the environment.
-        objectives: What the d rewards are.
-        horizon: Steps after which an episode is truncated, if the environment has not stopped it before. An
-            environment that never stops needs one.
+            observations, if the last observations occur only at the end of an episode.
+        n_episodes: Number of episodes; at least 1.
+        rng: Seed or generator; draws the actions and the seed of the environment.
+        objectives: Names and discounts of the d rewards.
+        horizon: Steps after which an episode is truncated. Required if the environment does not end episodes itself.
 
     Examples:
         >>> from bettersafe.envs import TabularEnv, rollout
@@ -191,10 +198,9 @@ def rollout(
     if n_states > n_observations:
         raise PolicyError(f"the policy has {n_states} rows; the environment has {n_observations} observations.")
     table = check_policy(policy, n_states, n_actions)
-    if n_episodes < 1:
-        raise ParameterError(f"n_episodes must be at least 1; got {n_episodes}.")
-    if horizon is not None and horizon < 1:
-        raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+    check_integer("n_episodes", n_episodes, least=1)
+    if horizon is not None:
+        check_integer("horizon", horizon, least=1)
     sums, rows = running_sums(table.ravel()), np.arange(n_states + 1) * n_actions
 
     states: list[int] = []
@@ -207,12 +213,12 @@ def rollout(
     seed: int | None = int(draw.integers(2**31))
     for _ in range(n_episodes):
         observation, _ = env.reset(seed=seed)
-        seed = None  # later episodes go on with the environment's own randomness
+        seed = None  # later episodes continue the environment's own random stream
         state, stopped = int(observation) - first_state, False
         while not stopped:
             if not 0 <= state < n_states:
                 raise PolicyError(
-                    f"observation {state + first_state} came before the end of an episode; the policy has no row for it."
+                    f"observation {state + first_state} occurred within an episode; the policy has no row for it."
                 )
             action = int(draw_entries(sums, rows, np.array([state]), draw)[0]) - state * n_actions
             observation, reward, terminated, truncated, _ = env.step(np.int64(action + first_action))
@@ -220,8 +226,8 @@ def rollout(
             if vector.shape != (len(objectives),):
                 names = ", ".join(objective.name for objective in objectives)
                 raise DataError(
-                    f"the environment must pay {len(objectives)} rewards ({names}); it paid {vector.tolist()}."
-                    " Name one objective per reward."
+                    f"the environment must return {len(objectives)} rewards ({names}); it returned {vector.tolist()}."
+                    " Give one objective per reward."
                 )
             states.append(state)
             actions.append(action)

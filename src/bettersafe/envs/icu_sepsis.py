@@ -1,21 +1,20 @@
-"""ICU-Sepsis: treating sepsis in intensive care, as a finite environment estimated from MIMIC-III stays.
+"""ICU-Sepsis: treatment of sepsis in intensive care, a finite environment estimated from MIMIC-III stays.
 
-Choudhary, Gupta and Thomas (2024) clustered four-hour blocks of real stays into 713 patient states and
-counted what followed each of 25 treatments; their package icu-sepsis 2.0.1 (MIT) publishes the fractions. The
-rewards are those of the sepsis study in the S-OPT paper: +100 on entering survival, −100 on entering death, 0
-before, with γ = 0.99.
+Choudhary, Gupta and Thomas (2024) clustered four-hour blocks of real stays into 713 patient states and counted the
+transitions after each of 25 treatments. Their package icu-sepsis 2.0.1 (MIT) publishes the frequencies. The rewards
+are those of the sepsis study in the S-OPT paper: +100 for survival, −100 for death, 0 before, with γ = 0.99.
 
 Action a = 5·iv + vaso: the bins of intravenous fluid and of vasopressor given in four hours, 0 for none and 1
 to 4 for the quartiles of the non-zero doses. Action 3 is labelled ``iv0/vaso3``.
 
-Read before use:
+Limitations:
 
-- A pair is admissible when clinicians played it more than 20 times. Only the 2,238 admissible pairs (of
-  17,825) were estimated. The outcome of every other pair is *defined* as the unweighted mean over the
-  admissible actions of the same state. The truth known here is therefore the simulator's, and for rarely
-  tried treatments it is a convention: clinicians play such pairs on about one visit in eight.
-- Death means death within 90 days, where the S-OPT paper counts deaths in hospital.
-- This is a benchmark for algorithms. Nothing in it is medical advice.
+- A pair is admissible if clinicians chose it more than 20 times. Only the 2,238 admissible pairs (of 17,825) were
+  estimated. The outcome distribution of every other pair is *defined* as the unweighted mean over the admissible
+  actions of the same state. For rarely tried treatments the true MDP is therefore a convention of the simulator;
+  clinicians choose such pairs on about one visit in eight.
+- Death means death within 90 days; the S-OPT paper counts deaths in hospital.
+- This is a benchmark for algorithms, not medical advice.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from bettersafe.logs.dataset import Objective
 from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Bools, Floats
 
 N_STATES = 713
 N_ACTIONS = 25
@@ -44,10 +43,10 @@ SCHEMA = 1  # of icu_sepsis.npz, as scripts/make_icu_sepsis.py writes it
 
 
 def icu_sepsis() -> World:
-    """The world of 713 patient states, 25 treatments (all 17,825 pairs stored) and two ways to end.
+    """The ICU-Sepsis world: 713 patient states, 25 treatments (all 17,825 pairs stored), two terminal outcomes.
 
-    One objective, ``survival``. States are labelled 0 to 712 as in the package; its states 713 (death) and
-    714 (survival) are the ways to end, and its state 715, a sink behind these two, is left out.
+    It has one objective, ``survival``. States are labelled 0 to 712 as in the package icu-sepsis. The package's states
+    713 (death) and 714 (survival) are terminal here, and its absorbing state 715 is left out.
 
     Examples:
         >>> from bettersafe.envs import icu_sepsis
@@ -59,14 +58,14 @@ def icu_sepsis() -> World:
     pair = data["pair"].astype(np.int64)
     n_outcomes = N_STATES + len(TERMINALS)
     known = sparse.csr_array((data["data"], data["indices"], data["indptr"]), shape=(pair.size, n_outcomes))
-    # Rows of `known` first, then one mean row per state; `source` says which of them every pair takes.
+    # Stack the rows of `known` and one mean row per state; `source` is the row of every pair.
     state = pair // N_ACTIONS
     share = 1.0 / np.bincount(state, minlength=N_STATES)[state]
     mean = sparse.csr_array((share, (state, np.arange(pair.size))), shape=(N_STATES, pair.size)) @ known
     source = np.repeat(pair.size + np.arange(N_STATES), N_ACTIONS)
     source[pair] = np.arange(pair.size)
     outcome = sparse.csr_array(sparse.vstack([known, mean], format="csr")[source])
-    outcome.sort_indices()  # products come out in no promised order, and logs must not depend on it
+    outcome.sort_indices()  # the order of a sparse product is not specified, and logs depend on it
 
     reward = np.zeros((1, outcome.nnz))
     reward[0, outcome.indices == N_STATES] = RETURN_OF_DEATH
@@ -88,7 +87,7 @@ def icu_sepsis() -> World:
 
 
 def clinician_policy() -> Floats:
-    """How often clinicians gave each treatment in each patient state, shape [713, 25]; 9,252 are positive.
+    """Frequency of each treatment in each patient state, shape [713, 25]; 9,252 entries are positive.
 
     Examples:
         >>> from bettersafe.envs import clinician_policy, icu_sepsis, sample_episodes
@@ -98,8 +97,8 @@ def clinician_policy() -> Floats:
     return frozen(_archive()["clinician"], np.float64)
 
 
-def admissible_pairs() -> npt.NDArray[np.bool_]:
-    """Whether a pair's outcomes were estimated (True) or filled in with the state's mean, shape [713, 25].
+def admissible_pairs() -> Bools:
+    """True for pairs whose outcomes were estimated, False for those set to the state's mean, shape [713, 25].
 
     Examples:
         >>> from bettersafe.envs import admissible_pairs
@@ -112,7 +111,7 @@ def admissible_pairs() -> npt.NDArray[np.bool_]:
 
 
 def sofa_scores() -> Floats:
-    """Mean SOFA score (organ failure, 0 to 24, higher is worse) of every patient state, shape [713].
+    """Mean SOFA score of every patient state (organ failure, 0 to 24, higher is worse), shape [713].
 
     Examples:
         >>> from bettersafe.envs import sofa_scores
@@ -123,7 +122,7 @@ def sofa_scores() -> Floats:
 
 
 def _archive() -> dict[str, npt.NDArray[Any]]:
-    """The arrays of icu_sepsis.npz."""
+    """Read the arrays of icu_sepsis.npz."""
     with (
         resources.files("bettersafe.envs").joinpath("icu_sepsis.npz").open("rb") as file,
         np.load(file, allow_pickle=False) as archive,

@@ -1,4 +1,4 @@
-"""Random worlds (Garnets): every pair leads to a few random states, rewards are random, and every step may end it."""
+"""Random worlds (Garnets): random successors and rewards for every pair, and a probability of termination per step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from bettersafe.envs.tabular import World
-from bettersafe.errors import PolicyError, as_numbers
+from bettersafe.errors import ParameterError, PolicyError, as_numbers, check_integer, check_number
 from bettersafe.logs.dataset import Objective
 from bettersafe.typing import generator
 
@@ -35,15 +35,20 @@ def garnet(
         n_states: |X|.
         n_actions: |A|.
         branching: Successors of every pair, with Dirichlet(1) probabilities.
-        n_objectives: d; rewards of a pair are uniform in [0, 1], the same for all its outcomes.
+        n_objectives: d. The rewards of a pair are uniform in [0, 1] and do not depend on the outcome.
         discount: γ of every objective.
-        end: Probability that a step ends the episode: of all pairs, or of each, shape [|X| |A|].
+        end: Probability that a step ends the episode: one number, or one per pair, shape [|X| |A|].
 
     Examples:
         >>> from bettersafe.envs import garnet
         >>> garnet(7, n_states=10, n_objectives=3).n_objectives
         3
     """
+    sizes = {"n_states": n_states, "n_actions": n_actions, "branching": branching, "n_objectives": n_objectives}
+    for name, size in sizes.items():
+        check_integer(name, size, least=1)
+    if branching > n_states:
+        raise ParameterError(f"branching must be at most n_states, {n_states}; got {branching}.")
     draw, n_pairs = generator(rng), n_states * n_actions
     columns = np.sort(draw.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
     ends = np.broadcast_to(end, n_pairs)[:, None]
@@ -70,7 +75,7 @@ def garnet(
 
 
 def mixed_policy(rng: Rng, best: npt.ArrayLike, quality: float) -> Floats:
-    """ρ π* + (1−ρ) times a random policy: a baseline of a given quality, shape [X, A].
+    """Baseline of quality ρ: ρ π* + (1−ρ) times a random policy, shape [X, A].
 
     Args:
         rng: Seed or generator.
@@ -87,5 +92,6 @@ def mixed_policy(rng: Rng, best: npt.ArrayLike, quality: float) -> Floats:
     table = as_numbers("the best policy", best)
     if table.ndim != 2:
         raise PolicyError(f"the best policy must have shape [X, A] (states, actions); got {table.shape}.")
+    check_number("quality", quality)
     noise = generator(rng).dirichlet(np.ones(table.shape[1]), size=table.shape[0])
     return np.asarray(quality * table + (1.0 - quality) * noise)

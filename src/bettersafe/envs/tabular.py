@@ -1,13 +1,13 @@
-"""True finite environments: what can happen after every (state, action) pair, and logs drawn from it.
+"""Finite environments with known outcome probabilities, and logs drawn from them.
 
     r_k(x,a) = Σ_o p(o|x,a) ρ_k(x,a,o)      p(x'|x,a) = Σ p(o|x,a) over the outcomes o that lead to x'
 
-An outcome o leads to a state or is a way to end. An MDP forgets which way an episode ended and what was paid
-on the way; a World keeps both, so that its logs show the rewards that a person would have seen.
+An outcome o is a next state or terminal. An MDP has only expected rewards and the probability of termination. A World
+also has the reward of every outcome and several kinds of termination, so that its logs contain realistic rewards.
 
-Drawing uses one array: G(i) = Σ_{j<i} p_j over the outcomes of all rows. Row [b, e) is drawn from by finding
-the i with G(i) ≤ G(b) + u (G(e) − G(b)) < G(i+1), u uniform; no row needs to sum to exactly 1. Probabilities
-are exact to the spacing of floats near G's end (4e-12 for 20,000 rows).
+Sampling uses one array, G(i) = Σ_{j<i} p_j over the outcomes of all rows. A draw from row [b, e) is the i with
+G(i) ≤ G(b) + u (G(e) − G(b)) < G(i+1), u uniform; rows need not sum to exactly 1. Probabilities are accurate to the
+spacing of floats near the end of G (4e-12 for 20,000 rows).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bettersafe.errors import ParameterError, PolicyError, check_type
+from bettersafe.errors import ParameterError, PolicyError, check_integer, check_type
 from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.policy import check_policy
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
     Result = tuple[float, int, Sequence[float]]
 
-SUM_TOL = 1e-9  # how far probabilities may sum from 1, as in MDP
+SUM_TOL = 1e-9  # tolerance for sums of probabilities, as in MDP
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A true finite environment: outcomes of every pair, told apart where they end or pay differently.
+    """Finite environment with the outcomes of every pair, distinguished by next state, termination and reward.
 
     Attributes:
         n_states: |X|.
         n_actions: |A|.
-        n_terminals: T, the ways to end; at least 0.
+        n_terminals: Number T of terminal outcomes; at least 0.
         pair_state: State of every pair, shape [P]; pairs are sorted by state, then action.
         pair_action: Action of every pair, shape [P].
-        outcome: Probability of every outcome, CSR [P, X + T], rows sum to 1; columns from X on end the
-            episode. A column may stand twice in a row, with different rewards.
+        outcome: Probability of every outcome, CSR [P, X + T]. Rows sum to 1; columns from X on are terminal. A row may
+            contain a column twice, with different rewards.
         outcome_reward: Reward of every outcome, shape [d, nnz], aligned with ``outcome.data``.
         initial: μ(x), shape [X].
         objectives: Names and discounts of the d rewards.
         state_labels: Labels of the states, shape [X].
         action_labels: Labels of the actions, shape [A].
-        terminal_labels: Labels of the ways to end, shape [T].
+        terminal_labels: Labels of the terminal outcomes, shape [T].
 
     Examples:
         >>> world.n_states, world.n_actions, [objective.name for objective in world.objectives]
@@ -74,8 +74,8 @@ class World:
     terminal_labels: Labels
 
     def __post_init__(self) -> None:
-        # outcome_reward follows the order in which the outcomes were given, so nothing may sort or sum them
-        # in place, as many of SciPy's methods do; read-only arrays turn such an attempt into an error.
+        # outcome_reward is aligned with outcome.data. Many SciPy methods sort or sum the entries in place; read-only
+        # arrays turn that into an error.
         probability = np.asarray(self.outcome.data, dtype=np.float64).view()
         indices, indptr = self.outcome.indices.view(), self.outcome.indptr.view()
         outcome = sparse.csr_array((probability, indices, indptr), shape=self.outcome.shape)
@@ -206,7 +206,7 @@ def world_of(
 
 
 def true_mdp(world: World) -> MDP:
-    """The MDP of ``world``: expected rewards [d, P]; transitions CSR [P, X], outcomes to one state summed.
+    """The MDP of ``world``: expected rewards [d, P] and transition probabilities CSR [P, X].
 
     Args:
         world: The environment.
@@ -239,20 +239,18 @@ def sample_episodes(
     *,
     horizon: int | None = None,
 ) -> Dataset:
-    """Log ``n_episodes`` episodes of ``policy``; the same generator state gives the same data.
-
-    All running episodes advance together, one step at a time.
+    """Log ``n_episodes`` episodes of ``policy``. The same generator state gives the same data.
 
     Args:
         world: The environment.
         policy: π(a|x), shape [X, A]; recorded as ``baseline_prob``.
-        n_episodes: How many episodes; at least 1.
+        n_episodes: Number of episodes; at least 1.
         rng: Seed or generator.
-        horizon: Steps after which an episode that has not ended is cut off (truncated, not terminated); None
-            lets every episode run until it ends, and is refused where one could run forever.
+        horizon: Steps after which an episode is truncated. None lets every episode run until it terminates; this is an
+            error if an episode could run forever.
 
     Returns:
-        The rows of each episode in order; episodes are labelled 0, 1, ….
+        Log with the episodes labelled 0, 1, ….
 
     Examples:
         >>> from bettersafe.envs import sample_episodes
@@ -261,10 +259,9 @@ def sample_episodes(
     """
     check_type("world", world, World)
     policy = check_policy(policy, world.n_states, world.n_actions, state_labels=world.state_labels)
-    if n_episodes < 1:
-        raise ParameterError(f"n_episodes must be at least 1; got {n_episodes}.")
-    if horizon is not None and horizon < 1:
-        raise ParameterError(f"horizon must be at least 1 step (None for no limit); got {horizon}.")
+    check_integer("n_episodes", n_episodes, least=1)
+    if horizon is not None:
+        check_integer("horizon", horizon, least=1)
     pair_prob = policy[world.pair_state, world.pair_action]
     _check_covered(world, pair_prob)
     if horizon is None:
@@ -276,7 +273,7 @@ def sample_episodes(
     draw, episode = generator(rng), np.arange(n_episodes)
     state = draw_entries(initial_sums, np.array([0, world.n_states]), np.zeros(n_episodes, dtype=np.int64), draw)
     lengths = np.zeros(n_episodes, dtype=np.int64)
-    steps: list[tuple[Ints, Ints, Ints]] = []  # per step: who is running, the pair played, the outcome drawn
+    steps: list[tuple[Ints, Ints, Ints]] = []  # per step: running episodes, their pairs, the outcomes drawn
     while episode.size and len(steps) != horizon:
         pair = draw_entries(choice_sums, choices, state, draw)
         drawn = draw_entries(outcome_sums, world.outcome.indptr, pair, draw)
@@ -310,40 +307,40 @@ def sample_episodes(
 
 
 def running_sums(probability: Floats) -> Floats:
-    """G over the entries of all rows: 0, then their running sums, shape [nnz + 1]."""
+    """Cumulative sums G of the entries of all rows, starting with 0, shape [nnz + 1]."""
     return np.concatenate([[0.0], np.cumsum(probability)])
 
 
 def draw_entries(sums: Floats, ptr: npt.NDArray[np.integer], rows: Ints, rng: np.random.Generator) -> Ints:
-    """An entry of ptr[row]:ptr[row+1] for every row, by the probabilities with running sums ``sums``."""
+    """Draw an entry of ptr[row]:ptr[row+1] for every row, from the probabilities with cumulative sums ``sums``."""
     begin, end = sums[ptr[rows]], sums[ptr[rows + 1]]
     target = begin + rng.random(rows.size) * (end - begin)
-    # Rounding must not carry a target into the next row. Side "right" never hits an entry of probability 0.
+    # Rounding must not move a target into the next row. Side "right" never selects an entry of probability 0.
     target = np.minimum(target, np.nextafter(end, begin))
     after: Ints = np.searchsorted(sums, target, side="right")
     return after - 1
 
 
 def _check_covered(world: World, pair_prob: Floats) -> None:
-    """Raise where the policy plays a pair whose outcomes the world does not know."""
+    """Raise if the policy plays a pair for which the world has no outcomes."""
     covered = np.bincount(world.pair_state, weights=pair_prob, minlength=world.n_states)
     bad = np.flatnonzero(covered < 1.0 - SUM_TOL)
     if bad.size:
         x = int(bad[0])
         raise PolicyError(
             f"in state {world.state_labels[x]} the policy gives probability {1.0 - covered[x]:.6g} to actions"
-            " that the world has no outcomes for."
+            " for which the world has no outcomes."
         )
 
 
 def _check_ends(world: World, pair_prob: Floats) -> None:
-    """Raise where an episode can reach a state from which, under the policy, there is no way to end."""
+    """Raise if an episode can reach a state from which it never terminates under the policy."""
     n = world.n_states
     chosen = sparse.csr_array((pair_prob, (world.pair_state, np.arange(pair_prob.size))), shape=(n, pair_prob.size))
     move = sparse.coo_array(chosen @ world.outcome)
     rows, columns = move.coords
     possible = move.data > 0.0
-    # Node n is the end (all ways to end in one); node n + 1 is the start.
+    # Node n stands for all terminal outcomes, node n + 1 for the start.
     first = np.flatnonzero(world.initial > 0.0)
     tail = np.concatenate([rows[possible], np.full(first.size, n + 1)])
     head = np.concatenate([np.minimum(columns[possible], n), first])
@@ -353,6 +350,6 @@ def _check_ends(world: World, pair_prob: Floats) -> None:
     stuck = np.setdiff1d(reached, ending)
     if stuck.size:
         raise ParameterError(
-            f"an episode can reach state {world.state_labels[stuck[0]]} and never end under this policy;"
+            f"an episode can reach state {world.state_labels[stuck[0]]} and never terminate under this policy;"
             " give a horizon."
         )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, as_numbers, check_choice
+from bettersafe.errors import ParameterError, as_numbers, check_choice, check_risk
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.typing import generator
 
@@ -66,8 +66,7 @@ def lower_bound(
         array([0.8])
     """
     check_choice("bound", method, BOUNDS)
-    if not 0.0 < delta < 1.0:
-        raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
+    check_risk(delta)
     values = as_numbers("terms", terms)
     if values.ndim != 2:
         raise ParameterError(f"terms must have shape [n, d]; got {values.shape}.")
@@ -135,6 +134,7 @@ def choose_cap(
         True
     """
     check_choice("bound", method, BOUNDS)
+    check_risk(delta)
     values = as_numbers("terms", terms)
     if values.ndim != 2:
         raise ParameterError(f"terms must have shape [n, d]; got {values.shape}.")

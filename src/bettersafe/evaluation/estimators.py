@@ -1,7 +1,25 @@
-"""Terms of the six off-policy estimators per trajectory, from rows that may come in blocks.
+"""Terms of off-policy estimators of J(π) per trajectory, from rows that may come in blocks.
 
-The formulas are in `bettersafe.evaluation.evaluate`. Blocks contain whole trajectories and are read several times, so that only
-one is in memory. The kernel adds up trajectories one by one, so the results don't depend on the blocks, bit for bit.
+For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running product and H_i its length:
+
+    is       ρ_{0:H−1} Σ_t γ^t r_t
+    pdis     Σ_t γ^t ρ_{0:t} r_t
+    dr       V_0,  V_t = v̂(x_t) + ρ_t (r_t + γ V_{t+1} − q̂(x_t,a_t)),  V_H = v̂(x_H) if truncated, 0 if terminated
+    wis      Σ_i ρ^i G_i / Σ_i ρ^i
+    cwpdis   Σ_t γ^t Σ_i ρ^i_{0:t} r^i_t / Σ_i ρ^i_{0:t}
+    wdr      Σ_t γ^t [ Σ_i w^i_t (r_t − q̂_t) + w^i_{t−1} v̂_t ],  w^i_t = ρ^i_{0:t} / Σ_j ρ^j_{0:t},  w_{−1} = 1/n
+    model    v̂(μ): the estimated model alone, without trajectories
+
+is, pdis and dr are means of independent terms, one per trajectory. The terms of the weighted estimators are not independent:
+they are linearised (the estimate plus the influence of the trajectory), and only approximate bounds apply. Episodes that
+ended keep their last weight in every normaliser. Weights are products, computed as sums of logarithms.
+
+With a horizon H, J(π) = E Σ_{t<H} γ^t r_t: episodes are cut at step H, where they count as ended, and v̂ and q̂ are values with
+H − t steps to go. If logging stopped earlier, or without a horizon before the end, dr and wdr fill in the rest by v̂(x_H); the
+other estimators are of the logged steps only (``complete`` is False).
+
+Blocks contain whole trajectories and are read several times, so that only one is in memory. The kernel adds up trajectories one by
+one, so the results don't depend on the blocks, bit for bit.
 """
 
 from __future__ import annotations
@@ -53,7 +71,7 @@ class Trajectories:
 def trajectory_terms(
     ptr: Ints, log_ratio: Floats, rewards: Floats, discount: Floats, v: Floats, q: Floats, tail: Floats
 ) -> tuple[Floats, Floats]:
-    """Terms of all six estimators, [6, n, d] by `kernel_row`, and log ρ_{0:H−1}, [n], for trajectories in memory.
+    """Terms of the E estimators in `TESTABLE`, [E, n, d] by `kernel_row`, and log ρ_{0:H−1}, [n], for trajectories in memory.
 
     Args:
         ptr: Rows of trajectory i are ptr[i]:ptr[i+1], shape [n+1].

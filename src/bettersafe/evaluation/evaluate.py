@@ -1,21 +1,8 @@
 """Off-policy estimators of J(π) for d objectives.
 
-For trajectory i with ρ_t = π(a_t|x_t)/π_b(a_t|x_t), ρ_{0:t} the running product and H_i its length:
-
-    is       ρ_{0:H−1} Σ_t γ^t r_t
-    pdis     Σ_t γ^t ρ_{0:t} r_t
-    dr       V_0,  V_t = v̂(x_t) + ρ_t (r_t + γ V_{t+1} − q̂(x_t,a_t)),  V_H = v̂(x_H) if truncated, 0 if terminated
-    wis      Σ_i ρ^i G_i / Σ_i ρ^i
-    cwpdis   Σ_t γ^t Σ_i ρ^i_{0:t} r^i_t / Σ_i ρ^i_{0:t}
-    wdr      Σ_t γ^t [ Σ_i w^i_t (r_t − q̂_t) + w^i_{t−1} v̂_t ],  w^i_t = ρ^i_{0:t} / Σ_j ρ^j_{0:t},  w_{−1} = 1/n
-    model    v̂(μ): the estimated model alone, without trajectories
-
-is, pdis and dr are means of independent terms, one per trajectory. The terms of the weighted estimators are not independent:
-they are linearised (the estimate plus the influence of the trajectory), and only approximate bounds apply. Episodes that
-ended keep their last weight in every normaliser. Weights are products, computed as sums of logarithms.
-
-v̂ and q̂ come from a model of other data: a given model (fitted on another part of a split) or, with ``folds``, k models,
-each fitted without the fold on which it is used (cross-fitting).
+The estimators and their formulas are in `bettersafe.evaluation.estimators`. Those that use a model take v̂ and q̂ from
+a model of other data: a given model (fitted on another part of a split) or, with ``folds``, k models, each fitted without
+the fold on which it is used (cross-fitting).
 
 A log that does not fit into memory (`bettersafe.logs.episodes`) is read several times in blocks of whole episodes; only numbers
 per episode are kept. The results are bit for bit those of the same log in memory.
@@ -30,21 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
-from bettersafe.errors import ParameterError, check_choice, check_log, check_type
+from bettersafe.errors import ParameterError, check_choice, check_integer, check_log, check_type
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
+from bettersafe.logs.episodes import first_steps, longest_episode
+from bettersafe.mdp.horizon import check_horizon
 from bettersafe.mdp.policy import check_policy
-from bettersafe.model import Model
+from bettersafe.model import Model, check_all_ended
 from bettersafe.typing import Floats, Log, frozen, generator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.typing import Rng
+    from bettersafe.typing import Bools, Ints, Rng
 
 
 MANY_EPISODES = 50_000
@@ -70,9 +59,13 @@ class Evaluation:
         unsupported_mass: Share of the target's probability, over the logged states, on actions that the baseline never takes
             or, if there is a model, that are not in its data.
         unsupported_episodes: Number of episodes with a logged pair that is not in the model's data.
-        truncated_episodes: Number of truncated episodes; importance sampling misses their later rewards.
+        truncated_episodes: Number of episodes that are truncated before the horizon; importance sampling misses their later
+            rewards.
         n_episodes: Number of episodes, n.
+        longest: Rows of the longest episode, up to the horizon.
+        horizon: Number of steps H of the returns; None for no limit.
         biased: Reason for an intentional bias (clipping, dropping), or empty.
+        endless: With discount 1, number of states from which the policy never ends in the model; there v̂ is the baseline's.
     """
 
     estimator: str
@@ -89,7 +82,15 @@ class Evaluation:
     unsupported_episodes: int
     truncated_episodes: int
     n_episodes: int
+    longest: int
+    horizon: int | None = None
     biased: str = ""
+    endless: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the estimate is of all steps up to the horizon; if not, it is of the logged steps."""
+        return not self.truncated_episodes or ESTIMATORS[self.estimator].needs_model
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -111,8 +112,15 @@ class Evaluation:
             )
         if self.unsupported_mass > 0.01:
             doubts.append(f"{100 * self.unsupported_mass:.3g} % of the policy's decisions were never seen")
-        if self.truncated_episodes and weights_alone:
-            doubts.append(f"{self.truncated_episodes} episodes are truncated and their later rewards are missing")
+        if not self.complete:
+            before = "" if self.horizon is None else f" before step {self.horizon:,}"
+            doubts.append(
+                f"{self.truncated_episodes} episodes are truncated{before} and their later rewards are missing"
+            )
+        if self.endless and not weights_alone:
+            doubts.append(
+                f"from {self.endless} states the policy never reaches an end in the model's data, and the baseline's values are used"
+            )
         return tuple(doubts)
 
     @property
@@ -164,6 +172,7 @@ def evaluate_policy(
     rng: Rng = 0,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
+    horizon: int | None = None,
 ) -> Evaluation:
     """Estimate J(π) from data collected by the baseline.
 
@@ -172,12 +181,13 @@ def evaluate_policy(
         target: π, shape [X, A].
         baseline: π_b, shape [X, A].
         estimator: Name of the estimator, a key of `bettersafe.evaluation.ESTIMATORS`.
-        model: Model for v̂ and q̂, if the estimator needs one; fitted on other data with the same vocabulary.
+        model: Model for v̂ and q̂, if the estimator needs one; fitted on other data with the same vocabulary and horizon.
         folds: Number of models to cross-fit on the data, instead of a given model.
         rng: Seed or generator for the split into folds.
         clip: Range [low, high] to which every trajectory's term is clipped, each of shape [d]; biased, only to reproduce
             published numbers.
         drop_unsupported: Whether to drop episodes with a pair that is not in the model's data; biased, for the same purpose.
+        horizon: Number of steps H of the returns; None for no limit.
 
     Examples:
         >>> policy = bettersafe.s_opt(model, baseline, preference=[1.0, 1.0], epsilon=1.0).policy
@@ -197,6 +207,7 @@ def evaluate_policy(
         rng=rng,
         clip=clip,
         drop_unsupported=drop_unsupported,
+        horizon=horizon,
     )[estimator]
 
 
@@ -211,6 +222,7 @@ def evaluate_many(
     rng: Rng = 0,
     clip: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     drop_unsupported: bool = False,
+    horizon: int | None = None,
 ) -> dict[str, Evaluation]:
     """Several estimators at once; for the arguments see `evaluate_policy`.
 
@@ -222,17 +234,22 @@ def evaluate_many(
     check_log("data", data)
     if model is not None:
         check_type("model", model, Model)
+    check_horizon(horizon)
     _check_asked(data, estimators, model, folds)
+    if horizon is None:
+        check_all_ended(data.objectives, data.n_truncated, data.n_episodes)
     labels, d = data.state_labels, data.n_objectives
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
     behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
+    fitted_on, data = data, first_steps(data, horizon)  # models may use later rows too
+    steps = 0 if horizon is None else longest_episode(data)
     value_models: tuple[ValueModel, ...] = ()
     fold = np.zeros(data.n_episodes, dtype=np.int64)
     if model is not None:
-        _check_vocabulary(data, model)
-        value_models = (value_model_of(model, policy, behaviour),)
+        _check_model(data, model, horizon)
+        value_models = (value_model_of(model, policy, behaviour, steps=steps),)
     elif folds is not None:
-        value_models, fold = crossfit(data, policy, behaviour, folds, generator(rng))
+        value_models, fold = crossfit(fitted_on, policy, behaviour, folds, generator(rng), horizon=horizon, steps=steps)
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
@@ -258,11 +275,7 @@ def evaluate_many(
     )
 
     n = log_weight.size
-    top = float(np.max(log_weight))
-    relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(n)
-    total = float(relative.sum())
-    with np.errstate(over="ignore"):  # a weight beyond 1e308 becomes infinite
-        weights = frozen(np.exp(log_weight), np.float64)
+    of_weights = _of_weights(log_weight)
     reasons = []
     if drop_unsupported:
         reasons.append(f"{int(survey.unsupported.sum())} episodes were dropped")
@@ -286,19 +299,34 @@ def evaluate_many(
             value=value,
             standard_error=error,
             per_trajectory=frozen(per, np.float64),
-            weights=weights,
             independent=ESTIMATORS[estimator].independent,
-            ess=total**2 / float(relative @ relative) if total > 0.0 else 0.0,
-            mean_weight=float(weights.mean()),
-            max_weight=float(weights.max()),
-            max_weight_share=1.0 / total if total > 0.0 else 0.0,
+            **of_weights,
             unsupported_mass=survey.missing,
             unsupported_episodes=int(survey.unsupported.sum()),
             truncated_episodes=data.n_truncated,
             n_episodes=n,
+            longest=survey.longest,
+            horizon=horizon,
+            endless=max((values.endless for values in value_models), default=0),
             biased=" and ".join(reasons),
         )
     return results
+
+
+def _of_weights(log_weight: Floats) -> dict[str, Any]:
+    """Fields of `Evaluation` about the weights of trajectories, from their logarithms [n]."""
+    top = float(np.max(log_weight))
+    relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(log_weight.size)
+    total = float(relative.sum())
+    with np.errstate(over="ignore"):  # a weight beyond 1e308 becomes infinite
+        weights = frozen(np.exp(log_weight), np.float64)
+    return {
+        "weights": weights,
+        "ess": total**2 / float(relative @ relative) if total > 0.0 else 0.0,
+        "mean_weight": float(weights.mean()),
+        "max_weight": float(weights.max()),
+        "max_weight_share": 1.0 / total if total > 0.0 else 0.0,
+    }
 
 
 def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, folds: int | None) -> None:
@@ -309,6 +337,8 @@ def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, fold
             raise ParameterError(
                 f"the estimator {estimator!r} needs a model fitted on other data: give model=, or folds= for cross-fitting."
             )
+    if folds is not None:
+        check_integer("folds", folds, least=1)
     if model is not None and folds is not None:
         raise ParameterError("give a model or a number of folds, not both.")
     if not data.n_episodes:
@@ -318,32 +348,109 @@ def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, fold
         check_memory(needed, f"off-policy evaluation of {data.n_episodes:,} episodes")
 
 
+def fold_seed(rng: Rng) -> int:
+    """Seed of a split into folds that is the same for policy and baseline."""
+    return int(generator(rng).integers(2**63))
+
+
+def comparison_rows(
+    data: Log,
+    policy: Floats,
+    baseline: Floats,
+    *,
+    estimators: Sequence[str] = tuple(ESTIMATORS),
+    model: Model | None = None,
+    folds: int | None = None,
+    rng: Rng = 0,
+    delta: float,
+    interval: str = "t",
+    horizon: int | None = None,
+) -> list[dict[str, Any]]:
+    """Estimates of policy and baseline as flat rows, one per estimator and objective, in the sign of the log.
+
+    Both returns of a row are of the same steps: up to the horizon if it is "complete", else the logged ones. The first rows,
+    with estimator "logged", are the baseline's return in the log.
+
+    Args:
+        data: Episodes, as for `evaluate_many`.
+        policy: π, shape [X, A].
+        baseline: π_b, shape [X, A].
+        estimators: Names of the estimators.
+        model: As for `evaluate_many`.
+        folds: As for `evaluate_many`.
+        rng: Seed or generator for the split into folds, which is the same for both policies and as in a test with this seed.
+        delta: δ; the level of the intervals is 1 − δ.
+        interval: "t", "bootstrap" or "bca".
+        horizon: Number of steps H of the returns; None for no limit.
+    """
+    seed = fold_seed(rng)
+    # without a model, all estimates of the baseline are its logged return
+    modelled = tuple(name for name in estimators if ESTIMATORS[name].needs_model)
+    own = evaluate_many(
+        data,
+        baseline,
+        baseline,
+        estimators=("is", *modelled),
+        model=model if modelled else None,
+        folds=folds if modelled else None,
+        rng=seed,
+        horizon=horizon,
+    )
+    estimates = {name: (result.value, *result.interval(delta, method=interval)) for name, result in own.items()}
+    plain = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
+    logged = evaluation_rows({"is": own["is"]}, data.objectives, baseline=estimates, delta=delta, interval=interval)
+    del own  # its terms take as much memory as those of the policy
+    found = evaluate_many(
+        data, policy, baseline, estimators=estimators, model=model, folds=folds, rng=seed, horizon=horizon
+    )
+    rows = evaluation_rows(found, data.objectives, baseline=estimates, delta=delta, interval=interval)
+    return [*({**row, **plain} for row in logged), *rows]
+
+
+Estimate = tuple[Floats, Floats, Floats]
+"""Estimated return and the edges of its interval, each of shape [d]."""
+
+
 def evaluation_rows(
-    results: dict[str, Evaluation], objectives: tuple[Objective, ...], *, delta: float, interval: str = "t"
+    results: Mapping[str, Evaluation],
+    objectives: tuple[Objective, ...],
+    *,
+    baseline: Mapping[str, Estimate],
+    delta: float,
+    interval: str = "t",
 ) -> list[dict[str, Any]]:
     """Evaluations as flat rows, one per estimator and objective, in the sign of the log.
 
     Args:
         results: Evaluations from `evaluate_many`.
         objectives: Objectives, length d.
+        baseline: Estimates of the baseline's return, by estimator; for other estimators that of "is" is taken.
         delta: δ; the level of the intervals is 1 − δ.
         interval: "t", "bootstrap" or "bca".
     """
     rows = []
     for estimator, result in results.items():
-        low, high = result.interval(delta, method=interval)
+        estimates = (result.value, *result.interval(delta, method=interval)), baseline.get(estimator, baseline["is"])
         for k, objective in enumerate(objectives):
-            edges = (user_sign(objective, low[k]), user_sign(objective, high[k]))
+            (value, *edges), (own, *own_edges) = (
+                [user_sign(objective, each[k]) for each in three] for three in estimates
+            )
             rows.append(
                 {
                     "estimator": estimator,
                     "objective": objective.name,
-                    "value": user_sign(objective, result.value[k]),
+                    "value": value,
                     "standard_error": float(result.standard_error[k]),
                     "low": min(edges),
                     "high": max(edges),
+                    "baseline_value": own,
+                    "baseline_low": min(own_edges),
+                    "baseline_high": max(own_edges),
                     "level": 1.0 - delta,
                     "interval": interval,
+                    "horizon": result.horizon,
+                    "complete": result.complete,
+                    "longest_episode": result.longest,
                     "episodes": result.n_episodes,
                     "effective_sample_size": result.ess,
                     "mean_weight": result.mean_weight,
@@ -359,19 +466,12 @@ def evaluation_rows(
     return rows
 
 
-def logged_rows(data: Log, baseline: Floats, *, delta: float, interval: str = "t") -> list[dict[str, Any]]:
-    """Return of the baseline [X, A] in the log, as rows like those of `evaluation_rows`, with estimator "logged"."""
-    own = evaluate_many(data, baseline, baseline, estimators=("is",))
-    plain = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
-    return [{**row, **plain} for row in evaluation_rows(own, data.objectives, delta=delta, interval=interval)]
-
-
 def _trajectories(
     block: Dataset,
     log_ratio: Floats,
     value_models: tuple[ValueModel, ...],
-    fold: npt.NDArray[np.int64],
-    keep: npt.NDArray[np.bool_],
+    fold: Ints,
+    keep: Bools,
 ) -> Iterator[Trajectories]:
     """Rows of a block for the estimators, with ln π/π_b [X, A]; yields nothing if no episode is kept."""
     rewards, ptr = block.rewards, block.episode_ptr
@@ -386,7 +486,8 @@ def _trajectories(
         yield Trajectories(ptr=ptr, log_ratio=ratios, rewards=rewards, v=v, q=q, tail=tail)
 
 
-def _check_vocabulary(data: Log, model: Model) -> None:
+def _check_model(data: Log, model: Model, horizon: int | None) -> None:
+    """Raises ParameterError if the model has another vocabulary, other objectives or another horizon."""
     if not (
         np.array_equal(data.state_labels, model.state_labels)
         and np.array_equal(data.action_labels, model.action_labels)
@@ -398,4 +499,10 @@ def _check_vocabulary(data: Log, model: Model) -> None:
     if names != model.objectives:
         raise ParameterError(
             f"the model has the objectives {', '.join(model.objectives)}, the data {', '.join(names)}."
+        )
+    if model.horizon != horizon:
+        asked, own = ("no limit" if steps is None else f"{steps:,} steps" for steps in (horizon, model.horizon))
+        raise ParameterError(
+            f"the returns have a horizon of {asked}, but the model of {own}: estimate the model with the same horizon.",
+            setting="horizon",
         )

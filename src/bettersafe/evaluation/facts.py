@@ -1,7 +1,7 @@
 """Tables of off-policy estimators and of lower bounds: `ESTIMATORS` and `BOUNDS`.
 
 Command line, report and the modules of this folder read these tables; there is no other list of estimators or bounds. They
-don't import NumPy, because ``bettersafe --help`` reads them too. The formulas are in `evaluate` and `bounds`.
+don't import NumPy, because ``bettersafe --help`` reads them too. The formulas are in `estimators` and `bounds`.
 """
 
 from __future__ import annotations

@@ -37,13 +37,12 @@ from bettersafe.errors import (
 )
 from bettersafe.evaluation.bounds import choose_cap, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
-from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.evaluate import evaluate_policy, fold_seed
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
-from bettersafe.logs.episodes import row_visits, with_blocks
-from bettersafe.mdp.policy import policy_table
-from bettersafe.mdp.values import expected_return
-from bettersafe.typing import generator
+from bettersafe.logs.episodes import first_steps, row_visits, with_blocks
+from bettersafe.mdp.horizon import check_horizon, discounted_steps
+from bettersafe.model import model_return
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
@@ -68,6 +67,7 @@ class SafetyRule:
         levels: "split" or "full".
         reward_range: Range [low, high] of rewards, each of shape [d]; for pdis with a finite-sample bound.
         return_range: Range [low, high] of discounted returns, each of shape [d]; for is with a finite-sample bound.
+        horizon: Number of steps H of the returns; None for no limit.
         strict: Whether to refuse policies that the data does not cover; False tests the bounds alone, as the paper does.
 
     Examples:
@@ -85,6 +85,7 @@ class SafetyRule:
     reward_range: Range | None = None
     return_range: Range | None = None
     strict: bool = True
+    horizon: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("estimator", self.estimator, TESTABLE)
@@ -92,6 +93,7 @@ class SafetyRule:
         check_choice("comparison", self.comparison, COMPARISONS)
         check_choice("levels", self.levels, LEVELS)
         check_probability("delta", self.delta)
+        check_horizon(self.horizon)
         zeta = as_numbers("zeta", self.zeta)
         object.__setattr__(self, "zeta", check_vector("zeta", zeta, zeta.size, "objective"))
         if np.any(self.zeta < 0.0):
@@ -203,9 +205,15 @@ def safety_test(
     """
     check_log("safety", safety)
     check_type("rule", rule, SafetyRule)
-    policy = policy_table(policy, safety.n_states, safety.n_actions)
-    baseline = policy_table(baseline, safety.n_states, safety.n_actions, name="baseline")
+    tested = first_steps(safety, rule.horizon)
+    policy, baseline = as_numbers("the policy", policy), as_numbers("the baseline", baseline)
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
+    if BOUNDS[rule.bound].finite_sample and not np.all(np.isfinite(_steps(safety, rule))):
+        raise ParameterError(
+            f"the bound {rule.bound!r} needs a range of returns, which has no limit at discount 1: set `horizon`, or use 't' or"
+            " 'bca' (approximate).",
+            setting="bound",
+        )
     terms = paired_terms(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
     )
@@ -226,10 +234,10 @@ def safety_test(
             test = replace(
                 test,
                 bound=np.where(alike, -np.inf, test.bound),
-                unseen=unseen_share(policy, known, safety, model),
-                few_effective_episodes=evaluate_policy(safety, policy, baseline, estimator="is").few_effective_episodes,
+                unseen=unseen_share(policy, known, tested, model),
+                few_effective_episodes=evaluate_policy(tested, policy, baseline, estimator="is").few_effective_episodes,
             )
-    return replace(test, unsupported=unsupported_share(policy, baseline, safety)) if rule.strict else test
+    return replace(test, unsupported=unsupported_share(policy, baseline, tested)) if rule.strict else test
 
 
 def terms_test(
@@ -287,8 +295,8 @@ def paired_terms(
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
     if BOUNDS[rule.bound].finite_sample:
-        data = with_blocks(data, lambda block: _shifted(block, rule))
-    seed = int(generator(rng).integers(2**63))  # the same folds for both policies
+        data = with_blocks(first_steps(data, rule.horizon), lambda block: _shifted(block, rule))
+    seed = fold_seed(rng)  # the same folds for both policies
 
     def terms(target: Floats) -> Floats:
         needs = ESTIMATORS[rule.estimator].needs_model
@@ -300,12 +308,13 @@ def paired_terms(
             model=model if needs else None,
             folds=folds if needs else None,
             rng=seed,
+            horizon=rule.horizon,
         ).per_trajectory
 
     if rule.comparison == "published":
         if model is None:
             raise ParameterError("comparison 'published' needs the model of the training part.")
-        return terms(policy) - expected_return(model.mdp, baseline)
+        return terms(policy) - model_return(model, baseline, baseline)
     return terms(policy) - (terms(baseline) if baseline_terms is None else baseline_terms)
 
 
@@ -313,10 +322,9 @@ def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:
     """The log with returns or rewards shifted so that no weighted term is negative.
 
     is: the smallest return is subtracted once, at the first step: ρ(G − low). pdis: the smallest reward is subtracted in every
-    step, also after the end, where the reward is 0 (as one sum in the last step). The expected weight of a step is 1, so the
-    mean difference of policy and baseline does not change.
+    step up to the horizon, also after the end, where the reward is 0 (as one sum in the last step). The expected weight of a step
+    is 1, so the mean difference of policy and baseline does not change.
     """
-    discount = np.array([objective.discount for objective in data.objectives])
     rewards = data.rewards.copy()
     if ESTIMATORS[rule.estimator].known_range == "return_range":
         assert rule.return_range is not None
@@ -324,7 +332,7 @@ def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:
     else:
         low, _ = _step_range(rule)
         rewards -= low
-        rewards[data.episode_ptr[1:] - 1] -= low * discount / (1.0 - discount)
+        rewards[data.episode_ptr[1:] - 1] -= low * _steps_after(data, rule)
     return replace(data, rewards=rewards)
 
 
@@ -342,5 +350,33 @@ def _least(data: Log, rule: SafetyRule) -> Floats:
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)
         return np.asarray(low - high)
     low, high = _step_range(rule)
+    return np.asarray((low - high) * _steps(data, rule))
+
+
+def _steps(data: Log, rule: SafetyRule) -> Floats:
+    """Discounted steps of a return, shape [d]."""
+    return discounted_steps(np.array([objective.discount for objective in data.objectives]), rule.horizon)
+
+
+def _steps_after(data: Dataset, rule: SafetyRule) -> Floats:
+    """Discounted steps from the end of every episode to the horizon, at its last row, shape [n, d]: Σ_{0<s≤H−L} γ^s."""
     discount = np.array([objective.discount for objective in data.objectives])
-    return np.asarray((low - high) / (1.0 - discount))
+    lengths = np.diff(data.episode_ptr)
+    if rule.horizon is None:
+        return np.repeat((discount * discounted_steps(discount))[None, :], lengths.size, axis=0)
+    found = np.zeros((lengths.size, discount.size))
+    for length in np.unique(lengths[lengths < rule.horizon]):
+        found[lengths == length] = discount * discounted_steps(discount, rule.horizon - int(length))
+    return found
+
+
+def return_range(
+    reward_low: Floats, reward_high: Floats, discount: Floats, horizon: int | None = None
+) -> tuple[Floats, Floats]:
+    """Lowest and highest return of an episode of any length ≥ 1, up to the horizon, whose rewards lie in [low, high], each [d]."""
+    steps = discounted_steps(discount, horizon)
+    low, high = (
+        np.multiply(edge, steps, out=np.array(edge, dtype=np.float64), where=sign * edge > 0.0)
+        for edge, sign in ((reward_low, -1.0), (reward_high, 1.0))
+    )
+    return low, high

@@ -17,6 +17,8 @@ error of q^{π_b} propagates through the known p̂:
 
 so g_k ≥ 0 in every state proves that there is no loss on k. The baseline must be known: if it were estimated from the same
 data, V would be random too.
+
+With discount 1 the range of returns is not limited, and both bounds are infinite. They are about returns without a horizon.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe.errors import check_probability
+from bettersafe.mdp.horizon import discounted_steps
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.values import pair_values, policy_values
 
 if TYPE_CHECKING:
     from bettersafe.model import Model
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Bools, Floats
 
 
 SPREAD_TOL = 1e-6
@@ -50,8 +52,8 @@ class ProvenLoss:
     Attributes:
         guard: g_k(x), shape [d, X].
         share_safe: Share of states with g_k(x) ≥ 0, shape [d].
-        loss_at_most: Upper bound on the loss of J_k, shape [d]; 0 if a loss is ruled out.
-        span: s_k, the range of returns, shape [d]; the bound is informative only if it is smaller.
+        loss_at_most: Upper bound on the loss of J_k, shape [d]; 0 if a loss is ruled out, infinite at discount 1.
+        span: s_k, the range of returns, shape [d]; infinite at discount 1; the bound is informative only if it is smaller.
     """
 
     guard: Floats
@@ -60,7 +62,7 @@ class ProvenLoss:
     span: Floats
 
     @property
-    def informative(self) -> npt.NDArray[np.bool_]:
+    def informative(self) -> Bools:
         """Whether the proven loss is smaller than the range of returns, shape [d]."""
         return np.asarray(self.loss_at_most < self.span)
 
@@ -73,7 +75,10 @@ def proposition_loss(model: Model, epsilon: float, reward_size: Floats) -> Float
         epsilon: ε with which the policy was made.
         reward_size: Largest |r_k|, shape [d].
     """
-    return np.asarray(epsilon * reward_size / (1.0 - model.mdp.discount) ** 2)
+    steps = discounted_steps(model.mdp.discount)
+    with np.errstate(invalid="ignore"):  # 0 · ∞: without a range of returns there is no bound
+        loss = epsilon * reward_size * steps**2
+    return np.asarray(np.where(np.isfinite(steps), loss, np.inf))
 
 
 def proven_loss(
@@ -102,9 +107,11 @@ def proven_loss(
     check_probability("delta", delta)
     mdp = model.mdp
     width = np.asarray(reward_high - reward_low, dtype=np.float64)
+    steps = discounted_steps(mdp.discount)
+    limited = np.isfinite(steps)
+    factor = np.where(limited, steps, 1.0)
     low, high = (
-        np.where(edge * sign > 0.0, edge / (1.0 - mdp.discount), edge)
-        for edge, sign in ((reward_low, -1.0), (reward_high, 1.0))
+        np.where(edge * sign > 0.0, edge * factor, edge) for edge, sign in ((reward_low, -1.0), (reward_high, 1.0))
     )
     span = np.asarray(np.maximum(high, 0.0) - np.minimum(low, 0.0), dtype=np.float64)
     if baseline_v is None:
@@ -137,9 +144,15 @@ def proven_loss(
                 break
         guard[k] = by_state(mdp, played * (q[k] - v[k].take(mdp.pair_state)) - u * moved)
         guard[k] += played_elsewhere * (mdp.unseen_value[k] - v[k]) - span[k] * moved_elsewhere
+    guard[~limited] = -np.inf
     guard[:, same] = 0.0  # an unchanged row has no loss; other values are rounding errors
-    loss = np.maximum(-guard.min(axis=1), 0.0) / (1.0 - mdp.discount)
-    return ProvenLoss(guard=guard, share_safe=np.mean(guard >= 0.0, axis=1), loss_at_most=loss, span=span)
+    loss = np.where(limited, np.maximum(-guard.min(axis=1), 0.0) * factor, np.inf)
+    return ProvenLoss(
+        guard=guard,
+        share_safe=np.mean(guard >= 0.0, axis=1),
+        loss_at_most=loss,
+        span=np.where(limited, span, np.inf),
+    )
 
 
 def _elsewhere(mdp: MDP, table: Floats) -> Floats:

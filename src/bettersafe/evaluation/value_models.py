@@ -1,7 +1,7 @@
 """Model values for the rows of a log (v̂, q̂, and v̂ after truncated episodes), and the share of a policy without support.
 
 One model is used for all episodes or, with cross-fitting, each of k models for the episodes of the fold on which it was not
-fitted. A `ValueModel` stores tables by state or pair only, and rows are processed in blocks.
+fitted. A `ValueModel` stores tables by state or pair only (with a horizon by step and state), and rows are processed in blocks.
 """
 
 from __future__ import annotations
@@ -12,18 +12,79 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe._system.memory import check_memory, crossfit_bytes
+from bettersafe._system.memory import check_memory, crossfit_bytes, step_values_bytes
 from bettersafe.errors import ParameterError, PolicyError
 from bettersafe.logs.counts import Tally
+from bettersafe.mdp.ends import ending, endless_states, undiscounted
+from bettersafe.mdp.mdp import by_state, pair_weights
 from bettersafe.mdp.values import policy_values
-from bettersafe.model import estimate_model
+from bettersafe.model import estimate_model, steps_to_go
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scipy import sparse
+
     from bettersafe.logs.dataset import Dataset
+    from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.typing import Bools, Floats, Ints, Log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stationary:
+    """Values without a horizon, which are the same in every step.
+
+    Attributes:
+        v: v̂, shape [d, X].
+        q: q̂ of the model's pairs, shape [d, P].
+        otherwise: q̂ of pairs that the model does not have, by state, shape [d, X].
+    """
+
+    v: Floats
+    q: Floats
+    otherwise: Floats
+
+    def of_states(self, x: Ints, step: Ints) -> Floats:  # of every step
+        """v̂ of states [n], shape [d, n]."""
+        return self.v[:, x]
+
+    def of_pairs(self, pair: npt.NDArray[np.int32], x: Ints, step: Ints) -> Floats:
+        """q̂ of pairs [n] in states [n], shape [d, n]; a pair of −1 is not in the model."""
+        return np.where(pair >= 0, self.q[:, pair], self.otherwise[:, x])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByStep:
+    """Values of the steps up to a horizon H, for the rows of a log whose longest episode has T ≤ H rows.
+
+    Attributes:
+        v: v̂ at step t, with H − t steps to go, shape [T+1, d, X].
+        otherwise: q̂ at step t of pairs that the model does not have, by state, T tables of shape [d, X].
+        reward: r̂ of the model's pairs, shape [d, P].
+        discount: γ, shape [d].
+        transition: p̂, CSR [P, X].
+    """
+
+    v: Floats
+    otherwise: tuple[Floats, ...]
+    reward: Floats
+    discount: Floats
+    transition: sparse.csr_array
+
+    def of_states(self, x: Ints, step: Ints) -> Floats:
+        """v̂ of states [n] at steps [n], shape [d, n]."""
+        return self.v[step, :, x].T
+
+    def of_pairs(self, pair: npt.NDArray[np.int32], x: Ints, step: Ints) -> Floats:
+        """q̂ of pairs [n] in states [n] at steps [n], shape [d, n]; a pair of −1 is not in the model."""
+        found = np.empty((self.discount.size, pair.size))
+        for t in np.unique(step):
+            rows = np.flatnonzero(step == t)
+            at, own = np.unique(pair[rows], return_inverse=True)
+            q = self.reward[:, at] + self.discount[:, None] * (self.transition[at] @ self.v[t + 1].T).T
+            found[:, rows] = np.where(pair[rows] >= 0, q[:, own], self.otherwise[t][:, x[rows]])
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,27 +92,25 @@ class ValueModel:
     """Values of a policy in an estimated model, and the pairs with data.
 
     Attributes:
-        v: v̂, shape [d, X].
-        q: q̂ of the model's pairs, shape [d, P].
+        values: v̂ and q̂.
         reward: r̂ of the model's pairs, shape [d, P].
         discount: γ, shape [d].
-        otherwise: q̂ of pairs that the model does not have, by state, shape [d, X].
         pair: Index of the pair (x, a), shape [X, A]; -1 if the model does not have it.
         tried: Whether the model's data has the pair, shape [P].
         value: v̂(μ), shape [d].
         missing: Probability of the policy, by state, on actions that the baseline never takes or that are not in the model's
             data, shape [X].
+        endless: With discount 1, number of states from which the policy never reaches an end in the model.
     """
 
-    v: Floats
-    q: Floats
+    values: Stationary | ByStep
     reward: Floats
     discount: Floats
-    otherwise: Floats
     pair: npt.NDArray[np.int32]
     tried: Bools
     value: Floats
     missing: Floats
+    endless: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +120,25 @@ class Survey:
     Attributes:
         unsupported: Whether an episode has a pair that is not in the data of its model, shape [n].
         missing: Share of the policy's probability, over the logged states, without support.
+        longest: Rows of the longest episode.
     """
 
     unsupported: Bools
     missing: float
+    longest: int
 
 
-def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel:
-    """Values of ``policy`` [X, A] in ``model``; ``baseline`` [X, A] is the policy that collected the data."""
+def value_model_of(model: Model, policy: Floats, baseline: Floats, *, steps: int = 0) -> ValueModel:
+    """Values of ``policy`` [X, A] in ``model``; ``baseline`` [X, A] is the policy that collected the data.
+
+    With a horizon, values are kept for the first ``steps`` steps.
+    """
     mdp = model.mdp
-    v, q = policy_values(mdp, policy)
+    values: Stationary | ByStep
+    if model.horizon is None:
+        values, value, endless = _stationary(mdp, policy, baseline)
+    else:
+        values, value, endless = *_by_step(model, policy, baseline, steps), 0
     pair = np.full((mdp.n_states, mdp.n_actions), -1, dtype=np.int32)
     pair[mdp.pair_state, mdp.pair_action] = np.arange(mdp.n_pairs)
     tried = model.counts > 0
@@ -78,22 +146,69 @@ def value_model_of(model: Model, policy: Floats, baseline: Floats) -> ValueModel
     known[mdp.pair_state[tried], mdp.pair_action[tried]] = True
     known &= baseline > 0.0
     return ValueModel(
-        v=v,
-        q=q,
+        values=values,
         reward=mdp.reward,
-        discount=mdp.discount,
-        otherwise=mdp.unseen_value,
+        discount=model.discount,
         pair=pair,
         tried=tried,
-        value=v @ mdp.initial,
+        value=value,
         missing=np.where(known, 0.0, policy).sum(axis=1),
+        endless=endless,
     )
 
 
+def _stationary(mdp: MDP, policy: Floats, baseline: Floats) -> tuple[Stationary, Floats, int]:
+    """Values without a horizon, v̂(μ) [d], and the number of states from which the policy never ends.
+
+    With discount 1, the baseline is followed after a first step of the policy in states from which the policy never ends.
+    v̂ = Σ_a π q̂ in any case, as doubly robust estimates require.
+    """
+    follow = ending(mdp, policy, baseline) if undiscounted(mdp) else policy
+    v, q = policy_values(mdp, follow)
+    endless = 0
+    if follow is not policy:
+        endless = endless_states(mdp, policy.take(mdp.pair_index)).size
+        weight, unseen_mass = pair_weights(mdp, policy)
+        v = np.array([by_state(mdp, weight * row) for row in q]) + unseen_mass * mdp.unseen_value
+    return Stationary(v=v, q=q, otherwise=mdp.unseen_value), v @ mdp.initial, endless
+
+
+def _by_step(model: Model, policy: Floats, baseline: Floats, steps: int) -> tuple[ByStep, Floats]:
+    """Values of the first ``steps`` steps of the model's horizon, and v̂(μ), shape [d]."""
+    mdp, horizon = model.mdp, model.horizon
+    assert horizon is not None
+    longest = min(steps, horizon)
+    v = np.zeros((longest + 1, mdp.n_objectives, mdp.n_states))
+    otherwise: list[Floats] = [mdp.unseen_value] * longest
+    for h, (values, worth) in enumerate(steps_to_go(model, policy, baseline), start=1):
+        if horizon - h <= longest:
+            v[horizon - h] = values
+        if horizon - h < longest:
+            otherwise[horizon - h] = worth
+    by_step = ByStep(
+        v=v,
+        otherwise=tuple(otherwise),
+        reward=mdp.reward,
+        discount=model.discount,
+        transition=mdp.transition,
+    )
+    return by_step, values @ mdp.initial
+
+
 def crossfit(
-    data: Log, policy: Floats, baseline: Floats, folds: int, rng: np.random.Generator
+    data: Log,
+    policy: Floats,
+    baseline: Floats,
+    folds: int,
+    rng: np.random.Generator,
+    *,
+    horizon: int | None = None,
+    steps: int = 0,
 ) -> tuple[tuple[ValueModel, ...], Ints]:
-    """Value models for ``folds`` parts of the episodes, each fitted on the other parts; and the part of every episode, shape [n]."""
+    """Value models for ``folds`` parts of the episodes, each fitted on the other parts; and the part of every episode, shape [n].
+
+    With a horizon, values are kept for the first ``steps`` steps.
+    """
     n = data.n_episodes
     if not 2 <= folds <= n:
         raise ParameterError(f"folds must be at least 2 and at most the number of episodes, {n}; got {folds}.")
@@ -104,12 +219,15 @@ def crossfit(
     for block, own in _with_folds(data, fold):
         tally.add(block, own)
     needed = crossfit_bytes(tally.n_groups, data.n_states, data.n_actions, data.n_objectives, folds)
+    if horizon is not None:
+        needed += folds * step_values_bytes(min(steps, horizon), data.n_states, data.n_objectives)
     check_memory(needed, f"fitting {folds} models to {tally.n_groups:,} different transitions")
     models = []
     for number in range(folds):
         # the value of a pair without data is unknown; the baseline's value is a neutral choice
-        others = estimate_model(tally.counts(without=number), unseen="baseline", baseline=baseline)
-        models.append(value_model_of(others, policy, baseline))
+        counts = tally.counts(without=number)
+        others = estimate_model(counts, unseen="baseline", baseline=baseline, horizon=horizon)
+        models.append(value_model_of(others, policy, baseline, steps=steps))
     return tuple(models), fold
 
 
@@ -121,9 +239,10 @@ def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[Val
     """
     missing = [model.missing for model in models] or [np.where(baseline > 0.0, 0.0, policy).sum(axis=1)]
     visits = np.zeros((len(missing), data.n_states), dtype=np.int64)
-    unsupported = []
+    unsupported, longest = [], 0
     for block, own in _with_folds(data, fold):
         check_possible(block, baseline)
+        longest = max(longest, int(np.max(np.diff(block.episode_ptr))))
         rows = np.repeat(own, np.diff(block.episode_ptr))
         visits += np.bincount(rows * data.n_states + block.states, minlength=visits.size).reshape(visits.shape)
         unseen = np.zeros(block.n_rows, dtype=bool)
@@ -133,7 +252,7 @@ def check_support(data: Log, policy: Floats, baseline: Floats, models: tuple[Val
             unseen[mine] = (pair < 0) | ~model.tried[pair]
         unsupported.append(np.add.reduceat(unseen, block.episode_ptr[:-1]) > 0)
     share = sum(float(count @ mass) for count, mass in zip(visits, missing, strict=True)) / data.n_rows
-    return Survey(unsupported=np.concatenate(unsupported), missing=share)
+    return Survey(unsupported=np.concatenate(unsupported), missing=share, longest=longest)
 
 
 def check_possible(block: Dataset, baseline: Floats) -> None:
@@ -154,31 +273,34 @@ def row_values(block: Dataset, models: tuple[ValueModel, ...], fold: Ints) -> tu
     if not models:
         return np.empty((0, d)), np.empty((0, d)), np.empty((0, d))
     v, q, tail = np.empty((block.n_rows, d)), np.empty((block.n_rows, d)), np.empty((block.n_episodes, d))
-    rows = np.repeat(fold, np.diff(block.episode_ptr))
+    lengths = np.diff(block.episode_ptr)
+    rows = np.repeat(fold, lengths)
+    step = np.zeros(block.n_rows, dtype=np.int64)  # not used without a horizon
+    if isinstance(models[0].values, ByStep):
+        step = np.arange(block.n_rows) - np.repeat(block.episode_ptr[:-1], lengths)
     last = block.episode_ptr[1:] - 1
     for number, model in enumerate(models):
         mine = np.flatnonzero(rows == number)
         x, a = block.states[mine], block.actions[mine]
-        pair = model.pair[x, a]
+        states = model.values.of_states(x, step[mine])
+        pairs = model.values.of_pairs(model.pair[x, a], x, step[mine])
         ends = np.flatnonzero(fold == number)
-        value = _tail(block, last[ends], model)
-        for k in range(d):
-            v[mine, k] = model.v[k, x]
-            q[mine, k] = np.where(pair >= 0, model.q[k, pair], model.otherwise[k, x])
-            tail[ends, k] = value[k]
+        after = _tail(block, last[ends], step[last[ends]], model)
+        for k in range(d):  # faster than transposed tables
+            v[mine, k], q[mine, k], tail[ends, k] = states[k], pairs[k], after[k]
     return v, q, tail
 
 
-def _tail(block: Dataset, last: Ints, model: ValueModel) -> Floats:
-    """v̂ after the rows ``last`` [m], shape [d, m]; 0 if the episode terminated.
+def _tail(block: Dataset, last: Ints, step: Ints, model: ValueModel) -> Floats:
+    """v̂ after the rows ``last`` [m], at steps ``step`` [m], shape [d, m]; 0 if the episode terminated.
 
     If the next state is not known, its value is estimated by the model as (q̂ − r̂)/γ.
     """
     following, truncated = block.next_states[last], ~block.terminated[last]
-    value = model.v[:, np.maximum(following, 0)]
+    value = model.values.of_states(np.maximum(following, 0), step + 1)
     x = block.states[last]
     pair = model.pair[x, block.actions[last]]
-    gained = np.where(pair >= 0, model.q[:, pair], model.otherwise[:, x])
+    gained = model.values.of_pairs(pair, x, step)
     gained -= np.where(pair >= 0, model.reward[:, pair], 0.0)
     gamma = model.discount[:, None]
     expected = np.divide(gained, gamma, out=np.zeros_like(value), where=gamma > 0.0)

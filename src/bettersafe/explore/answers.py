@@ -10,11 +10,12 @@ import numpy as np
 
 from bettersafe.explore.requests import settings_json
 from bettersafe.explore.session import first_settings, solve
+from bettersafe.logs.counts import visit_table
 from bettersafe.logs.dataset import user_sign
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_candidates
 from bettersafe.runs.changes import changes_between
-from bettersafe.tasks.inputs import visit_table
+from bettersafe.text.names import ALL_STEPS
 from bettersafe.text.numbers import about, at_least
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ EVIDENCE = (
     "A belief, not a test: the probability given all of this data, under {priors}, computed by a fast first-order approximation"
     " of the posterior. The policy was made from the same data. Nothing is guaranteed until the policy is kept and certified."
 )
-MODEL_EVIDENCE = (
-    "Returns in the model estimated from the log. The policy was chosen in the same model, so its gains are optimistic."
-)
+MODEL_EVIDENCE = "Returns in the model estimated from the log{steps}. The policy was chosen in the same model, so its gains are optimistic."
 
 
 def answer(session: Session, settings: Settings, found: Improvement, *, search: str = "") -> dict[str, Any]:
@@ -56,7 +55,7 @@ def answer(session: Session, settings: Settings, found: Improvement, *, search: 
     return {
         "settings": settings_json(settings, session),
         "status": found.status + _hint(session, found),
-        "evidence": MODEL_EVIDENCE,
+        "evidence": MODEL_EVIDENCE.format(steps=f" ({ALL_STEPS})" if session.counts.n_truncated else ""),
         "objectives": [
             {
                 "name": objective.name,

@@ -25,16 +25,32 @@ function svg(tag, attributes = {}, ...children) {
 
 // Number formats
 
-function fmt(value) {
-  if (value === 0) return "0";
+/** Number of decimals with which the largest value has so many significant digits, as in text.numbers. */
+function precision(values, digits = 3) {
+  const size = Math.max(...values.map(Math.abs));
+  return size === 0 ? 0 : Math.min(Math.max(digits - 1 - Math.floor(Math.log10(size)), 0), 7);
+}
+/** Number of decimals for two numbers side by side, so that their difference has two digits. */
+function precisionOfChange(before, after) {
+  const same = Math.abs(after - before) <= 1e-9 * Math.max(1, Math.abs(before));
+  return Math.max(precision([before, after]), precision([same ? 0 : after - before], 2));
+}
+/** A number with so many decimals; without them three significant digits, and no zeros at the end. */
+function fmt(value, decimals = null) {
   const size = Math.abs(value);
-  const text = size >= 1e6 || size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-  return text.replace("-", "−");
+  let text = size.toFixed(decimals ?? precision([value]));
+  if (size !== 0 && (size >= 1e7 || size < 1e-4)) text = size.toExponential(2).replace("+", "");
+  else if (decimals === null && text.includes(".")) text = text.replace(/\.?0+$/, "");
+  const [whole, ...rest] = text.split(".");
+  const sign = value < 0 && /[1-9]/.test(text) ? "−" : "";
+  return sign + [whole.replace(/\B(?=(\d{3})+$)/g, ","), ...rest].join(".");
 }
 function between(low, high) {
-  if (low >= 0) return `better by ${fmt(low)} to ${fmt(high)}`;
-  if (high <= 0) return `worse by ${fmt(-high)} to ${fmt(-low)}`;
-  return `from ${fmt(-low)} worse to ${fmt(high)} better`;
+  const decimals = precisionOfChange(low, high);
+  const [lower, upper] = [low, high].map((value) => fmt(Math.abs(value), decimals));
+  if (low >= 0) return `better by ${lower} to ${upper}`;
+  if (high <= 0) return `worse by ${upper} to ${lower}`;
+  return `from ${lower} worse to ${upper} better`;
 }
 function percent(p) {
   if (p > 0.999) return "over 99.9 %";
@@ -220,9 +236,9 @@ function drawReturns() {
   const rows = shown.objectives.map((row, k) => {
     const about = start.objectives[k];
     const unit = about.unit ? ` ${about.unit}` : "";
-    const change = about.lower_is_better ? -row.gain : row.gain;
+    const decimals = precisionOfChange(row.baseline, row.policy);
     const believed = belief && belief.objectives[k];
-    const words = row.side === "same" ? WORDS.same : `${WORDS[row.side]} by ${fmt(Math.abs(change))}${unit}`;
+    const words = row.side === "same" ? WORDS.same : `${WORDS[row.side]} by ${fmt(Math.abs(row.gain), decimals)}${unit}`;
     const block = el(
       "div",
       { className: "objective", "data-name": row.name },
@@ -230,8 +246,8 @@ function drawReturns() {
       el(
         "div",
         { className: "values" },
-        el("span", { className: "was" }, `model: baseline ${fmt(row.baseline)}${unit}`),
-        el("span", { className: "now" }, `→ ${fmt(row.policy)}${unit}`),
+        el("span", { className: "was" }, `model: baseline ${fmt(row.baseline, decimals)}${unit}`),
+        el("span", { className: "now" }, `→ ${fmt(row.policy, decimals)}${unit}`),
         el("span", { className: row.side }, words),
       ),
       strip(row, believed, settings.zeta[row.name]),

@@ -21,28 +21,17 @@ from threadpoolctl import ThreadpoolController
 from bettersafe._system.memory import check_memory, outcomes_bytes
 from bettersafe.errors import ParameterError
 from bettersafe.logs._reader.files import data_digest
+from bettersafe.logs.counts import visit_table
 from bettersafe.mdp.values import policy_values
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_spread
+from bettersafe.posterior.habits import informed_priors
 from bettersafe.posterior.outcomes import Outcomes
-from bettersafe.posterior.priors import Posterior, all_priors, only_played
+from bettersafe.posterior.priors import Posterior, only_played
 from bettersafe.tasks.checks import row_checks, with_default_test
-from bettersafe.tasks.inputs import (
-    ESTIMATED,
-    PAIR_REWARDS,
-    by_objective,
-    check_ranges,
-    check_size,
-    counted_outcomes,
-    fits,
-    task_baseline,
-    task_counts,
-    task_dataset,
-    task_model,
-    task_outcomes,
-    task_priors,
-    visit_table,
-)
+from bettersafe.tasks.inputs import ESTIMATED, check_ranges, task_baseline, task_counts, task_dataset, task_model
+from bettersafe.tasks.outcomes import PAIR_REWARDS, check_size, counted_outcomes, fits, task_outcomes
+from bettersafe.tasks.rules import by_objective, task_priors
 from bettersafe.tasks.run import task_improve
 from bettersafe.typing import Event, Floats, Progress, ignore
 
@@ -70,7 +59,7 @@ class Session:
         baseline: π_b, shape [X, A].
         source: Source of the baseline.
         model: Estimated model at the task's δ.
-        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`all_priors`).
+        priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`informed_priors`).
         played_priors: `priors` restricted to the actions that the baseline plays: enough for nearly every policy, with tables
             that are computed only once.
         digest: sha256 of the log.
@@ -139,7 +128,7 @@ def open_session(
     model = task_model(task, counts, baseline)
     say(Event(what="Making the priors"))
     outcomes, notes = _outcomes(task, counts, model, baseline, source != ESTIMATED, progress)
-    priors = all_priors(outcomes, task_priors(task), baseline_v=policy_values(model.mdp, baseline)[0])
+    priors = informed_priors(outcomes, task_priors(task), baseline, policy_values(model.mdp, baseline)[0])
     return Session(
         task=task,
         base=base,
@@ -163,6 +152,11 @@ def _check_explorable(task: Task) -> None:
     if task.method not in offered:
         raise ParameterError(
             f"the method to explore must be one of {', '.join(offered)}; got {task.method!r}.", setting="method"
+        )
+    if task.horizon is not None:
+        raise ParameterError(
+            "horizon can't be used here: the explorer's posterior is of returns without a limit on steps. Use `run_task`.",
+            setting="horizon",
         )
     if task.share > 0.0:
         raise ParameterError(

@@ -1,6 +1,7 @@
 """Logged decisions: reading, counting, merging, describing, discretising.
 
 dataset      Dataset: logged transitions in memory; Objective and Columns: the columns of a file
+roles        roles of the columns: required or optional, labels or flags
 source       reading files into memory, in blocks of episodes, or as counts
 episodes     Episodes: a log on disk, read in blocks of whole episodes
 counts       Counts: visits, outcomes and rewards of every pair

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.memory import Sizes
-from bettersafe.errors import DataError, ParameterError, check_indices, check_log, check_pointer, check_type
+from bettersafe.errors import (
+    DataError,
+    ParameterError,
+    check_indices,
+    check_log,
+    check_number,
+    check_pointer,
+    check_type,
+)
 from bettersafe.logs.dataset import Columns, Dataset, Objective, check_objectives, label_array, take_episodes
 from bettersafe.logs.tally import Groups, by_pair, sum_by
 from bettersafe.typing import Floats, Ints, Labels, Log, frozen
@@ -414,6 +422,8 @@ def with_rare(
         ['r0', 'r1', 'rare']
     """
     check_type("counts", counts, Counts)
+    for what, value in (("below", below), ("reward", reward)):
+        check_number(what, value)
     if not math.isfinite(reward):
         raise ParameterError(f"the reward of rare pairs must be finite; got {reward!r}.")
     objective = Objective(
@@ -472,6 +482,13 @@ def without_pairs(counts: Counts) -> Counts:
         baseline_prob=None,
         rests=None,
     )
+
+
+def visit_table(counts: Counts) -> Ints:
+    """n(x,a), shape [X, A]."""
+    table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
+    table[counts.pair_state, counts.pair_action] = counts.pair_count
+    return table
 
 
 def declare_actions(counts: Counts, labels: Labels) -> Counts:

@@ -15,7 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.files import whole_file
-from bettersafe.errors import DataError, ParameterError, as_numbers, check_discount, check_path, check_type
+from bettersafe.errors import (
+    DataError,
+    ParameterError,
+    as_numbers,
+    check_discount,
+    check_number,
+    check_path,
+    check_type,
+)
 from bettersafe.typing import Bools, Floats, Ints, Labels, Rng, frozen, generator
 
 if TYPE_CHECKING:
@@ -57,6 +65,7 @@ class Objective:
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise ParameterError(f"the range of {self.name} must be two numbers, low and high; got {low}, {high}.")
             object.__setattr__(self, "reward_range", (low, high))
+        check_number(f"the weight of {self.name}", self.weight)
         if not (math.isfinite(self.weight) and self.weight >= 0.0):
             raise ParameterError(f"the weight of {self.name} must be 0 or more and finite; got {self.weight!r}.")
 
@@ -430,7 +439,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     if dataset.baseline_prob is not None:
         columns["baseline_prob"] = pa.array(dataset.baseline_prob)
     for k, objective in enumerate(dataset.objectives):
-        if objective.name in {*columns, "truncated", "baseline_prob"}:
+        if objective.name in {*columns, *(field.name for field in dataclasses.fields(Columns))}:
             raise DataError(
                 f"an objective can't be called {objective.name!r}: another column has this name. Rename it."
             )

@@ -30,6 +30,7 @@ from bettersafe.errors import (
     ParameterError,
     WrongTypeError,
     check_choice,
+    check_integer,
     check_path,
     check_paths,
     check_type,
@@ -39,6 +40,7 @@ from bettersafe.logs._reader.features import read_features
 from bettersafe.logs._reader.files import DISCRETIZED_KEY, DISCRETIZER
 from bettersafe.logs._reader.tables import open_table
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns
+from bettersafe.logs.roles import REQUIRED
 from bettersafe.typing import Event, Floats, Ints, Progress, Rng, frozen, generator, ignore
 
 if TYPE_CHECKING:
@@ -160,8 +162,8 @@ def fit_discretizer(
     rules = _rules(features)
     values = _matrix(table, [rule.name for rule in rules])
     check_domain(rules, values)
-    if k < 1 or n_init < 1:
-        raise ParameterError(f"k and n_init must be 1 or more; got {k} and {n_init}.")
+    check_integer("k", k, least=1)
+    check_integer("n_init", n_init, least=1)
     if k > values.shape[0]:
         raise DataError(f"{k} states need at least as many training rows; got {values.shape[0]}. Choose a smaller k.")
     fitted = tuple(_fit_rule(rule, values[:, j]) for j, rule in enumerate(rules))
@@ -444,7 +446,7 @@ def discretize_log(
                 explained=explained_share(given, values[chosen], states[chosen]),
             )
         save_discretizer(given, folder / DISCRETIZER)
-    passed_on = tuple(name for name in log.column_names if name not in {"episode", "step", "state", "action"})
+    passed_on = tuple(name for name in log.column_names if name not in REQUIRED)
     return Discretization(discretizer=given, parts=held, passed_on=passed_on)
 
 

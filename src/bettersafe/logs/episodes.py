@@ -6,7 +6,7 @@ bit that for a Dataset: episodes are in the same order, and states and actions h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -82,6 +82,58 @@ def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
         objectives=like.objectives,
         notes=data.notes,
     )
+
+
+def first_steps(data: Log, horizon: int | None) -> Log:
+    """The first H rows of every episode; an episode that goes on counts as ended, because a return of H steps needs no more.
+
+    Episodes that are cut off before step H stay truncated. None returns the log itself.
+    """
+    if horizon is None:
+        return data
+    if isinstance(data, Dataset):
+        return _first_rows(data, horizon)
+    n_rows = n_truncated = 0
+    for block in data.blocks():
+        part = _first_rows(block, horizon)
+        n_rows, n_truncated = n_rows + part.n_rows, n_truncated + part.n_truncated
+    return Episodes(
+        blocks=lambda: (_first_rows(block, horizon) for block in data.blocks()),
+        n_rows=n_rows,
+        n_episodes=data.n_episodes,
+        n_truncated=n_truncated,
+        state_labels=data.state_labels,
+        action_labels=data.action_labels,
+        objectives=data.objectives,
+        notes=data.notes,
+    )
+
+
+def _first_rows(block: Dataset, horizon: int) -> Dataset:
+    lengths = np.diff(block.episode_ptr)
+    kept = np.minimum(lengths, horizon)
+    if not np.any(lengths >= horizon):
+        return block
+    ptr = np.append(0, np.cumsum(kept))
+    rows = np.arange(ptr[-1]) + np.repeat(block.episode_ptr[:-1] - ptr[:-1], kept)
+    terminated, next_states = block.terminated[rows], block.next_states[rows]
+    last = ptr[1:][lengths >= horizon] - 1
+    terminated[last], next_states[last] = True, -1
+    return replace(
+        block,
+        states=block.states[rows],
+        actions=block.actions[rows],
+        rewards=block.rewards[rows],
+        next_states=next_states,
+        terminated=terminated,
+        episode_ptr=ptr,
+        baseline_prob=None if block.baseline_prob is None else block.baseline_prob[rows],
+    )
+
+
+def longest_episode(data: Log) -> int:
+    """Rows of the longest episode."""
+    return max((int(np.max(np.diff(block.episode_ptr), initial=0)) for block in data.blocks()), default=0)
 
 
 def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...]:

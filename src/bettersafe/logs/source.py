@@ -69,7 +69,7 @@ def open_episodes(
     is removed at the end of the context.
 
     Args:
-        path: File, glob, or list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
+        path: File, glob, or list of them, in a format that `read_dataset` reads.
         objectives: Reward columns.
         columns: Names of the other columns.
         memory_limit: Memory that DuckDB may use before it spills to disk, e.g. "2GB".
@@ -103,7 +103,7 @@ def count_files(
     """Counts of a log on disk, of any size; equal to ``count(read_dataset(...))`` up to rounding.
 
     Args:
-        path: File, glob, or list of them: Parquet, CSV (also .gz), JSON lines or Arrow.
+        path: File, glob, or list of them, in a format that `read_dataset` reads.
         objectives: Reward columns.
         columns: Names of the other columns.
         memory_limit: Memory that DuckDB may use before it spills to disk, e.g. "2GB".

@@ -2,6 +2,8 @@
 
 mdp          MDP: a process over stored (state, action) pairs
 values       values, returns and occupancies of a policy
+ends         policies that end, which discount 1 requires
+horizon      values and returns up to a step
 constrained  optimal policy under constraints, by a linear program or column generation
 policy       checks of policies
 programs     per-state linear programs, with two engines

@@ -22,10 +22,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bettersafe.errors import NoSolutionError, ParameterError, as_numbers, check_choice, check_type, check_vector
+from bettersafe.mdp.ends import check_discounted
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.programs import highs
 from bettersafe.mdp.values import occupancy, policy_values, solve_policy
-from bettersafe.typing import Floats, frozen
+from bettersafe.typing import Floats, Ints, frozen
 
 Solver = Literal["auto", "lp", "columns"]
 SOLVERS: tuple[Solver, ...] = ("auto", "lp", "columns")
@@ -86,6 +87,7 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Solver = "auto"
         raise ParameterError(
             "the constrained optimum needs equal discounts: its program has one occupancy for all objectives."
         )
+    check_discounted(mdp, "the constrained optimum")
     use_lp = engine == "lp" or (engine == "auto" and mdp.n_pairs <= LP_PAIRS)
     visits_of_pair, multipliers = _by_lp(mdp, floors) if use_lp else _by_columns(mdp, floors)
 
@@ -122,6 +124,7 @@ def optimal_policy(mdp: MDP, preference: npt.ArrayLike, *, start: Floats | None 
         True
     """
     check_type("mdp", mdp, MDP)
+    check_discounted(mdp, "policy iteration over single actions")
     weights = check_vector("preference", preference, mdp.n_objectives, "objective")
     acting = np.flatnonzero(np.diff(mdp.state_ptr) > 0)
     first = mdp.state_ptr[acting]
@@ -142,7 +145,7 @@ def optimal_policy(mdp: MDP, preference: npt.ArrayLike, *, start: Floats | None 
         played = np.where(better, best, played)
 
 
-def _argmax(values: Floats, mdp: MDP, acting: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _argmax(values: Floats, mdp: MDP, acting: Ints) -> Ints:
     """Index of the first maximal pair of every state in ``acting``."""
     first = mdp.state_ptr[acting]
     largest = np.maximum.reduceat(values, first)

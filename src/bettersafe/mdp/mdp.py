@@ -2,7 +2,7 @@
 
     v_k = r_{π,k} + γ_k P_π v_k            policy_values, exact up to rounding
     q_k(x,a) = r_k(x,a) + γ_k Σ_x' p(x'|x,a) v_k(x')
-    J_k = Σ_x μ(x) v_k(x)                  expected_return
+    J_k = Σ_x μ(x) v_k(x)                  expected_return; up to a step: `bettersafe.mdp.horizon`
     ν^T = μ^T + γ ν^T P_π                  occupancy (discounted, unnormalised)
 
 Rows of p may sum to less than one: the rest is the probability of termination, with value 0 afterwards. A pair that is
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe.errors import ParameterError, as_numbers, check_discount, check_indices
 from bettersafe.typing import Floats, Ints, frozen
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class MDP:
         state_ptr: Pairs of state x are state_ptr[x]:state_ptr[x+1], shape [X+1]; follows from pair_state.
         transition: p(x'|x,a), CSR [P, X]; a row sums to at most 1, the rest terminates.
         reward: r_k(x,a), shape [d, P].
-        discount: γ_k, shape [d].
+        discount: γ_k, shape [d]; values at discount 1 exist for policies that end.
         initial: μ(x), shape [X].
         unseen_value: Value of a pair that is not stored, shape [d, X]; zero if left out.
 
@@ -137,6 +139,8 @@ class MDP:
 
 def _checked_csr(given: Any) -> sparse.csr_array:
     """``given`` as CSR. SciPy does not check index arrays before it reads, so they are checked first."""
+    from scipy import sparse
+
     form = getattr(given, "format", None) if sparse.issparse(given) else None
     if form == "coo":
         for axis, size in (("row", given.shape[0]), ("col", given.shape[1])):
@@ -183,6 +187,8 @@ def dense_mdp(
         >>> bettersafe.expected_return(mdp, [[0.0, 1.0], [1.0, 0.0]]).round(3)
         array([9.])
     """
+    from scipy import sparse
+
     table = as_numbers("transition", transition)
     if table.ndim != 3 or table.shape[0] != table.shape[2]:
         raise ParameterError(f"transition must have shape [X, A, X]; got {table.shape}.")
@@ -213,3 +219,18 @@ def dense_q(mdp: MDP, q: Floats, *, unseen_value: Floats | None = None) -> Float
 def by_state(mdp: MDP, pair_values: Floats) -> Floats:
     """Sum of pair values over the pairs of every state, shape [X]."""
     return np.asarray(np.bincount(mdp.pair_state, weights=pair_values, minlength=mdp.n_states), dtype=np.float64)
+
+
+def pair_weights(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
+    """π(a|x) of every stored pair, shape [P], and the probability of π on other pairs, shape [X]."""
+    weight = policy.take(mdp.pair_index)
+    return weight, np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
+
+
+def policy_matrix(ptr: Ints, weight: Floats, transition: sparse.csr_array) -> sparse.csr_array:
+    """P_π [X, X]: row x is Σ over the pairs of x of weight · p(·|pair)."""
+    from scipy import sparse
+
+    n_pairs = weight.size
+    mix = sparse.csr_array((weight, np.arange(n_pairs), ptr), shape=(ptr.size - 1, n_pairs))
+    return sparse.csr_array(mix @ transition)

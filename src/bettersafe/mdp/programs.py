@@ -29,7 +29,7 @@ from bettersafe import _kernel
 from bettersafe._system import workers
 from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_pointer
 from bettersafe.mdp.choices import ENGINES, Engine
-from bettersafe.typing import Floats, Ints, frozen
+from bettersafe.typing import Bools, Bytes, Floats, Ints, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ class Programs:
         return int(self.ptr.size - 1)
 
     @property
-    def free(self) -> npt.NDArray[np.bool_]:
+    def free(self) -> Bools:
         """Entries that may move, shape [F]."""
         if math.isinf(self.epsilon):
             return np.ones(self.error.shape, dtype=bool)
@@ -101,7 +101,7 @@ class WarmStart:
     """Final bases of an earlier solve of the same programs; the native engine starts from them and overwrites them."""
 
     basis: npt.NDArray[np.int32]
-    at_upper: npt.NDArray[np.uint8]
+    at_upper: Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Solution:
 
     policy: Floats
     gap: Floats
-    solved: npt.NDArray[np.bool_]
+    solved: Bools
     pivots: int
     warm: WarmStart | None
 

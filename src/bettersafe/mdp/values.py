@@ -3,6 +3,9 @@
 There are two solvers with equal answers: BiCGSTAB in the C++ kernel, which works on p itself if P_π would be large, and SciPy
 (dense LU for small problems, sparse LU otherwise), which is also the fallback if the iteration stalls. Both check the
 true residual.
+
+With γ = 1 the system has a solution if every state reaches an end. The expected number of steps τ to the end is solved along
+with the values, (I − P_π) τ = 1: as P_π ≥ 0, a positive τ exists if and only if the spectral radius of P_π is below 1.
 """
 
 from __future__ import annotations
@@ -12,15 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
-from bettersafe.errors import ParameterError, check_type
-from bettersafe.mdp.mdp import MDP, by_state
+from bettersafe.errors import NoSolutionError, ParameterError, PolicyError, check_integer, check_type
+from bettersafe.mdp.ends import endless_states
+from bettersafe.mdp.horizon import check_horizon, horizon_values
+from bettersafe.mdp.mdp import MDP, by_state, pair_weights, policy_matrix
 from bettersafe.mdp.policy import policy_table
 
 if TYPE_CHECKING:
+    from scipy import sparse
+
     from bettersafe.typing import Floats, Ints
 
 AIM = 1e-14
@@ -45,13 +51,6 @@ THREADED_PASS = 400_000
 """Nonzeros times right-hand sides below which one core is faster than two for a single pass over p."""
 
 
-def policy_matrix(ptr: Ints, weight: Floats, transition: sparse.csr_array) -> sparse.csr_array:
-    """P_π [X, X]: row x is Σ over the pairs of x of weight · p(·|pair)."""
-    n_pairs = weight.size
-    mix = sparse.csr_array((weight, np.arange(n_pairs), ptr), shape=(ptr.size - 1, n_pairs))
-    return sparse.csr_array(mix @ transition)
-
-
 def solve_values(
     ptr: Ints,
     weight: Floats,
@@ -69,7 +68,7 @@ def solve_values(
         ptr: Pairs of state x are ptr[x]:ptr[x+1], shape [X+1].
         weight: π(a|x) of every pair, shape [P].
         transition: p(x'|x,a), CSR [P, X]; rows sum to at most 1.
-        discount: γ in [0, 1).
+        discount: γ in [0, 1]; if 1, every state must reach an end.
         rhs: r_π of every right-hand side, shape [m, X].
         guess: Initial v, shape [m, X]; zero if None.
         tol: Target backward error.
@@ -77,8 +76,43 @@ def solve_values(
 
     Returns:
         v, shape [m, X], and a bound on its error in any state, from the final residual, shape [m]:
-        ‖v − v*‖∞ ≤ ‖r − (I − γP)v‖∞ / (1 − γ).
+        ‖v − v*‖∞ ≤ ‖r − (I − γP)v‖∞ · max τ, with τ = (I − γP)^{-1} 1, which is at most 1/(1 − γ).
+
+    Raises:
+        NoSolutionError: γ = 1, and some state does not reach an end.
     """
+    if discount < 1.0:
+        v, residual = _solve(ptr, weight, transition, discount, rhs, guess=guess, tol=tol, threads=threads)
+        return v, _error(v, rhs, residual) / (1.0 - discount)
+    steps = np.ones((1, rhs.shape[1]))
+    v, residual = _solve(
+        ptr,
+        weight,
+        transition,
+        discount,
+        np.concatenate([rhs, steps]),
+        guess=None if guess is None else np.concatenate([guess, steps]),
+        tol=tol,
+        threads=threads,
+    )
+    v, steps = v[:-1], v[-1:]
+    if not (np.all(steps > 0.0) and float(_error(steps, np.ones_like(steps), residual)[0]) < 0.5):
+        raise NoSolutionError("with discount 1 the values are not finite: some state does not reach an end.")
+    return v, _error(v, rhs, residual) * float(np.max(steps, initial=1.0))
+
+
+def _solve(
+    ptr: Ints,
+    weight: Floats,
+    transition: sparse.csr_array,
+    discount: float,
+    rhs: Floats,
+    *,
+    guess: Floats | None,
+    tol: float,
+    threads: int | None,
+) -> tuple[Floats, float]:
+    """V of every right-hand side, shape [m, X], and the largest backward error; NaN if the matrix is singular."""
     kernel = _kernel.compiled
     if kernel is not None:
         weight, rhs = (np.ascontiguousarray(array, dtype=np.float64) for array in (weight, rhs))
@@ -89,12 +123,15 @@ def solve_values(
             discount, rhs, v, tol, MAX_PRODUCTS, n_threads,
         )  # fmt: skip
         if residual <= max(tol, ACCEPT):
-            return v, _error(v, rhs, discount, residual)
+            return v, residual
     matrix = policy_matrix(ptr, weight, transition)
-    v = _solve_direct(matrix, discount, rhs)
+    try:
+        v = _solve_direct(matrix, discount, rhs)
+    except (np.linalg.LinAlgError, RuntimeError):  # SciPy's error for a singular sparse matrix is a RuntimeError
+        return np.full(rhs.shape, np.nan), np.nan
     residuals = np.max(np.abs(rhs - v + discount * (matrix @ v.T).T), axis=1)
     scale = np.max(np.abs(rhs), axis=1) + 2.0 * np.max(np.abs(v), axis=1)
-    return v, _error(v, rhs, discount, float(np.max(residuals / np.where(scale > 0.0, scale, 1.0))))
+    return v, float(np.max(residuals / np.where(scale > 0.0, scale, 1.0)))
 
 
 def pair_values(
@@ -131,15 +168,18 @@ def _threads(asked: int | None, work: int, *, least: int = THREADED_NONZEROS) ->
     return cores() if work > least else 1
 
 
-def _error(v: Floats, rhs: Floats, discount: float, residual: float) -> Floats:
+def _error(v: Floats, rhs: Floats, residual: float) -> Floats:
+    """Bound on ‖r − (I − γP)v‖∞ of every right-hand side from the backward error, shape [m]."""
     scale = np.max(np.abs(rhs), axis=1, initial=0.0) + 2.0 * np.max(np.abs(v), axis=1, initial=0.0)
-    return np.asarray((residual + RESIDUAL_ROUNDING) * scale / (1.0 - discount))
+    return np.asarray((residual + RESIDUAL_ROUNDING) * scale)
 
 
 def solve_occupancy(
     ptr: Ints, weight: Floats, transition: sparse.csr_array, discount: float, initial: Floats
 ) -> Floats:
     """Solve ν = μ + γ P_πᵀ ν: expected discounted visits of every state, shape [X]."""
+    from scipy import sparse
+
     backward = sparse.csr_array(policy_matrix(ptr, weight, transition).T)
     n_states = initial.size
     visits, _ = solve_values(np.arange(n_states + 1), np.ones(n_states), backward, discount, initial[None, :])
@@ -148,6 +188,7 @@ def solve_occupancy(
 
 def _solve_direct(matrix: Any, discount: float, rhs: Floats) -> Floats:
     """LU of I − γM for right-hand sides [m, X], with one step of refinement."""
+    from scipy import sparse
     from scipy.sparse.linalg import splu
 
     n = rhs.shape[1]
@@ -220,7 +261,7 @@ def solve_policy(
         guess: Initial v, shape [m, X]; saves time, and changes the answer by no more than its error.
         tol: Target backward error.
     """
-    weight, unseen_mass = _weights(mdp, policy)
+    weight, unseen_mass = pair_weights(mdp, policy)
     return solve_weights(mdp, weight, unseen_mass, preference=preference, guess=guess, tol=tol)
 
 
@@ -256,12 +297,6 @@ def solve_weights(
     return Values(v=v, q=q, unseen_value=unseen_value, error=error)
 
 
-def _weights(mdp: MDP, policy: Floats) -> tuple[Floats, Floats]:
-    """π(a|x) of every stored pair, shape [P], and the probability of π on other pairs, shape [X]."""
-    weight = policy.take(mdp.pair_index)
-    return weight, np.clip(policy.sum(axis=1) - by_state(mdp, weight), 0.0, 1.0)
-
-
 def _solve_states(
     mdp: MDP, weight: Floats, discount: Floats, rhs: Floats, guess: Floats | None, tol: float
 ) -> tuple[Floats, Floats]:
@@ -270,16 +305,28 @@ def _solve_states(
     error = np.empty(discount.size)
     for gamma in set(discount.tolist()):
         same = discount == gamma
-        v[same], error[same] = solve_values(
-            mdp.state_ptr,
-            weight,
-            mdp.transition,
-            gamma,
-            rhs[same],
-            guess=None if guess is None else guess[same],
-            tol=tol,
-        )
+        try:
+            v[same], error[same] = solve_values(
+                mdp.state_ptr,
+                weight,
+                mdp.transition,
+                gamma,
+                rhs[same],
+                guess=None if guess is None else guess[same],
+                tol=tol,
+            )
+        except NoSolutionError as error_of_solve:
+            raise _never_ends(mdp, weight) from error_of_solve
     return v, error
+
+
+def _never_ends(mdp: MDP, weight: Floats) -> PolicyError:
+    """Error for a policy (π of pairs, [P]) without finite values at discount 1; it names a state."""
+    states = endless_states(mdp, weight)
+    where = f"never reaches an end from state {states[0]}" if states.size else "takes too many steps to an end"
+    return PolicyError(
+        f"with discount 1 the policy must end: it {where}. Change the policy, or use a discount below 1."
+    )
 
 
 def state_values(
@@ -289,7 +336,7 @@ def state_values(
 
     ``objectives`` selects rows of v; ``guess``, the initial v, has the selected rows.
     """
-    weight, unseen_mass = _weights(mdp, policy)
+    weight, unseen_mass = pair_weights(mdp, policy)
     rhs = (
         np.array([by_state(mdp, weight * r) for r in mdp.reward[objectives]])
         + unseen_mass * mdp.unseen_value[objectives]
@@ -297,19 +344,24 @@ def state_values(
     return _solve_states(mdp, weight, mdp.discount[objectives], rhs, guess, AIM)[0]
 
 
-def expected_return(mdp: MDP, policy: npt.ArrayLike) -> Floats:
-    """J_k(π) = Σ_x μ(x) v_k(x), shape [d].
+def expected_return(mdp: MDP, policy: npt.ArrayLike, *, horizon: int | None = None) -> Floats:
+    """J_k(π) = Σ_x μ(x) v_k(x), shape [d]; with a horizon, only rewards of the first H steps.
 
     Args:
         mdp: The MDP.
         policy: π(a|x), shape [X, A].
+        horizon: H; None for no limit.
 
     Examples:
         >>> from bettersafe.envs import true_mdp
         >>> bettersafe.expected_return(true_mdp(world), baseline).round(2)  # what the baseline is truly worth
         array([1.54, 1.46])
+        >>> bettersafe.expected_return(true_mdp(world), baseline, horizon=1).round(2)  # of it in the first step
+        array([0.52, 0.4 ])
     """
-    return state_values(mdp, _checked(mdp, policy)) @ mdp.initial
+    check_horizon(horizon)
+    table = _checked(mdp, policy)
+    return (state_values(mdp, table) if horizon is None else horizon_values(mdp, table, horizon)) @ mdp.initial
 
 
 def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
@@ -325,5 +377,9 @@ def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
         >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
         2.93
     """
+    check_integer("k", k, least=0)
     weight = _checked(mdp, policy).take(mdp.pair_index)
-    return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)
+    try:
+        return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)
+    except NoSolutionError as error:
+        raise _never_ends(mdp, weight) from error

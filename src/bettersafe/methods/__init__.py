@@ -8,6 +8,8 @@ s_opt       S-OPT, Soft-SPIBB, Adv-Linearized and Linearized: policy iteration w
 g_opt       G-OPT: no loss in expected return, within a budget
 h_opt       H-OPT: candidates tested on held-out episodes
 b_opt       B-OPT: candidates tested under the posterior
+recipes     candidates of B-OPT
+audit       optimism of candidates, measured on parts of the log
 lagrangian  Lagrangian game, which returns a mixture of policies
 choices     selection rules of H-OPT, without NumPy
 """

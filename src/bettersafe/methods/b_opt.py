@@ -31,6 +31,7 @@ from bettersafe.posterior.judge import (
     NO_DOUBT,
     WIDENING,
     Doubt,
+    Known,
     Question,
     baseline_covariance,
     gains_under,
@@ -137,7 +138,6 @@ def b_opt(
     policies: Mapping[str, npt.ArrayLike] | None = None,
     grid: CandidateGrid = DEFAULT_GRID,
     baseline_estimated: bool = False,
-    audited: bool = True,
     screen: bool = True,
     progress: Progress | None = None,
 ) -> BOpt:
@@ -151,10 +151,9 @@ def b_opt(
         preference: λ, shape [d].
         question: Settings of the posterior: δ, ζ, priors, draws.
         policies: Additional candidates by name, each of shape [X, A].
-        grid: Candidates to make.
+        grid: Candidates to make, and whether to audit them.
         baseline_estimated: Whether ``baseline`` was estimated from the same log. Its uncertainty is then part of the answer: the policy
             is compared with the practice that made the log, not with its estimate.
-        audited: Whether to measure and take off the optimism of the candidates (`audit`).
         screen: Whether to stop drawing for candidates that can no longer be chosen (``best_by`` of `judge`). It changes how
             many draws the other candidates get. A candidate that would pass is missed only if the linearised form is wrong
             about its risk by a factor of `judge.SCREEN`.
@@ -187,7 +186,6 @@ def b_opt(
         grid,
         values.v,
         estimated=baseline_estimated,
-        audited=audited,
         progress=progress,
     )
     made, places = _different(recipes, base)
@@ -207,7 +205,7 @@ def b_opt(
         names=[name for name, _ in made],
         best_by=weights if screen else None,
         doubt=doubt,
-        baseline_v=baseline_v,
+        known=Known(baseline_v=baseline_v),
         progress=progress,
     )
     answer = _refine_nearest(answer, outcomes, base, model, doubt, baseline_v, progress)
@@ -219,7 +217,7 @@ def b_opt(
         chosen=chosen,
         audit=found_audit,
         doubt=doubt,
-        notes=(NO_AUDIT,) if audited and recipes and found_audit is None else (),
+        notes=(NO_AUDIT,) if grid.audited and recipes and found_audit is None else (),
     )
 
 
@@ -233,7 +231,6 @@ def _candidates(
     baseline_v: Floats,
     *,
     estimated: bool,
-    audited: bool,
     progress: Progress | None,
 ) -> tuple[list[tuple[str, Floats]], Audit | None]:
     """Names and policies of all recipes, and their audit."""
@@ -286,7 +283,7 @@ def _candidates(
 
     whole = informed(outcomes, question.priors, baseline)
     recipes = make(whole, model, baseline, progress)
-    if not audited or not recipes:
+    if not grid.audited or not recipes:
         return recipes, None
     spread = gains_under(whole, baseline, range(loss.size))([policy for _, policy in recipes], None)[1]
     sd = np.sqrt(np.maximum(np.diagonal(spread, axis1=1, axis2=2), 0.0))
@@ -376,8 +373,7 @@ def _refine_nearest(
             model=model,
             names=[nearest.name],
             doubt=doubt.of(place),
-            known=[nearest] if all_drawn else None,
-            baseline_v=baseline_v,
+            known=Known(candidates=[nearest] if all_drawn else None, baseline_v=baseline_v),
             progress=progress,
         )
         candidates = (*answer.candidates[:place], *closer.candidates, *answer.candidates[place + 1 :])

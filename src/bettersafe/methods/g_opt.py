@@ -40,9 +40,19 @@ from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_epsilon, check_type, check_vector
+from bettersafe.errors import (
+    NoSolutionError,
+    ParameterError,
+    check_choice,
+    check_epsilon,
+    check_integer,
+    check_number,
+    check_type,
+    check_vector,
+)
 from bettersafe.mdp.choices import ENGINES, Engine
-from bettersafe.mdp.mdp import MDP, by_state, dense_q
+from bettersafe.mdp.ends import check_ends, undiscounted
+from bettersafe.mdp.mdp import MDP, by_state, dense_q, policy_matrix
 from bettersafe.mdp.mixtures import Mixture, best_mixture, no_basis
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import highs, resolve_engine
@@ -54,7 +64,6 @@ from bettersafe.mdp.values import (
     THREADED_NONZEROS,
     Values,
     occupancy,
-    policy_matrix,
     solve_policy,
 )
 from bettersafe.methods.result import Improvement, Search, check_preference, improvement
@@ -272,15 +281,21 @@ def _checked(
     check_choice("engine", engine, ENGINES)
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
+    check_number("tol", tol)
     if not 0.0 <= tol < 1.0:
         raise ParameterError(f"tol must be at least 0 and less than 1; got {tol}.")
-    if max_rounds < 1:
-        raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
+    check_integer("max_rounds", max_rounds, least=1)
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(
             f"g-opt needs equal discounts: its program has one occupancy for all objectives; got {mdp.discount.tolist()}."
             " Give all objectives one discount, or use s-opt."
         )
+    if undiscounted(mdp) and engine == "highs":
+        raise ParameterError(
+            'g-opt with discount 1 needs the engine "native": one large program would count loops that never end.',
+            setting="engine",
+        )
+    check_ends(mdp, base, name="the baseline", state_labels=model.state_labels)
     return weights, base
 
 
@@ -363,7 +378,7 @@ def _setting(
 def _solve(columns: _Columns, margins: list[Floats], engine: Engine) -> list[Search]:
     """One result for each of the margins, each of shape [d]."""
     setting, limits = columns.setting, columns.limits
-    quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS
+    quick = _kernel.compiled is not None or setting.mdp.n_pairs > LP_PAIRS or undiscounted(setting.mdp)
     if engine == "native" or (engine == "auto" and quick):
         return list(_by_multipliers(columns, margins))
     return list(_by_lp(setting, limits.preference, limits.epsilon, margins, limits.progress))
@@ -481,10 +496,12 @@ class _Columns:
         self.rounds += 1
         place = int(np.argmax(self.gains() @ weights))
         near = self.met[place]
-        found = self._kernel_response(weights, near) if self.engine == "native" else None
+        setting, mdp = self.setting, self.setting.mdp
+        # at discount 1 a best response may never end, which only `iterate` checks
+        quick = self.engine == "native" and not undiscounted(mdp)
+        found = self._kernel_response(weights, near) if quick else None
         if found is not None:
             return found
-        setting, mdp = self.setting, self.setting.mdp
         problem = Problem(
             mdp=mdp,
             baseline=setting.baseline,

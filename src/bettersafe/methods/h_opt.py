@@ -30,13 +30,13 @@ from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
 from bettersafe.logs.counts import count
+from bettersafe.mdp.ends import ending, undiscounted
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
-from bettersafe.mdp.values import expected_return
 from bettersafe.methods.choices import SELECTIONS, Selection
-from bettersafe.methods.result import Improvement, check_preference
+from bettersafe.methods.result import Improvement, check_preference, three_digits
 from bettersafe.methods.s_opt import adv_linearized
-from bettersafe.model import Model, estimate_model
+from bettersafe.model import Model, estimate_model, model_return
 from bettersafe.typing import Bools, Floats, Log, Progress, frozen
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class HOpt:
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (
             f"No solution found: even the candidate nearest to the baseline did not pass; on {self.objectives[k]} its gain is"
-            f" estimated as {nearest.estimate[k]:.4g}, with a lower bound of {nearest.bound[k]:.4g} at level {nearest.level:.3g}."
+            f" estimated as {three_digits(nearest.estimate[k])}, with a lower bound of {three_digits(nearest.bound[k])} at level {nearest.level:.3g}."
         )
 
 
@@ -159,7 +159,7 @@ def h_opt(
     rule = SafetyRule(delta=0.1, zeta=np.zeros(d)) if rule is None else rule
     check_vector("zeta", rule.zeta, d, "objective")
     base = check_policy(baseline, train.n_states, train.n_actions, name="baseline", state_labels=train.state_labels)
-    fitted = estimate_model(count(train)) if model is None else model
+    fitted = estimate_model(count(train), horizon=rule.horizon) if model is None else model
     proposal = adv_linearized(fitted, base, preference=weights, progress=progress)
     if rule.strict:
         proposal = _with_support(proposal, fitted)
@@ -170,7 +170,9 @@ def h_opt(
         known = None
         if not BOUNDS[rule.bound].finite_sample and rule.comparison == "paired":  # finite-sample bounds shift the terms
             needed = values if ESTIMATORS[rule.estimator].needs_model else None
-            known = evaluate_policy(safety, base, base, estimator=rule.estimator, model=needed).per_trajectory
+            known = evaluate_policy(
+                safety, base, base, estimator=rule.estimator, model=needed, horizon=rule.horizon
+            ).per_trajectory
         for mix, candidate in mixtures(proposal.policy, base, mixes):
             test = safety_test(candidate, base, safety, rule, tuning=train, model=values, baseline_terms=known)
             tests.append(replace(test, mix=mix))
@@ -184,7 +186,7 @@ def h_opt(
             proposal,
             method="h-opt",
             policy=policy,
-            policy_return=expected_return(fitted.mdp, policy),
+            policy_return=model_return(fitted, policy, base),
             distance=np.abs(policy - base).sum(axis=1),
             budget_used=(1.0 - mix) * proposal.budget_used if mix < 1.0 else np.zeros_like(proposal.budget_used),
         ),
@@ -282,6 +284,8 @@ def _with_support(proposal: Improvement, model: Model) -> Improvement:
     seen[model.mdp.pair_state[tried], model.mdp.pair_action[tried]] = True
     seen &= proposal.baseline > 0.0
     policy = inside(proposal.policy, proposal.baseline, seen)
+    if undiscounted(model.mdp):
+        policy = ending(model.mdp, policy, proposal.baseline)
     if np.array_equal(policy, proposal.policy):
         return proposal
     deviation = np.abs(policy - proposal.baseline)
@@ -290,7 +294,7 @@ def _with_support(proposal: Improvement, model: Model) -> Improvement:
     return replace(
         proposal,
         policy=policy,
-        policy_return=expected_return(model.mdp, policy),
+        policy_return=model_return(model, policy, proposal.baseline),
         distance=deviation.sum(axis=1),
         budget_used=by_state(model.mdp, spent),
     )

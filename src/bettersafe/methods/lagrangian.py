@@ -30,11 +30,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, PolicyError, check_type
+from bettersafe.errors import ParameterError, PolicyError, check_integer, check_number, check_type
+from bettersafe.mdp.ends import check_discounted
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import RESIDUAL_ROUNDING, solve_policy, state_values
-from bettersafe.methods.result import check_preference
+from bettersafe.methods.result import check_preference, three_digits
 from bettersafe.model import Model
 from bettersafe.typing import Bools, Event, Floats, Progress, frozen
 
@@ -80,11 +81,11 @@ class Mixture:
         """Result in one sentence."""
         change = self.policy_return - self.baseline_return
         lost = np.flatnonzero(change < 0.0)
-        losses = ", ".join(f"objective {k} by {-change[k]:.4g}" for k in lost)
+        losses = ", ".join(f"objective {k} by {three_digits(-change[k])}" for k in lost)
         return (
             f"A mixture of {self.weights.size} {'policy' if self.weights.size == 1 else 'policies'} changes the preferred"
-            f" return by {float(self.preference @ change):+.4g} in the estimated model and loses on"
-            f" {losses or 'no objective'} there; the duality gap is {self.gap:.4g} after {self.rounds}"
+            f" return by {three_digits(float(self.preference @ change))} in the estimated model and loses on"
+            f" {losses or 'no objective'} there; the duality gap is {three_digits(self.gap)} after {self.rounds}"
             f" {'round' if self.rounds == 1 else 'rounds'}{'' if self.converged else ', larger than requested'}."
         )
 
@@ -124,18 +125,20 @@ def lagrangian(
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     preferred = check_preference(preference, mdp.n_objectives)
+    for name, value in (("eta", eta), ("norm", norm), ("tol", tol)):
+        check_number(name, value)
     for name, value in (("eta", eta), ("norm", norm)):
         if not 0.0 < value < math.inf:
             raise ParameterError(f"{name} must be a finite number above 0; got {value!r}.")
     if not tol >= 0.0:
         raise ParameterError(f"tol must be 0 or more; got {tol!r}.")
-    if max_rounds < 1:
-        raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
+    check_integer("max_rounds", max_rounds, least=1)
     if np.any(mdp.discount != mdp.discount[0]):
         raise ParameterError(
             "the Lagrangian method needs equal discounts, because its best responses maximise one weighted reward;"
             f" got {mdp.discount.tolist()}."
         )
+    check_discounted(mdp, "the Lagrangian method")
 
     first = _evaluate(mdp, base, base > 0.0)
     floor = first.returns

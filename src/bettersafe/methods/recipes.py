@@ -45,14 +45,16 @@ class CandidateGrid:
         mixes: Shares of the baseline in mixtures with the local candidates, if discounts differ.
         epsilons: Budgets ε of the S-OPT candidates.
         least_visits: n of the well-tried candidates.
+        audited: Whether to measure the optimism of the candidates and take it off (`audit`).
     """
 
     cautions: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
-    margins: tuple[float, ...] = (1.0,)
+    margins: tuple[float, ...] = (1.0, 1.8)
     local_cautions: tuple[float, ...] = (0.0, 1.0, 3.0)
     mixes: tuple[float, ...] = (0.3, 0.7)
     epsilons: tuple[float, ...] = (0.1, 0.3, 1.0)
     least_visits: tuple[int, ...] = (10,)
+    audited: bool = True
 
 
 SPARE = 0.5

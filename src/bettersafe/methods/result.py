@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +10,8 @@ import numpy.typing as npt
 from bettersafe.errors import ParameterError, check_vector
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.values import state_values
+from bettersafe.model import Model, model_return
 from bettersafe.typing import Floats, Ints, frozen
-
-if TYPE_CHECKING:
-    from bettersafe.model import Model
-
 
 MIN_SHARE = 0.01
 """Smallest share of v_λ for which a value may be computed as a difference: at most two of sixteen digits are lost."""
@@ -25,7 +21,8 @@ MIN_SHARE = 0.01
 class Improvement:
     """Policy of a method, with its baseline and details of the search.
 
-    All returns are in the estimated model. They are estimates, not guarantees.
+    All returns are in the estimated model, up to its horizon if it has one. They are estimates, not guarantees. With a horizon,
+    policies are optimised for the discounted return of `mdp.horizon.geometric_discount`, and so are the constraints on objectives.
 
     Attributes:
         method: Name of the method, a key of `bettersafe.methods.METHODS`.
@@ -35,13 +32,15 @@ class Improvement:
         epsilon: ε; ``inf`` if the method has no budget.
         baseline_return: J_k(π_b), shape [d].
         policy_return: J_k(π), shape [d].
-        baseline_v: v_k^{π_b}, shape [d, X].
+        baseline_v: v_k^{π_b} with the discounts of the model's MDP, shape [d, X].
         rounds: Rounds of policy iteration (G-OPT: number of policies computed).
         converged: False if the limit on rounds was reached first.
         gap: Largest proven optimality gap of the states' programs in the last round, in units of Q_λ (G-OPT: gap of its
             program, in units of J_λ).
         kept: States whose program could not be solved to tolerance in the last round, shape [n]; they keep their previous
             row, initially the baseline's.
+        endless: With discount 1: states that keep their previous row because the policy would never end, shape [n].
+        horizon: Number of steps of the returns; None for no limit.
         distance: Σ_a |π − π_b| of every state, shape [X].
         budget_used: Σ_a e |π − π_b| of every state, shape [X].
         engine: Solver of the programs: "native" or "highs"; for G-OPT the form of its program, "multipliers" or "lp".
@@ -71,6 +70,8 @@ class Improvement:
     budget_used: Floats
     engine: str
     reason: str = ""
+    endless: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    horizon: int | None = None
 
     def __post_init__(self) -> None:
         floats = (
@@ -85,7 +86,8 @@ class Improvement:
         )
         for name in floats:
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
-        object.__setattr__(self, "kept", frozen(self.kept, np.int64))
+        for name in ("kept", "endless"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.int64))
 
     @property
     def changed(self) -> Ints:
@@ -110,10 +112,18 @@ class Improvement:
         gain = float(self.preference @ (self.policy_return - self.baseline_return))
         end = "" if self.converged else " The search stopped before it converged."
         hard = f" {self.kept.size} states could not be solved and keep their previous row." if self.kept.size else ""
+        first = "" if self.horizon is None else f" of the first {self.horizon:,} steps"
+        loop = f" {self.endless.size} states keep their previous row, because the policy would never end there."
+        hard += loop if self.endless.size else ""
         return (
-            f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return by {gain:.4g}"
+            f"The policy changes {self.changed.size} of {n_states} states and raises the preferred return{first} by {three_digits(gain)}"
             f" in the estimated model.{end}{hard}"
         )
+
+
+def three_digits(value: float) -> str:
+    """Number with three significant digits for a sentence; whole numbers from 100 on."""
+    return f"{value:,.0f}" if abs(value) >= 100.0 else f"{value:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +137,7 @@ class Search:
         converged: Whether the search converged.
         gap: Largest proven optimality gap.
         kept: States that could not be solved, shape [n].
+        endless: States in which the policy would never end, shape [n].
         engine: Solver of the programs.
         reason: Reason why the baseline is returned, if known.
         scalar_v: Initial guess for v_λ of the policy, shape [X]; None if discounts differ or there is none.
@@ -141,6 +152,7 @@ class Search:
     kept: Ints
     engine: str
     reason: str = ""
+    endless: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     scalar_v: Floats | None = None
     scalar_known: bool = False
 
@@ -148,7 +160,17 @@ class Search:
 def improvement(
     method: str, model: Model, baseline: Floats, search: Search, *, preference: Floats, epsilon: float
 ) -> Improvement:
-    """Improvement from the result of a search, with returns in the model and the budget used."""
+    """Improvement from the result of a search, with returns in the model and the budget used.
+
+    With a horizon, a policy that does not raise the preferred return of the first steps is replaced by the baseline.
+    """
+    returns: tuple[Floats, Floats] | None = None
+    if model.horizon is not None:
+        before, after = (model_return(model, each, baseline) for each in (baseline, search.policy))
+        if not preference @ (after - before) > 0.0 and np.any(search.policy != baseline):
+            reason = f"the policy that was found gains nothing in the first {model.horizon:,} steps"
+            search, after = replace(search, policy=baseline, reason=reason), before
+        returns = before, after
     mdp, policy, baseline_v = model.mdp, search.policy, search.baseline_v
     deviation = policy - baseline
     np.abs(deviation, out=deviation)
@@ -157,17 +179,19 @@ def improvement(
     del deviation  # a table [X, A] takes as much memory as the whole solve
     spent = np.zeros(mdp.n_pairs)
     np.multiply(pair_deviation, model.error, out=spent, where=pair_deviation > 0.0)  # avoids 0 · ∞
-    policy_return = baseline_v @ mdp.initial
-    if np.any(distance):
-        policy_return = _returns(mdp, policy, preference, baseline_v, search.scalar_v, known=search.scalar_known)
+    if returns is None:
+        baseline_return = policy_return = baseline_v @ mdp.initial
+        if np.any(distance):
+            policy_return = _returns(mdp, policy, preference, baseline_v, search.scalar_v, known=search.scalar_known)
+        returns = baseline_return, policy_return
     return Improvement(
         method=method,
         policy=policy,
         baseline=baseline,
         preference=preference,
         epsilon=epsilon,
-        baseline_return=baseline_v @ mdp.initial,
-        policy_return=policy_return,
+        baseline_return=returns[0],
+        policy_return=returns[1],
         baseline_v=baseline_v,
         rounds=search.rounds,
         converged=search.converged,
@@ -177,6 +201,8 @@ def improvement(
         budget_used=by_state(mdp, spent),
         engine=search.engine,
         reason=search.reason,
+        endless=search.endless,
+        horizon=model.horizon,
     )
 
 

@@ -15,6 +15,9 @@ The feasible set is fixed and a product over states, so with equal discounts thi
 decreases, the result is optimal over the set, and a larger ε never lowers J_λ. With different discounts that argument fails:
 the search keeps the best policy and stops when J_λ no longer increases. The result is safe in the model, but it may not be
 optimal, and in rare cases a larger ε gives a slightly lower J_λ.
+
+With discount 1 every policy of the search must end (`mdp.ends`). Where the next policy would never end, states keep their
+current row. J_λ still never decreases; the model has no best policy then, because a loop that never ends would gain without limit.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_epsilon, check_type
+from bettersafe.errors import check_epsilon, check_integer, check_type
+from bettersafe.mdp.ends import check_ends, endless_states, undiscounted
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import Programs, WarmStart, resolve_engine, solve
@@ -179,8 +183,8 @@ def _improve(
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)
-    if max_rounds < 1:
-        raise ParameterError(f"max_rounds must be at least 1; got {max_rounds}.")
+    check_ends(mdp, base, name="the baseline", state_labels=model.state_labels)
+    check_integer("max_rounds", max_rounds, least=1)
     problem = Problem(
         mdp=mdp, baseline=base, error=model.error, preference=weights, epsilon=epsilon, constrained=constrained
     )
@@ -227,7 +231,7 @@ def iterate(
         progress: Callback after every round.
         baseline_values: Values of π_b, if already computed.
         start: Initial policy, feasible, shape [X, A]; default: π_b. With equal discounts it saves rounds and does not change the
-            return.
+            return. With discount 1, π_b and ``start`` must end.
     """
     engine_name = resolve_engine(engine)
     mdp, preference = problem.mdp, problem.preference
@@ -253,6 +257,7 @@ def iterate(
     tol = AIM
     warm: WarmStart | None = None
     converged = False
+    must_end, endless = undiscounted(mdp), np.empty(0, dtype=np.int64)
     for rounds in range(1, max_rounds + 1):
         if rounds > 1 or start is not None:
             values = entries.values(current, preference if equal_discounts else None, values.v, tol)
@@ -264,6 +269,9 @@ def iterate(
         answer = solution.policy
         if not solution.solved.all():  # unsolved states keep their current row, which is feasible
             answer = np.where(solution.solved[entries.state], answer, current)
+        if must_end:
+            endless = endless_states(mdp, entries.at_pairs(answer))
+            answer = np.where(np.isin(entries.state, endless), current, answer)
         gain = float(np.max(entries.by_state((answer - current) * objective), initial=0.0))
         scalar_return = float(mix @ values.v @ mdp.initial)
         if progress is not None:
@@ -293,6 +301,8 @@ def iterate(
         converged=converged,
         gap=float(np.max(solution.gap[solution.solved], initial=0.0)),
         kept=np.flatnonzero(~solution.solved),
+        endless=endless,
+        reason=f"in {endless.size} states a change that gains would never end" if endless.size else "",
         engine=engine_name,
         scalar_v=values.v[0] if equal_discounts else None,
         scalar_known=equal_discounts and converged and stayed,
@@ -324,19 +334,20 @@ class _Entries:
     @cached_property
     def _elsewhere(self) -> Floats:
         """Baseline probability of pairs that are not stored, shape [X]; it is fixed unless they have entries."""
-        stored = by_state(self.problem.mdp, self._at_pairs(self.baseline))
+        stored = by_state(self.problem.mdp, self.at_pairs(self.baseline))
         return np.asarray(np.clip(self.problem.baseline.sum(axis=1) - stored, 0.0, 1.0))
 
-    def _at_pairs(self, entries: Floats) -> Floats:
+    def at_pairs(self, entries: Floats) -> Floats:
+        """Probabilities of the stored pairs, shape [P]."""
         return entries if self.pair is None else entries[self.pair]
 
     def baseline_values(self) -> Values:
         """Values of π_b."""
-        return solve_weights(self.problem.mdp, self._at_pairs(self.baseline), self._elsewhere)
+        return solve_weights(self.problem.mdp, self.at_pairs(self.baseline), self._elsewhere)
 
     def values(self, entries: Floats, preference: Floats | None, guess: Floats, tol: float) -> Values:
         """Values of the policy with probabilities ``entries`` [F]: for r_λ if a preference is given, else for all rewards."""
-        mdp, weight, mass = self.problem.mdp, self._at_pairs(entries), self._elsewhere
+        mdp, weight, mass = self.problem.mdp, self.at_pairs(entries), self._elsewhere
         if self.pair is not None:
             mass = np.clip(self.by_state(entries) - by_state(mdp, weight), 0.0, 1.0)
         return solve_weights(mdp, weight, mass, preference=preference, guess=guess, tol=tol)

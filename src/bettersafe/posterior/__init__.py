@@ -1,6 +1,10 @@
 """Posterior of the true process given a log, and the posterior probability that a policy is no worse than the baseline.
 
 outcomes           outcomes of a log by pair
+rewards            posterior of noisy rewards: effects of states, actions and pairs
+rare               rare outcomes, pooled over states and actions
+habits             how actions that the baseline rarely plays differ from its usual ones
+models             posterior mean of the model, and standard deviations of one-step values
 priors             PriorSet, and the posterior under each of its priors
 draws              processes drawn from the posterior, and gains of policies in them, on this machine or a Ray cluster
 linearised         means and covariances of gains to first order, without draws

@@ -96,7 +96,7 @@ class Spread:
 def linearised_spread(
     policies: Floats, baseline: Floats, neutral: Posterior, pessimistic: Sequence[Posterior]
 ) -> Spread:
-    """Means and covariances of gains to first order; ``policies`` has shape [C, X, A], posteriors are those of `all_priors`."""
+    """Means and covariances of gains to first order; ``policies`` has shape [C, X, A], posteriors are those of `informed_priors`."""
     mean, covariance = linearised_gains(neutral, policies, baseline)
     pessimistic_mean, pessimistic_sd = np.full(mean.shape, np.inf), np.ones(mean.shape)
     for k, posterior in enumerate(pessimistic):

@@ -16,7 +16,7 @@ from scipy import sparse
 from bettersafe import _kernel
 from bettersafe._system import workers
 from bettersafe._system.workers import Lost, joined, on_ray
-from bettersafe.errors import RunError
+from bettersafe.errors import RunError, check_integer
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, nonzero, only_played
@@ -176,6 +176,8 @@ def drawn_gains(
         (100, 1, 2)
     """
     policies, baseline = asked_tables(posterior, policies, baseline)
+    for name, number in (("draws", draws), ("seed", seed), ("stream", stream), ("first", first)):
+        check_integer(name, number, least=0)
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
     gains = np.empty((draws, policies.shape[0], len(asked)))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe.posterior.linearised import mean_mix, mean_values
-from bettersafe.posterior.priors import posterior
+from bettersafe.posterior.priors import pessimistic, posterior
 from bettersafe.posterior.rewards import Effects, reward_posterior
 
 if TYPE_CHECKING:
@@ -43,6 +43,22 @@ def informed(
 ) -> Posterior:
     """Posterior under the neutral prior, with what the log says about rarely played actions (`with_habits`)."""
     return with_habits(posterior(outcomes, priors), baseline, habits)
+
+
+def informed_priors(
+    outcomes: Outcomes, priors: PriorSet, baseline: Floats, baseline_v: Floats
+) -> tuple[Posterior, list[Posterior]]:
+    """Posterior under the neutral prior (`informed`), and under the pessimistic prior of each objective (empty if pessimism is 0).
+
+    Args:
+        outcomes: Outcomes of the log.
+        priors: Set of priors.
+        baseline: π_b, shape [X, A].
+        baseline_v: v̂^{π_b}, shape [d, X].
+    """
+    neutral = informed(outcomes, priors, baseline)
+    objectives = range(outcomes.n_objectives if priors.pessimism > 0.0 else 0)
+    return neutral, [pessimistic(neutral, k, baseline_v) for k in objectives]
 
 
 def with_habits(

@@ -42,7 +42,7 @@ from bettersafe.posterior.candidates import (
 )
 from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
-from bettersafe.posterior.habits import informed
+from bettersafe.posterior.habits import informed, informed_priors
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
     CountedOutcomes,
@@ -261,6 +261,23 @@ def form_for(form: Form, transitions: int, n_objectives: int, *, draws: int) -> 
     return "draws" if transitions * float(draws) * (1 + n_objectives) <= MOST_DRAWN else "linearised"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """Results that `judge` need not compute again.
+
+    Attributes:
+        candidates: Candidates for the same policies from an earlier answer with the same neutral prior, seed and number of draws;
+            only the pessimistic priors are then evaluated.
+        baseline_v: v^{π_b} in the model, shape [d, X].
+    """
+
+    candidates: Sequence[Candidate] | None = None
+    baseline_v: Floats | None = None
+
+
+NOTHING_KNOWN = Known()
+
+
 def judge(
     policies: Sequence[npt.ArrayLike] | Floats,
     outcomes: Outcomes | CountedOutcomes,
@@ -271,8 +288,7 @@ def judge(
     names: Sequence[str] | None = None,
     best_by: Floats | None = None,
     doubt: Doubt = NO_DOUBT,
-    known: Sequence[Candidate] | None = None,
-    baseline_v: Floats | None = None,
+    known: Known = NOTHING_KNOWN,
     progress: Progress | None = None,
 ) -> Answer:
     """Posterior probabilities that policies are no worse than the baseline.
@@ -290,9 +306,7 @@ def judge(
             policy at a time, largest lower bound first, until one passes.
         doubt: What the posterior does not know: the optimism of policies that were made from the same log, and the uncertainty of
             an estimated baseline.
-        known: Candidates for the same policies from an earlier answer with the same neutral prior, seed and number of draws; only
-            the pessimistic priors are then evaluated.
-        baseline_v: v^{π_b} in the model, shape [d, X], if already computed.
+        known: Results that are already computed.
         progress: Callback for draws, candidates or priors.
 
     Examples:
@@ -307,11 +321,15 @@ def judge(
     check_type("question", question, Question)
     check_type("model", model, Model)
     check_type("policies", policies, list, tuple, np.ndarray)
+    if model.horizon is not None:
+        raise ParameterError(
+            "the posterior is of returns without a limit on steps: estimate the model without a horizon."
+        )
     tables = [policy_table(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
     baseline = policy_table(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
     form = resolve_form(question.form, outcomes, draws=question.draws)
     loss = question.losses(outcomes.n_objectives)
-    v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v
+    v = policy_values(model.mdp, baseline)[0] if known.baseline_v is None else known.baseline_v
     case = _Case(
         policies=tables,
         names=list(names) if names is not None else [f"policy {i}" for i in range(len(tables))],
@@ -323,7 +341,7 @@ def judge(
         shift=doubt.shift(len(tables), loss.size),
         widening=doubt.widening,
         doubt=doubt.covariance(len(tables), loss.size),
-        known=known,
+        known=known.candidates,
         progress=progress,
     )
     candidates, neutral = _linearised(case, outcomes) if form == "linearised" else _drawn(case, outcomes)
@@ -422,11 +440,7 @@ def _drawn(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list[Cand
             f"{question.draws} draws are too few for delta = {question.delta:g}; at least"
             f" {int(np.ceil(1.0 / question.delta - 1.0))} are needed."
         )
-    neutral = informed(outcomes, question.priors, case.baseline)
-    others = [
-        pessimistic(neutral, k, case.baseline_v)
-        for k in range(case.slack.size if question.priors.pessimism > 0.0 else 0)
-    ]
+    neutral, others = informed_priors(outcomes, question.priors, case.baseline, case.baseline_v)
     if case.known is None:
         candidates, active = _drawn_neutral(case, neutral, others)
     else:
@@ -699,8 +713,7 @@ def sensitivity(
             replace(question, priors=priors),
             model=model,
             doubt=doubt,
-            known=None if ask or known is None else [known],
-            baseline_v=v,
+            known=Known(candidates=None if ask or known is None else [known], baseline_v=v),
             progress=report,
         )
         if alike:

@@ -175,6 +175,31 @@ def _is_function(value: Floats, group: Ints) -> bool:
     return bool(np.all(np.diff(value[order])[same] == 0.0))
 
 
+def _kinds_of_ends(reward: Floats, end: Bools, asked: list[int]) -> Ints:
+    """Kind of end of every row, −1 if the episode continues, shape [N]; ends with different rewards are different kinds.
+
+    Args:
+        reward: Rewards of the rows, shape [N, d].
+        end: Whether a row ends its episode, shape [N].
+        asked: Objectives whose rewards tell ends apart, if they have few values.
+    """
+    few = [k for k in asked if np.unique(reward[end, k]).size <= MOST_ENDS]
+    kind = np.where(end, 0, -1)
+    if few and np.any(end):
+        kinds = np.unique(reward[end][:, few], axis=0, return_inverse=True)[1].reshape(-1)
+        if kinds.max() < MOST_ENDS:
+            kind[end] = kinds
+    return kind
+
+
+def _missing_ends(state: Ints, kind: Ints, n_kinds: int) -> tuple[Ints, Ints]:
+    """States and kinds of the ends that are not among the outcomes, for every state with outcomes."""
+    every = np.unique(state)[:, None] * n_kinds + np.arange(n_kinds)
+    ended = kind >= 0
+    missing = np.setdiff1d(every, state[ended] * n_kinds + kind[ended])
+    return missing // n_kinds, missing % n_kinds
+
+
 def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
     """Outcomes of a log in memory.
 
@@ -198,12 +223,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     reward = dataset.rewards[rows]
     end = following < 0
     key = x * (n_states + 1) + following + 1
-    few = [k for k in range(d) if k not in known and np.unique(reward[end, k]).size <= MOST_ENDS]
-    kind = np.where(end, 0, -1)  # by row
-    if few and np.any(end):  # ends with different rewards are different kinds
-        kinds = np.unique(reward[end][:, few], axis=0, return_inverse=True)[1].reshape(-1)
-        if kinds.max() < MOST_ENDS:
-            kind[end] = kinds
+    kind = _kinds_of_ends(reward, end, [k for k in range(d) if k not in known])
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
     excess, arrival = harm_excess(dataset, rows)
@@ -227,15 +247,13 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         paid = np.array(
             [np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]
         ).T  # [d, kinds]
-        every = np.unique(x)[:, None] * n_kinds + np.arange(n_kinds)
-        ended = outcome_kind >= 0
-        missing = np.setdiff1d(every, outcome_state[ended] * n_kinds + outcome_kind[ended])
-        order = np.argsort(np.concatenate([outcome_state, missing // n_kinds]), kind="stable")
+        state, of_kind = _missing_ends(outcome_state, outcome_kind, n_kinds)
+        order = np.argsort(np.concatenate([outcome_state, state]), kind="stable")
         assumed = order >= outcome_next.size
-        outcome_next = np.concatenate([outcome_next, np.full(missing.size, -1)])[order]
-        outcome_reward = np.concatenate([outcome_reward, paid[:, missing % n_kinds]], axis=1)[:, order]
-        outcome_state = np.concatenate([outcome_state, missing // n_kinds])[order]
-        outcome_kind = np.concatenate([outcome_kind, missing % n_kinds])[order]
+        outcome_next = np.concatenate([outcome_next, np.full(state.size, -1)])[order]
+        outcome_reward = np.concatenate([outcome_reward, paid[:, of_kind]], axis=1)[:, order]
+        outcome_state = np.concatenate([outcome_state, state])[order]
+        outcome_kind = np.concatenate([outcome_kind, of_kind])[order]
         outcome_of_row = np.argsort(order)[outcome_of_row]
     outcome_ptr = np.searchsorted(outcome_state, np.arange(n_states + 1))
 
@@ -255,6 +273,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
     )
     logged = dataset.rewards[rows]
+    given = known_of_pairs(known, pair_state, pair_action, d)
     least = lowest_rewards(dataset.objectives, logged.min(axis=0))
     starts = dataset.states[dataset.episode_ptr[:-1]]
     return Outcomes(
@@ -269,15 +288,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
-        **_pooled(
-            pair_state,
-            pair_action,
-            visits,
-            moments,
-            known_of_pairs(known, pair_state, pair_action, d),
-            n_states,
-            n_actions,
-        ),
+        **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
         least_reward=least,
         bad_share=bad_share(least, logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
@@ -444,6 +455,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     mean[:, tried] = counts.reward_sum[:, inside] / counts.pair_count[inside]
     spread[:, tried] = spread_in_pairs(counts)[:, inside]
     moments = (Moments(mean=mean, spread=spread, asked=noisy),)
+    given = known_of_pairs(known, pair_state, pair_action, d)
     least = lowest_rewards(counts.objectives, counts.reward_min)
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
@@ -457,15 +469,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
         count_outcome=step_outcome[order].astype(np.int64),
         count=times[order],
-        **_pooled(
-            pair_state,
-            pair_action,
-            visits,
-            moments,
-            known_of_pairs(known, pair_state, pair_action, d),
-            n_states,
-            n_actions,
-        ),
+        **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
         least_reward=least,
         bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
         noisy=noisy,

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe.certificate.certificate import steps_words
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.describe import FEW
 from bettersafe.methods.facts import facts_of
-from bettersafe.text.names import clean, in_words, proposed, shorten, with_titles
+from bettersafe.text.headlines import optimised_for
+from bettersafe.text.names import ALL_STEPS, clean, in_words, logged_steps, proposed, shorten, with_titles
 from bettersafe.text.numbers import counted, number, percent, with_interval
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
         )
     if run.info.states_kept:
         texts.append(f"{counted(len(run.info.states_kept), 'state')} could not be solved; the baseline is kept there.")
+    if run.info.horizon is not None:
+        texts.append(f"{optimised_for(run)}.")
     certificate = run.certificate
     if certificate is None:
         texts.append("Nothing was tested: this run has no certificate.")
@@ -125,6 +129,44 @@ def rarely_tried(run: Run, most: int = 10) -> list[dict[str, Any]]:
     return rows
 
 
+def estimates(run: Run) -> list[dict[str, Any]]:
+    """Tables of off-policy estimates: of all steps up to the horizon, and of the logged steps where episodes are cut off.
+
+    Each has a caption, the steps as a heading, and rows (`estimators`); the first row is the baseline's return of the same steps.
+    """
+    rows = estimators(run)
+    if not rows:
+        return []
+    logged = run.evaluation[0]
+    steps = steps_words(logged["horizon"]) or ("" if logged["complete"] else ALL_STEPS)
+    tables = []
+    for whole, words in ((True, steps), (False, f"logged steps only, {logged_steps(logged)}")):
+        own = [row for row in rows if row["complete"] is whole]
+        if not own:
+            continue
+        if logged["complete"] is not whole:  # the logged returns are of other steps
+            own.insert(0, _baseline_row(run, next((row for row in own if row["decided"]), own[0])["key"]))
+        caption = f"Off-policy estimates, {words}" if words else "Off-policy estimates"
+        tables.append({"caption": caption, "steps": words[:1].upper() + words[1:], "rows": own})
+    return tables
+
+
+def _baseline_row(run: Run, name: str) -> dict[str, Any]:
+    """The baseline's return by an estimator, as a row without diagnostics; its weights are all 1."""
+    own = {row["objective"]: row for row in run.evaluation if row["estimator"] == name}
+    ends = [[own[o.name][f"baseline_{of}"] for of in ("value", "low", "high")] for o in run.objectives]
+    return {
+        "key": "baseline",
+        "name": f"the baseline, by {TITLES.get(name, shorten(name))}",
+        "cells": [with_interval(*end) for end in ends],
+        "ess": "–",
+        "weight": "–",
+        "unseen": "–",
+        "usable": True,
+        "decided": False,
+    }
+
+
 def estimators(run: Run) -> list[dict[str, Any]]:
     """Off-policy estimates with diagnostics, one row per estimator."""
     rows = []
@@ -134,7 +176,9 @@ def estimators(run: Run) -> list[dict[str, Any]]:
         weighted = name not in ("logged", "model")
         rows.append(
             {
+                "key": name,
                 "name": TITLES.get(name, shorten(name)),
+                "complete": first["complete"],
                 "cells": [_cell(own.get(o.name)) for o in run.objectives],
                 "ess": f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "–",
                 "weight": number(first["mean_weight"], decimals=2) if weighted else "–",
@@ -182,6 +226,7 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ("Risk δ", f"{info.delta:g}"),
         ("Error function", info.error_kind),
         ("Value of decisions never tried", info.unseen),
+        ("Horizon", steps_words(info.horizon) or "no limit"),
         ("Baseline", info.baseline_source),
         ("States, actions", f"{info.n_states:,}, {run.action_labels.size:,}"),
         ("Data", info.data.path),

@@ -1,6 +1,6 @@
 """Baseline against proposal on every objective, by every kind of evidence.
 
-Gains are positive if the proposal is better; text on the page has the user's own sign.
+All returns in the table of an objective are of the same steps; returns of other steps are in a sentence below it. Gains are positive if the proposal is better; text on the page has the user's own sign.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe.logs.dataset import user_sign
 from bettersafe.report.charts import Mark
-from bettersafe.text.names import SAME_DATA, shorten, titles, with_titles
+from bettersafe.text.names import SAME_DATA, certificate_steps, logged_steps, run_steps, shorten, titles, with_titles
 from bettersafe.text.numbers import chance, change_precision, number, risk, with_interval
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class ObjectiveView:
     title: str
     unit: str
     note: str
+    aside: tuple[str, ...]  # logged returns, and returns of other steps than those in the table
     proven: str
     outcome: str  # "passed", "not passed", "can't tell", "not tested" or "unchanged"
     lines: tuple[Line, ...]
@@ -68,6 +69,7 @@ def objectives(run: Run) -> list[ObjectiveView]:
 def _objective(run: Run, k: int) -> ObjectiveView:
     objective, certificate = run.objectives[k], run.certificate
     found = [_by_model(run, k)]
+    aside: list[str] = []
     outcome, zeta = "not tested" if run.has_proposal else "unchanged", 0.0
     before = chosen_before(run)
     if before is not None:
@@ -77,13 +79,18 @@ def _objective(run: Run, k: int) -> ObjectiveView:
         outcome = certificate.outcome(place)
         if certificate.evidence != "theory":
             zeta = certificate.findings[place].zeta
+            if not certificate.complete:
+                aside += [_in_words(line, run_steps(run)) for line, _ in found]
+                found = []
             found.append(_by_certificate(run, certificate, place, k))
+            aside += _logged(run, objective)
     proven, proof = _proven(run, objective.name, _digits(run, k))
     marks = [mark for _, mark in found if mark is not None]
     return ObjectiveView(
         title=shorten(objective.title),
         unit=shorten(objective.unit, 40),
         note=_note(run, k, zeta),
+        aside=tuple(aside),
         proven=proven,
         outcome=outcome,
         lines=tuple(line for line, _ in found),
@@ -141,12 +148,12 @@ def _by_certificate(run: Run, certificate: Certificate, place: int, k: int) -> t
     certain = at_least(finding.lower_bound, digits)
     if belief is not None:
         certain += f"; no worse with probability {chance(belief.p_objective[place], belief.draws)}"
-    logged, own = (_estimate(run, name, objective) for name in ("logged", certificate.settings.get("estimator")))
+    row = _row(run, certificate.settings.get("estimator"), objective)
     line = Line(
         evidence=name,
         worth=worth,
-        baseline=logged,
-        policy=own,
+        baseline="–" if row is None else with_interval(*(row[f"baseline_{of}"] for of in ("value", "low", "high"))),
+        policy="–" if row is None else with_interval(row["value"], row["low"], row["high"]),
         change=_moved(finding.estimate, objective, digits) + between(edges, objective.lower_is_better, digits),
         certain=f"{certain} (risk {risk(finding.level)})" if certificate.tells else "nothing: the data can’t tell",
     )
@@ -168,11 +175,13 @@ def _proven(run: Run, name: str, digits: int) -> tuple[str, Mark | None]:
 
 
 def _note(run: Run, k: int, zeta: float) -> str:
-    """Direction, weight, discount and accepted loss."""
+    """Direction, weight, discount, steps and accepted loss."""
     objective, weight = run.objectives[k], run.info.preference[k]
     note = "lower is better" if objective.lower_is_better else "higher is better"
     note += f", weight {weight:g} in the preference" if weight else ", protected but not pursued (weight 0)"
     note += f", discount {objective.discount:g}"
+    steps = certificate_steps(run)
+    note += f", {steps}" if steps else ""
     return note + (f", a loss of {number(zeta, trim=True)} is accepted" if zeta > 0.0 else "")
 
 
@@ -224,9 +233,24 @@ def _place(certificate: Certificate, name: str) -> int | None:
     return next((k for k, finding in enumerate(certificate.findings) if finding.objective == name), None)
 
 
-def _estimate(run: Run, estimator: str | None, objective: Objective) -> str:
-    row = next((r for r in run.evaluation if r["estimator"] == estimator and r["objective"] == objective.name), None)
-    return "–" if row is None else with_interval(row["value"], row["low"], row["high"])
+def _row(run: Run, estimator: str | None, objective: Objective) -> dict[str, Any] | None:
+    """Off-policy estimate of an objective; None if there is none."""
+    return next((r for r in run.evaluation if r["estimator"] == estimator and r["objective"] == objective.name), None)
+
+
+def _logged(run: Run, objective: Objective) -> list[str]:
+    """Logged return of the baseline in the test episodes, as a sentence."""
+    row = _row(run, "logged", objective)
+    if row is None:
+        return []
+    value = with_interval(row["value"], row["low"], row["high"])
+    return [f"Logged in the test episodes, under the baseline: {value} ({logged_steps(row)})."]
+
+
+def _in_words(line: Line, steps: str) -> str:
+    """A line about other steps than those in the table, as a sentence."""
+    returns = f"{line.baseline} → {line.policy}, " if line.policy != "–" else ""
+    return f"{line.evidence} ({steps}): {returns}{line.change}."
 
 
 def floors(run: Run) -> list[dict[str, Any]]:

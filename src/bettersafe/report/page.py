@@ -48,6 +48,8 @@ def write_report(path: str | Path, *, output: str | Path | None = None) -> Path:
         'report.html'
     """
     check_path("path", path)
+    if output is not None:
+        check_path("output", output)
     folder = Path(path)
     run = load_run(folder)
     digests = {name: file_digest(folder / name) for name in FILES if (folder / name).is_file()}
@@ -149,6 +151,7 @@ def _sections(run: Run) -> dict[str, Any]:
         "limits": limits.limits(run, coverage),
         "rarely_tried": limits.rarely_tried(run),
         "estimators": limits.estimators(run),
+        "estimates": limits.estimates(run),
         "interval_level": risk(run.evaluation[0]["level"]) if run.evaluation else "",
         "assumptions": limits.assumptions(run),
         "checks": limits.checks(run),

@@ -39,8 +39,11 @@ def dots(run: Run) -> list[Dot]:
     certificate, word = run.certificate, proposed(run).capitalize()
     none = (math.nan,) * len(run.objectives)
     tested = certificate is not None and certificate.evidence != "theory"
+    same_steps = certificate is None or certificate.complete  # gains of other steps are not comparable
     found = []
     for row in run.info.candidates:
+        if not same_steps and certificate is not None and row.evidence != certificate.evidence:
+            continue
         chosen = row.outcome == "chosen"
         if chosen and tested and certificate is not None and row.evidence == certificate.evidence:
             continue  # added below, with its result
@@ -59,7 +62,7 @@ def dots(run: Run) -> list[Dot]:
     if certificate is not None and tested:
         if run.has_proposal or not run.info.candidates:
             found.append(_tested(run, certificate, word))
-        return [*found, by_model] if run.has_proposal else found
+        return [*found, by_model] if run.has_proposal and same_steps else found
     proven = certificate is not None and certificate.accepted
     result = "proven by the counts" if proven else "not tested"
     return [*found, replace(by_model, kind="policy", result=result)] if run.has_proposal else found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import check_type
+from bettersafe.errors import check_integer, check_type
 from bettersafe.runs.run import Run
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def largest_changes(run: Run, n: int = 10) -> list[Change]:
         ['3', '4']
     """
     check_type("run", run, Run)
+    check_integer("n", n, least=0)
     return changes_between(run.baseline, run.proposal, run.counts, run.state_labels, run.action_labels, n)
 
 

@@ -11,11 +11,11 @@ from bettersafe.errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SCHEMA = "evaluation/1"
+SCHEMA = "evaluation/2"
 
 
 def write_evaluation(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write estimates (`evaluate.evaluation_rows`) as Parquet, or as CSV if the name ends in .csv.
+    """Write estimates (`evaluate.comparison_rows`) as Parquet, or as CSV if the name ends in .csv.
 
     The file is written under a temporary name and then renamed.
     """

@@ -22,6 +22,7 @@ class DataInfo:
         sha256: Digest of the files in sorted order.
         rows: Number of decisions.
         episodes: Number of episodes.
+        truncated: Number of episodes that are cut off before their end.
         inputs: For a counts file: the logs that were counted.
     """
 
@@ -29,6 +30,7 @@ class DataInfo:
     sha256: str
     rows: int
     episodes: int
+    truncated: int = 0
     inputs: tuple[Input, ...] = ()
 
 
@@ -148,6 +150,12 @@ class RunInfo:
     candidates: tuple[CandidateInfo, ...] = ()
     created: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def horizon(self) -> int | None:
+        """Number of steps of all returns; None for no limit."""
+        found: int | None = self.settings.get("horizon")
+        return found
 
 
 def info_json(info: RunInfo) -> dict[str, Any]:

@@ -102,11 +102,11 @@ class Run:
         state_labels: State labels, shape [X].
         action_labels: Action labels, shape [A].
         objectives: Objectives, length d.
-        baseline_return: J_k(π_b) in the estimated model, shape [d]; higher is better.
-        proposal_return: J_k of the proposal in the estimated model, shape [d]; higher is better.
+        baseline_return: J_k(π_b) in the estimated model, up to ``info.horizon``, shape [d]; higher is better.
+        proposal_return: J_k of the proposal in the estimated model, up to ``info.horizon``, shape [d]; higher is better.
         info: Metadata.
         certificate: Certificate of the proposal, if there is one.
-        evaluation: Off-policy estimates (`evaluate.evaluation_rows`), one dict per estimator and objective.
+        evaluation: Off-policy estimates (`evaluate.comparison_rows`), one dict per estimator and objective.
 
     Examples:
         >>> run = bettersafe.run_task(task)
@@ -259,6 +259,7 @@ def run_json(run: Run) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "decision": run.decision.to_json(),
+        "horizon": run.info.horizon,
         "objectives": [
             {
                 **dataclasses.asdict(objective),

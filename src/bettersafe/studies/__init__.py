@@ -1,18 +1,18 @@
-"""Studies: many experiments whose truth is known, run as sweeps that can be stopped and continued.
+"""Studies: experiments with a known true MDP, run as sweeps that can be interrupted and resumed.
 
-catalogue  CATALOGUE: the studies there are
-sweep      Study: independent experiments, and running them
-figures    the figures and tables of a study, as files
-demo       the demonstration: improve on clinicians in a simulator
+catalogue  CATALOGUE: the available studies
+sweep      Study: a set of independent experiments; run_sweep runs them
+figures    figures and tables of a study as files
+demo       the demonstration: improving on clinicians in a simulator
 gridworld  gridworlds with pits
 garnet     random worlds
 gauntlet   many kinds of difficult worlds
 sepsis     ICU-Sepsis and MIMIC-III
-case       one log of a known process, and the true returns of policies made from it
-summary    rows to the numbers of tables and figures
-tables     pieces that tables share
-drawing    pieces that figures share
-styles     how methods are called and drawn
+case       one log of a known MDP, and the true returns of the methods' policies
+summary    means, standard errors and intervals over the rows of a study
+tables     parts shared by the tables
+drawing    parts shared by the figures
+styles     names, colours and markers of methods
 """
 
 import lazy_loader

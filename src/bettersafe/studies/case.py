@@ -1,9 +1,9 @@
-"""One log of a known process: the policies that methods make from it, and their true returns.
+"""One log of a known MDP, and the true returns of the policies that the methods compute from it.
 
-Methods are written as words: a name of `bettersafe.methods.METHODS` and its parameter, such as ``s-opt 0.1`` (ε), ``h-opt paper dr``
-(rule and estimator; Student t), ``linearized`` and ``b-opt`` (all three kinds of candidates); or what only studies know:
-``lagrangian 0.01`` (η), and ``optimum`` (knows the process: the most of the first objective of all policies that are no worse than the
-baseline on any other; what could be gained differs from world to world).
+A method is written as text: a key of `bettersafe.methods.METHODS` and its parameter, such as ``s-opt 0.1`` (ε), ``h-opt paper dr``
+(rule and estimator; Student t), ``linearized`` or ``b-opt`` (all three kinds of candidates). Two methods exist only in studies:
+``lagrangian 0.01`` (η), and ``optimum``, which uses the true MDP: it maximises the first objective over all policies that are no
+worse than the baseline on any other objective. It shows how much can be gained in each world.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 SAFETY_SHARE = 0.3
 LEAST_FAILURES = 2
-"""Draws of B-OPT in which a policy of risk δ fails, on average, at least: with fewer the test is coarse, and passes little."""
+"""Minimal expected number of B-OPT's draws in which a policy of risk δ fails. With fewer, the test is coarse and rarely passes."""
 
 TOL = 1e-6
-"""Losses below this share of a return's range are rounding, not failures."""
+"""Losses below this share of a return's range count as rounding errors, not as failures."""
 
 
 def draws_for(delta: float) -> int:
-    """Draws of B-OPT under every prior at this δ."""
+    """Number of B-OPT's draws under every prior for a given δ."""
     return max(DRAWS, math.ceil(LEAST_FAILURES / delta))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One log: what the methods are given, and the truth that they are not.
+    """One log with the inputs of the methods, and the true MDP, which the methods do not see.
 
     Attributes:
         truth: The true MDP.
         baseline: π_b, shape [X, A].
-        before: Its true returns, shape [d].
-        model: The model of all the data.
-        train_model: The model of the training part, which H-OPT proposes from.
-        data: All the data.
-        safety: The part that H-OPT tests on.
+        before: True returns of the baseline, shape [d].
+        model: Model estimated from all the data.
+        train_model: Model estimated from the training part; H-OPT's proposal comes from it.
+        data: The whole log.
+        safety: The part on which H-OPT tests.
         delta: δ of H-OPT and B-OPT.
-        draws: Draws of B-OPT.
-        draws_seed: Their seed; one for every log, or the errors of all draws would be alike.
-        max_rounds: Cap on rounds of policy iteration.
-        ties: What is played where every policy is as good: "baseline", or "uniform" as a solver's interior point.
+        draws: Number of B-OPT's draws.
+        draws_seed: Their seed. Each log has its own, so that Monte Carlo errors of different logs are independent.
+        max_rounds: Maximal number of rounds of policy iteration.
+        ties: Policy in states without data: "baseline", or "uniform" like the interior point of a solver.
         baseline_estimated: Whether ``baseline`` was estimated from the data.
-        from_counts: Whether B-OPT is given the counts of the log only.
+        from_counts: Whether B-OPT uses only the counts of the log.
     """
 
     truth: MDP
@@ -89,13 +89,13 @@ class Case:
 
     @cached_property
     def outcomes(self) -> Outcomes:
-        """The log as the posterior needs it. What a step pays goes with where it led, so nothing need be known: of the table of
-        expected rewards, the goal's would give away the probabilities of reaching it.
+        """Outcomes of the log, for the posterior. Rewards are tied to outcomes, so no known rewards are passed; the table of
+        expected rewards would reveal the true probability of reaching the goal.
         """
         return outcomes_of(count(self.data)) if self.from_counts else gather_outcomes(self.data)
 
     def returns(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
-        """True returns [d] of the policies that the methods make for ``preference``."""
+        """True returns [d] of each method's policy for ``preference``."""
         policies = self.policies(
             [method for method in methods if method.split()[0] not in ("optimum", "lagrangian")], preference
         )
@@ -138,7 +138,7 @@ class Case:
         )
 
     def _improved(self, name: str, words: list[str], preference: Floats) -> Floats:
-        """The policy of a method that uses all the data."""
+        """Policy of a method that uses all the data."""
         check_choice("method", name, (*METHODS, "lagrangian", "optimum"))
         facts = METHODS[name]
         if facts.posterior:
@@ -153,7 +153,7 @@ class Case:
         return policy if facts.budget else self._settled(policy, self.model)
 
     def _tested(self, trial: Trial, words: list[str], preference: Floats) -> Floats:
-        """H-OPT's policy by a rule and an estimator."""
+        """H-OPT's policy for a rule and an estimator."""
         selection: Any = words[0]
         rule = SafetyRule(
             delta=self.delta,
@@ -165,7 +165,7 @@ class Case:
         return trial.choose(rule, selection, preference)
 
     def _trial(self, preference: Floats, estimators: list[str]) -> Trial:
-        """H-OPT's candidates on the safety part, for all estimators and both comparisons."""
+        """H-OPT's candidates, evaluated on the safety part with all estimators."""
         model = self.train_model
         proposal = adv_linearized(model, self.baseline, preference=preference, max_rounds=self.max_rounds).policy
 
@@ -181,9 +181,7 @@ class Case:
         )
 
     def _settled(self, policy: Floats, model: Model) -> Floats:
-        """The policy as it is, or with what an interior-point method does where every policy is as good: in states that the
-        log has nothing of, all actions alike.
-        """
+        """The policy, made uniform in states without data if ``ties`` is "uniform" (an interior-point solver does this)."""
         if self.ties == "baseline":
             return policy
         visits = np.bincount(model.mdp.pair_state, weights=model.counts, minlength=policy.shape[0])

@@ -1,4 +1,4 @@
-"""Which studies there are: an id, one line about it, how to make its experiments, and how to show its rows."""
+"""The catalogue of studies: id, description, experiments, figures and tables of each."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Entry:
     """A study of the catalogue.
 
     Attributes:
-        about: One line.
-        full: How many repetitions (CMDPs, cohorts) the full study has.
-        unit: What is repeated.
-        repeated: The setting that numbers repetitions.
-        options: The options that it takes beside the seed, the number of repetitions first.
+        about: One-line description.
+        full: Number of repetitions (CMDPs, cohorts) in the full study.
+        unit: Name of a repetition, in the plural.
+        repeated: Name of the setting that numbers the repetitions.
+        options: Names of its options besides the seed; the first is the number of repetitions.
         make: (seed, **options) -> Study.
-        draw: (rows, note) -> figures by name; the note goes into their subtitles.
-        tables: (rows, note) -> a page of tables in Markdown; the note is a sentence for its head.
-        summary: rows -> the summary for spreadsheets.
-        needs: Those of the options that must be given, and what each is.
+        draw: (rows, note) -> figures by name; the note is added to the subtitles.
+        tables: (rows, note) -> tables as a Markdown page; the note is a sentence at its top.
+        summary: rows -> summary table for summary.csv.
+        needs: Required options, each with its description.
     """
 
     about: str
@@ -133,10 +133,10 @@ CATALOGUE: Mapping[str, Entry] = {
 
 
 def find_study(study_id: str) -> Entry:
-    """The entry of that id; an error names the nearest.
+    """The catalogue entry of a study. The error for an unknown id suggests the closest one.
 
     Args:
-        study_id: Of `CATALOGUE`.
+        study_id: A key of `CATALOGUE`.
 
     Examples:
         >>> from bettersafe.studies import find_study
@@ -152,15 +152,15 @@ def find_study(study_id: str) -> Entry:
 
 
 def make_study(study_id: str, *, seed: int = 0, **options: Any) -> Study:
-    """The experiments of the study of that id.
+    """Make a study of the catalogue.
 
     Args:
-        study_id: Of `CATALOGUE`.
-        seed: Draws everything.
-        options: Those that the entry takes; None is as if left out.
+        study_id: A key of `CATALOGUE`.
+        seed: Seed of all random draws.
+        options: Options of the entry; None means the default.
 
     Raises:
-        ParameterError: When there is no such study, or an option is not one of its options, or one is missing.
+        ParameterError: If the study or an option does not exist, or a required option is missing.
 
     Examples:
         >>> from bettersafe.studies import make_study

@@ -1,8 +1,8 @@
-"""The demonstration: improve on clinicians in a simulator of sepsis care, where the truth is known.
+"""The demonstration: improving on clinicians in a simulator of sepsis treatment, where true returns are known.
 
-A cohort is drawn from the embedded ICU-Sepsis benchmark under the clinicians' policy. Two objectives: survival, and
-not giving treatments that are rarely given in the state at hand. Two policies are compared: what plain reinforcement
-learning makes of the log (Linearized), and S-OPT. The simulator then tells what each is really worth.
+A cohort is drawn from the embedded ICU-Sepsis benchmark under the clinicians' policy. There are two objectives: survival,
+and avoiding treatments that are rare in the patient's state. Two policies are computed from the log, by plain
+reinforcement learning (Linearized) and by S-OPT, and evaluated exactly in the simulator.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ COHORT = 20_954
 """Patients in the paper's cohort."""
 
 RARE_BELOW, RARE_REWARD = 10, -10.0
-"""The paper's rare-treatment signal: −10 for a treatment given fewer than 10 times in the state."""
+"""The paper's rare-treatment objective: −10 for a treatment given fewer than 10 times in the state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What the demonstration found; returns are [d] with objectives (survival, rare treatments)."""
+    """Results of the demonstration; returns have shape [d], with objectives (survival, rare treatments)."""
 
     dataset: Dataset
     counts: Counts
@@ -64,10 +64,10 @@ class Demo:
 
 
 def run_demo(*, patients: int = COHORT, epsilon: float = 0.1, seed: int = 0) -> Demo:
-    """Draw a cohort, improve on it twice, and look up the truth.
+    """Draw a cohort, compute two policies from it, and evaluate them in the simulator.
 
     Args:
-        patients: Patients in the cohort.
+        patients: Number of patients in the cohort.
         epsilon: Budget ε of S-OPT.
         seed: Seed of the cohort.
 
@@ -78,7 +78,7 @@ def run_demo(*, patients: int = COHORT, epsilon: float = 0.1, seed: int = 0) -> 
     """
     world = icu_sepsis()
     dataset = sample_episodes(world, clinician_policy(), patients, np.random.default_rng(seed))
-    # As with a real log, the clinicians' policy is not given: it is estimated.
+    # As for a real log, the clinicians' policy is unknown and must be estimated.
     dataset = replace(dataset, baseline_prob=None)
     counts = with_rare(count(dataset), name="rare_treatment", below=RARE_BELOW, reward=RARE_REWARD)
     baseline = estimate_baseline(counts)
@@ -101,7 +101,7 @@ def run_demo(*, patients: int = COHORT, epsilon: float = 0.1, seed: int = 0) -> 
 
 
 def demo_json(demo: Demo) -> dict[str, Any]:
-    """The demonstration for programs; rare treatments are a reward here (negative)."""
+    """The results as JSON; the rare-treatment objective is a (negative) reward here."""
     names = [objective.name for objective in demo.counts.objectives]
     return {
         "patients": demo.dataset.n_episodes,
@@ -119,7 +119,7 @@ def demo_json(demo: Demo) -> dict[str, Any]:
 
 
 def check_demo_free(folder: Path, *, force: bool) -> None:
-    """Raise unless the demonstration may be written to ``folder``."""
+    """Raise if ``folder`` has a demonstration already and ``force`` is false."""
     cohort = folder / "cohort.parquet"
     if cohort.exists() and not force:
         raise RunError(f"{cohort} exists; choose another name, or replace it with `force`.")
@@ -127,12 +127,12 @@ def check_demo_free(folder: Path, *, force: bool) -> None:
 
 
 def write_demo(demo: Demo, folder: str | Path, *, force: bool = False) -> None:
-    """Write the cohort, the run and a second cohort, for trying the other commands on.
+    """Write the cohort, the run and a second cohort, so that the other commands can be tried on them.
 
     Args:
-        demo: The demonstration.
-        folder: Where to.
-        force: Replace what was written before.
+        demo: Result of `run_demo`.
+        folder: Folder to write to.
+        force: Replace existing files.
 
     Examples:
         >>> from bettersafe.studies import run_demo, write_demo
@@ -172,7 +172,7 @@ def write_demo(demo: Demo, folder: str | Path, *, force: bool = False) -> None:
 
 
 def _true_mdp(counts: Counts) -> MDP:
-    """The simulator's MDP with the cohort's rare-treatment signal as second reward."""
+    """The simulator's MDP with the rare-treatment objective of the cohort as second reward."""
     mdp = true_mdp(icu_sepsis())
     visits = np.zeros((mdp.n_states, mdp.n_actions))
     states, actions = counts.state_labels.astype(np.int64), np.arange(mdp.n_actions)

@@ -1,7 +1,7 @@
-"""Matplotlib as all figures of the studies use it: one look, words around panels, lines with bars, the δ line.
+"""Parts shared by the figures of all studies: style, titles and notes, lines with error bars, the δ line.
 
-Matplotlib is an extra and imported when it is needed. Figures are objects, without pyplot's global state, and the same
-rows give the same picture.
+Matplotlib is an optional dependency and imported only when needed. Figures are objects, without pyplot's global state, and
+the same rows give the same file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from bettersafe.studies.tables import Record
 
 DPI = 200
-LOOK: Any = {  # by Matplotlib's names
-    "font.family": "DejaVu Sans",  # comes with Matplotlib: the same on every machine
+LOOK: Any = {
+    "font.family": "DejaVu Sans",  # comes with Matplotlib, so it is the same on every machine
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.labelsize": 9.0,
@@ -44,14 +44,14 @@ LOOK: Any = {  # by Matplotlib's names
     "ytick.color": "#404040",
     "xtick.labelsize": 8.0,
     "ytick.labelsize": 8.0,
-    "svg.hashsalt": "bettersafe",  # the same rows, the same file
+    "svg.hashsalt": "bettersafe",  # reproducible ids in SVG files
 }
 
 NO_MATPLOTLIB = "figures need Matplotlib, which is not installed. Install it with: pip install 'bettersafe[plots]'."
 
 
 def has_matplotlib() -> bool:
-    """Whether figures can be drawn."""
+    """Whether Matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -61,7 +61,7 @@ def has_matplotlib() -> bool:
 
 @contextmanager
 def matplotlib_look() -> Iterator[None]:
-    """Matplotlib with our settings, which are gone afterwards."""
+    """Apply the Matplotlib settings within a context."""
     try:
         from matplotlib import rc_context
     except ImportError:
@@ -71,7 +71,7 @@ def matplotlib_look() -> Iterator[None]:
 
 
 def settled(figures: dict[str, Figure]) -> dict[str, Figure]:
-    """The figures with their layout found once, for both formats."""
+    """Compute the layout of each figure once, for both file formats."""
     for figure in figures.values():
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -79,7 +79,7 @@ def settled(figures: dict[str, Figure]) -> dict[str, Figure]:
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
-    """The bytes of a picture, without the date or the version of who made it."""
+    """The bytes of an image file, without date and software version."""
     sink = io.BytesIO()
     with matplotlib_look():
         figure.savefig(sink, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
@@ -88,7 +88,7 @@ def rendered(figure: Figure, kind: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """The words around a figure, and the room for its panels in inches."""
+    """Title, subtitle and notes of a figure, and the size of its panels in inches."""
 
     title: str
     subtitle: str
@@ -98,7 +98,7 @@ class Frame:
 
 
 def framed(frame: Frame, *, head: float, foot: float) -> Figure:
-    """A figure with its words; panels go in the room between them. ``head`` and ``foot`` are inches above and below it."""
+    """Figure with title, subtitle and notes; ``head`` and ``foot`` are the inches above and below the panels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -115,7 +115,7 @@ def framed(frame: Frame, *, head: float, foot: float) -> Figure:
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], *, columns: int, at: float, **look: Any) -> None:
-    """A legend below the panels, its upper edge ``at`` inches from the lower edge of the figure; ``look`` in Matplotlib's words."""
+    """Add a legend below the panels, its upper edge ``at`` inches above the figure's lower edge; ``look`` goes to Matplotlib."""
     legend = figure.legend(
         handles=list(handles), loc="upper center", bbox_to_anchor=(0.5, at / figure.get_figheight()), ncols=columns,
         frameon=False, fontsize=9, columnspacing=2.0, borderpad=0.0, borderaxespad=0.0, **look,
@@ -126,13 +126,13 @@ def add_legend(figure: Figure, handles: Sequence[Any], *, columns: int, at: floa
 def figure_of_methods(
     frame: Frame, methods: Sequence[str], *, with_lines: bool = True, extra: Sequence[Any] = ()
 ) -> Figure:
-    """A figure with a legend of methods, and one of other things below it."""
+    """Figure with a legend of methods, and below it a legend of ``extra`` handles."""
     from matplotlib.lines import Line2D
 
     families = _by_family(methods)
     rows = max(map(len, families))
     handles = []
-    for family in families:  # a column of the legend each
+    for family in families:  # one column of the legend per family
         for method in family:
             style = STYLES[method]
             handles.append(
@@ -140,7 +140,7 @@ def figure_of_methods(
                        linestyle=style.line if with_lines else "none", label=plain_name(method))
             )  # fmt: skip
         handles += [Line2D([], [], color="none", label=" ")] * (rows - len(family))
-    row, note = 0.19, 0.158  # inches: a row of the legend, a line of the notes
+    row, note = 0.19, 0.158  # heights in inches of a row of the legend and a line of the notes
     foot = 0.12 + row * rows + (row + 0.05) * bool(extra) + 0.14 + note * len(frame.notes) + 0.05
     figure = framed(frame, head=0.62, foot=foot)
     length = 2.8 if with_lines else 1.2
@@ -159,7 +159,7 @@ def draw_lines(
     sizes: Sequence[int],
     size: float = 5.5,
 ) -> None:
-    """A line per method against |D| (``sizes`` and any others there are), each moved a little aside so that bars can be told apart."""
+    """Draw a line per method against |D|, with ticks at ``sizes`` and at the data; lines are shifted so that bars do not overlap."""
     for n, method in enumerate(methods):
         found = sorted((r for r in records if words(r) == method), key=lambda r: r["episodes"])
         if not found:
@@ -182,7 +182,7 @@ def draw_lines(
 
 
 def cut_below(axes: Axes, records: Sequence[Record]) -> None:
-    """End the scale where one method's losses would flatten all others, and say how far they go."""
+    """Cut the scale if one method's losses would flatten all other lines, and annotate its lowest value."""
     low, high = axes.get_ylim()
     deepest = min(records, key=lambda record: record["improvement"], default=None)
     if deepest is not None and low < -0.4 * high:
@@ -196,7 +196,7 @@ def cut_below(axes: Axes, records: Sequence[Record]) -> None:
 
 
 def delta_line(axes: Axes, rows: pa.Table, top: float | None = None, *, label: str | None = None) -> None:
-    """The failures that were allowed; labelled with the value of δ unless told otherwise."""
+    """Draw the allowed failure rate δ; the default label is its value."""
     delta = rows["delta"][0].as_py()
     limit = top if top is not None else axes.get_ylim()[1]
     axes.set_ylim(-0.03 * limit, max(limit, 1.25 * delta if delta < 0.8 else 1.05))
@@ -208,37 +208,37 @@ def delta_line(axes: Axes, rows: pa.Table, top: float | None = None, *, label: s
 
 
 def rate_limit(records: Sequence[Record], rows: pa.Table) -> float:
-    """One scale for all failure panels of a figure."""
+    """Upper limit shared by all failure panels of a figure."""
     highest: float = max(record["failure"] + _known(record["failure_se"]) for record in records)
     delta: float = rows["delta"][0].as_py()
     return max(1.06 * highest, 1.4 * min(delta, 0.75))
 
 
 def subtitle(records: Sequence[Record], what: str, note: str) -> str:
-    """How many CMDPs, what is shown, and what else must be known."""
+    """Subtitle with the number of CMDPs, the content, and a note."""
     cmdps = max(record["cmdps"] for record in records)
     return f"{cmdps} {'CMDP' if cmdps == 1 else 'CMDPs'}; {what}{also(note)}"
 
 
 def also(note: str) -> str:
-    """A note behind a subtitle; nothing where there is none."""
+    """Format a note for the end of a subtitle; empty without a note."""
     return f" · {note}" if note else ""
 
 
 def bars_note(records: Sequence[Record]) -> str:
-    """What the bars are."""
+    """Note that explains the error bars."""
     if max(record["cmdps"] for record in records) == 1:
-        return "No bars: one CMDP says nothing of the error of its mean."
+        return "No bars: a standard error needs at least two CMDPs."
     return "Bars: ± 1 standard error, clustered by CMDP."
 
 
 def methods_of(records: Sequence[Record]) -> list[str]:
-    """The methods that have a look, in the order of legends."""
+    """Methods of the records that have a style, in the order of legends."""
     return [method for method in in_order(map(words, records)) if method in STYLES]
 
 
 def _by_family(methods: Sequence[str]) -> list[list[str]]:
-    """Methods of one kind together; those without a parameter are one kind."""
+    """Group methods by name; methods without a parameter form one group."""
     families: dict[str, list[str]] = {}
     for method in methods:
         name, _, parameter = method.partition(" ")
@@ -247,17 +247,17 @@ def _by_family(methods: Sequence[str]) -> list[list[str]]:
 
 
 def combinations(rows: pa.Table) -> int:
-    """How many combinations of preference and quality there are."""
+    """Number of combinations of preference and quality."""
     return int(rows.select(["preference", "quality"]).group_by(["preference", "quality"]).aggregate([]).num_rows)
 
 
 def delta_text(rows: pa.Table) -> str:
-    """δ, in words for a title."""
+    """δ as text for a title."""
     return f"δ = {rows['delta'][0].as_py():g}"
 
 
 def scaled(values: Sequence[float], baseline: float) -> tuple[list[float], float]:
-    """Values and the baseline's with the lowest of all at 0 and the highest at 1."""
+    """Scale the values and the baseline's value to [0, 1]."""
     low, high = min(*values, baseline), max(*values, baseline)
     span = high - low or 1.0
     return [(value - low) / span for value in values], (baseline - low) / span
@@ -268,5 +268,5 @@ def _known(error: float) -> float:
 
 
 def bar(error: float) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Both arms of an error bar [2, 1]; none where the error is not known."""
+    """Both arms of an error bar, shape [2, 1]; of length 0 if the error is NaN."""
     return np.full((2, 1), _known(error))

@@ -1,4 +1,4 @@
-"""The files that show a study: figures, tables and summary, as its entry in the catalogue makes them."""
+"""Write the figures, tables and summary of a study to files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from bettersafe.studies.sweep import read_description, read_rows
 def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Path]:
     """Write figures, tables and summary of the study in ``folder``, finished or not.
 
-    Of an unfinished sweep, the repetitions whose experiments are all done are used, and everything says so. Without
-    Matplotlib there are only the tables and the summary, and a warning.
+    An unfinished sweep is shown up to its complete repetitions, with a note in every figure and table. Without
+    Matplotlib, only the tables and the summary are written, with a warning.
 
     Args:
-        folder: Where the sweep is.
-        out: Where to put them; ``folder/figures`` if left out.
+        folder: Folder of the sweep.
+        out: Output folder; default ``folder/figures``.
 
     Returns:
-        What was written: every figure as PNG and SVG, `table.md` and `summary.csv`.
+        The files written: every figure as PNG and SVG, `table.md` and `summary.csv`.
 
     Examples:
         >>> from dataclasses import replace
@@ -40,9 +40,7 @@ def write_figures(folder: str | Path, out: str | Path | None = None) -> list[Pat
 
     document = read_description(folder)
     if document["id"] not in CATALOGUE:
-        raise ParameterError(
-            f"no figures are known for the study {document['id']!r}; those known: {', '.join(CATALOGUE)}."
-        )
+        raise ParameterError(f"the study {document['id']!r} is not in the catalogue; it has {', '.join(CATALOGUE)}.")
     entry = CATALOGUE[document["id"]]
     rows, done, total = finished(read_rows(folder, partial=True), document["jobs"], by=entry.repeated)
     drawn = has_matplotlib()

@@ -1,7 +1,7 @@
-"""How a method is called and drawn: one name, colour and marker in every table and figure.
+"""Names, colours and markers of methods, the same in all tables and figures.
 
-Hues are those of Okabe and Ito, which people with any kind of colour vision can tell apart; B-OPT has a red and G-OPT greys that
-stay apart from them. Within a family the shade darkens with the parameter, and markers differ.
+The hues are Okabe and Ito's colour-blind safe palette, with red for B-OPT and greys for G-OPT. Within a family of methods, the
+shade darkens with the parameter and the markers differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RULES = {"published": "published code", "paper": "paper's rule", "sequential": "
 
 @dataclass(frozen=True)
 class Style:
-    """Colour, marker and line of a method, in Matplotlib's words; a thin marker is drawn larger."""
+    """Colour, marker and line style of a method for Matplotlib; ``scale`` enlarges thin markers."""
 
     colour: str
     marker: str
@@ -47,15 +47,15 @@ STYLES: dict[str, Style] = {
     "b-opt": Style("#CC0000", "*", scale=1.8),
     "optimum": Style("#BDBDBD", "_", "--", scale=1.8),
 }
-"""By method in words, in the order of legends."""
+"""Styles by method as text (`bettersafe.studies.case`), in the order of legends."""
 
 
 OTHERS = {"lagrangian": ("Lagrangian", "η"), "optimum": ("Best possible", "")}
-"""What only studies know: the name for people, and the parameter's symbol."""
+"""Title and parameter symbol of the methods that exist only in studies."""
 
 
 def plain_name(words: str) -> str:
-    """A method's name for people: ``s-opt 0.1`` is S-OPT ε = 0.1."""
+    """Display name of a method: "S-OPT ε = 0.1" for ``s-opt 0.1``."""
     method, _, parameter = words.partition(" ")
     facts = facts_of(method)
     if facts.episodes:

@@ -1,17 +1,17 @@
-"""From the rows of the gridworlds and random worlds to the numbers of their tables and figures.
+"""Summaries of the rows of gridworld and random-world studies.
 
-A row is one policy: on one CMDP, with one baseline, log, preference and method. Rows of one CMDP are alike, so a mean is
-taken within each CMDP first, m_c, and over the C CMDPs then, with the standard error of those means:
+A row is one policy: one CMDP, baseline, log, preference and method. Rows of the same CMDP are correlated, so rows are
+averaged within each CMDP first, m_c, and then over the C CMDPs, with the standard error of those means:
 
     mean = Σ_c m_c / C        se = √( Σ_c (m_c − mean)² / (C − 1) ) / √C
 
-An interval for a rate of failure f is that of Clopper and Pearson for f·n failures in n, with n the experiments that N alike ones
-are worth (Korn and Graubard 1998): as many independent ones would have the same standard error,
+The interval of a failure rate f is Clopper and Pearson's for f·n failures in n, with n the effective number of independent
+experiments among N correlated ones (Korn and Graubard 1998). It has the same standard error:
 
     n = f (1 − f) / se² · ( t_{N−1} / t_{C−1} )²,      C ≤ n ≤ N
 
-with the quantiles t for se being itself estimated from C. Where it can't be said (f of 0 or 1, one CMDP), n = C: as if all rows of
-a CMDP were one.
+The quantiles t account for se being estimated from C means. If n is undefined (f is 0 or 1, or C = 1), n = C, as if each CMDP
+had one row.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ METHOD = ("method", "parameter")
 
 
 def summarise(rows: pa.Table, by: Sequence[str] = (*METHOD, "episodes")) -> pa.Table:
-    """Means, standard errors clustered by CMDP, and medians, for each combination of the columns ``by``.
+    """Means, standard errors clustered by CMDP, and medians for each combination of the columns ``by``.
 
     Args:
-        rows: Of a study, or of `tuned` or `changes`; needs ``cmdp``, ``improvement``, ``failure`` and the columns ``by``.
+        rows: Rows of a study, or of `tuned` or `changes`; with columns ``cmdp``, ``improvement``, ``failure`` and those in ``by``.
         by: Columns to group by.
 
     Returns:
         One row per combination, in the order in which they first appear, with the columns ``by`` and
 
             improvement, improvement_se    mean over CMDPs, and its standard error
-            median                         of the CMDPs' mean improvements: the typical CMDP
-            failure, failure_se            share of failures, and its standard error
-            experiments, cmdps             rows and CMDPs behind them
+            median                         median of the CMDPs' mean improvements
+            failure, failure_se            failure rate, and its standard error
+            experiments, cmdps             number of rows and of CMDPs
 
-        The standard errors of a single CMDP are NaN: nobody knows.
+        The standard errors of a single CMDP are NaN.
     """
     missing = [name for name in (*by, "cmdp", "improvement", "failure") if name not in rows.column_names]
     if missing or rows.num_rows == 0:
@@ -76,14 +76,14 @@ SUMMARY_COLUMNS = (
 
 
 def with_intervals(summary: pa.Table, *, level: float = 0.95) -> pa.Table:
-    """A summary with intervals for its rates of failure, as told at the top.
+    """Add confidence intervals of the failure rates to a summary; see the module's docstring.
 
     Args:
-        summary: Of `summarise`.
-        level: Of the two-sided intervals.
+        summary: Result of `summarise`.
+        level: Level of the two-sided intervals.
 
     Returns:
-        The summary and the columns ``failure_low``, ``failure_high`` and ``failure_n`` (n).
+        The summary with columns ``failure_low``, ``failure_high`` and ``failure_n`` (n).
     """
     from scipy import stats
 
@@ -98,10 +98,7 @@ def with_intervals(summary: pa.Table, *, level: float = 0.95) -> pa.Table:
     n = np.clip(n, cmdps, experiments)
     failed = rate * n
     low, high = np.zeros(n.size), np.ones(n.size)
-    some, others = (
-        rate > 0.0,
-        rate < 1.0,
-    )  # where nothing failed an interval begins at 0, where everything did it ends at 1
+    some, others = rate > 0.0, rate < 1.0  # the interval starts at 0 for a rate of 0 and ends at 1 for a rate of 1
     low[some] = stats.beta.ppf(tail, failed[some], n[some] - failed[some] + 1.0)
     high[others] = stats.beta.isf(tail, failed[others] + 1.0, n[others] - failed[others])
     for name, values in (("failure_low", low), ("failure_high", high), ("failure_n", n)):
@@ -110,15 +107,15 @@ def with_intervals(summary: pa.Table, *, level: float = 0.95) -> pa.Table:
 
 
 def finished(rows: pa.Table, jobs: Iterable[Mapping[str, Any]], *, by: str) -> tuple[pa.Table, int, int]:
-    """Rows of the repetitions whose experiments are all done, so that every mean is over the same combinations.
+    """Rows of the complete repetitions, so that all means are over the same combinations.
 
     Args:
-        rows: Of a sweep that may be unfinished.
+        rows: Rows of a sweep, finished or not.
         jobs: The experiments of the sweep as in its `study.json`: ``job`` (the key) and ``settings``.
-        by: The setting that numbers repetitions: "cmdp" or "repetition".
+        by: Name of the setting that numbers the repetitions: "cmdp" or "repetition".
 
     Returns:
-        The rows, how many repetitions they are of, and how many the whole sweep has.
+        The rows, the number of complete repetitions, and the number of repetitions in the sweep.
     """
     wanted: dict[int, set[str]] = {}
     for job in jobs:
@@ -126,14 +123,14 @@ def finished(rows: pa.Table, jobs: Iterable[Mapping[str, Any]], *, by: str) -> t
     done = set(pc.unique(rows["job"]).to_pylist())
     whole = [number for number, keys in wanted.items() if keys <= done]
     if not whole:
-        raise RunError("no repetition of this sweep is finished yet; let it run on and try again.")
+        raise RunError("no repetition of this sweep is finished yet; continue the sweep and try again.")
     if len(whole) < len(wanted):
         rows = rows.filter(pc.is_in(rows[by], pa.array(whole, rows[by].type)))
     return rows, len(whole), len(wanted)
 
 
 def _groups(rows: pa.Table, by: Sequence[str]) -> list[Ints]:
-    """Rows of each combination, in the order of their first appearance."""
+    """Row indices of each combination, in the order of first appearance."""
     code = np.zeros(rows.num_rows, dtype=np.int64)
     for name in by:
         one = rows[name].combine_chunks().dictionary_encode()

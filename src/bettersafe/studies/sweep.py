@@ -1,15 +1,15 @@
 """Sweeps: independent experiments, each a dictionary of settings, whose results are flat rows.
 
-    folder/study.json           which experiments, of which study, by which versions
-    folder/parts/KEY.parquet    the rows of one experiment, under the hash of its settings
-    folder/rows.parquet         the rows of all, in the order of the experiments, once all are done
+    folder/study.json           the study, its experiments, and the software versions used
+    folder/parts/KEY.parquet    rows of one experiment; KEY is the hash of its settings
+    folder/rows.parquet         rows of all experiments, in order; written when all are done
 
-Everything is written under a temporary name and renamed, so what has its name is whole. A sweep that was killed goes on
-where it was: experiments whose part is there are not done again. An experiment's rows are a function of its settings
-alone (seeds are settings), so `rows.parquet` is the same however often a sweep was killed and whoever did the work. How
-long an experiment took is in the metadata of its part (``bettersafe.seconds``), not among the rows.
+Files are written under a temporary name and then renamed, so they are always complete. An interrupted sweep resumes:
+experiments whose part exists are skipped. The rows of an experiment depend only on its settings (seeds are settings), so
+`rows.parquet` does not depend on interruptions or on the machine that ran an experiment. The time an experiment took is
+in the metadata of its part (``bettersafe.seconds``), not in the rows.
 
-Heavy imports wait until they are needed: every worker process begins by importing this module.
+Heavy imports are lazy, because every worker process imports this module.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ SCHEMA = "study/1"
 KEY_COLUMN = "job"
 
 SHOWN = 3
-"""Failures that an error spells out."""
+"""Maximal number of failures listed in an error message."""
 
 HOPELESS = 3
-"""Experiments lost to dead workers, with none finished, after which a sweep gives up: it is not the experiments."""
+"""A sweep stops if its first experiments, as many as this, are all lost to dead workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is to be done.
+    """A study: a set of independent experiments.
 
     Attributes:
-        id: Its name, such as ``gridworld/fixed``.
-        version: Raised when the work changes its results, so that old parts are not taken for new ones.
-        jobs: The experiments' settings: flat dictionaries of text, numbers, truth values, None, and lists of these.
-        work: ``module:function``, which takes an experiment's settings and returns its rows, a list of flat
-            dictionaries. Its result depends on the settings alone.
+        id: Name, such as ``gridworld/fixed``.
+        version: Increased whenever the results change, so that old parts are not reused.
+        jobs: Settings of the experiments: flat dictionaries of strings, numbers, booleans, None, and lists of these.
+        work: ``module:function`` that takes the settings of an experiment and returns its rows, a list of flat
+            dictionaries. Its result must depend only on the settings.
 
     Examples:
         >>> from bettersafe.studies import Study
@@ -77,7 +77,7 @@ class Study:
 
     def __post_init__(self) -> None:
         if not self.id:
-            raise ParameterError("a study needs an id, such as 'gridworld/fixed'; got ''.")
+            raise ParameterError("id must not be empty; give a name such as 'gridworld/fixed'.")
         if not re.fullmatch(r"[\w.]+:\w+", self.work):
             raise ParameterError(f"the work of study {self.id!r} must be 'module:function'; got {self.work!r}.")
         if not self.jobs:
@@ -88,7 +88,7 @@ class Study:
             if key in first:
                 raise ParameterError(
                     f"experiments {first[key]} and {n} of study {self.id!r} have the same settings "
-                    f"{_show(self.jobs[n])}; each may be there once. Tell repetitions apart by a seed."
+                    f"{_show(self.jobs[n])}; experiments must differ. Give repetitions different seeds."
                 )
             first[key] = n
 
@@ -100,7 +100,7 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What a sweep did: where the rows are, experiments done now and found done, and how long it took."""
+    """Result of a sweep: the file of rows, the number of experiments run and skipped, and the time taken."""
 
     rows: Path
     done: int
@@ -110,7 +110,7 @@ class SweepResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Experiment:
-    """All that a worker needs."""
+    """An experiment as sent to a worker."""
 
     key: str
     study: str
@@ -126,10 +126,10 @@ class _Failure:
 
 
 def job_key(settings: Settings, *, study: str, version: int) -> str:
-    """Name of an experiment: the first 16 hex digits of the sha256 of its canonical JSON.
+    """Key of an experiment: the first 16 hex digits of the SHA-256 of its canonical JSON.
 
-    Keys are sorted and floats have the fewest digits that give them back, so equal settings have one name; 1, 1.0, True
-    and "1" are four different settings.
+    Keys are sorted and floats have the shortest exact representation, so equal settings have the same key. 1, 1.0, True and
+    "1" are different settings.
     """
     document = {"study": study, "version": version, "settings": _plain_settings(settings)}
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -145,21 +145,21 @@ def run_sweep(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> SweepResult:
-    """Do the experiments of ``study`` that ``folder`` doesn't have yet, and put the rows of all together.
+    """Run the experiments of ``study`` that are not yet in ``folder``, and write the rows of all of them.
 
-    The folder may be new, or one where the same study was run before, with the same experiments, fewer or more. Parts are
-    never removed; `study.json` and `rows.parquet` are of the study that was asked for last.
+    The folder may be new or contain an earlier sweep of the same study, with the same, fewer or more experiments. Parts are
+    never removed; `study.json` and `rows.parquet` describe the latest sweep.
 
     Args:
-        study: What is to be done.
-        folder: Where it is kept.
+        study: The study.
+        folder: Folder of the sweep.
         engine: ``local`` for the cores of this machine, ``ray`` for a Ray cluster.
-        workers: Experiments at a time; all cores if left out. With one, ``local`` works in this process.
-        address: Of the Ray cluster; if left out, the one that was started on this machine, or a new one.
-        progress: Called with the experiments that are done, at the start and after each.
+        workers: Number of parallel experiments; default all cores. With 1, ``local`` runs in this process.
+        address: Address of the Ray cluster; default one running on this machine, or a new one.
+        progress: Called with the number of finished experiments, at the start and after each experiment.
 
     Raises:
-        RunError: When the folder belongs to something else, or experiments failed. All others were done and are kept.
+        RunError: If the folder contains something else, or experiments failed. The other experiments are done and kept.
 
     Examples:
         >>> from dataclasses import replace
@@ -168,7 +168,7 @@ def run_sweep(
         >>> small = replace(study, jobs=study.jobs[:1])
         >>> run_sweep(small, "sweep", workers=1).done
         1
-        >>> run_sweep(small, "sweep", workers=1).skipped  # what is done is not done again
+        >>> run_sweep(small, "sweep", workers=1).skipped  # finished experiments are skipped
         1
     """
     check_type("study", study, Study)
@@ -179,7 +179,7 @@ def run_sweep(
         raise ParameterError(f"workers must be 1 or more; got {workers}.")
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with the engine {engine!r}.")
-    _find_work(study.work)  # a misspelt name should fail here, not once per experiment
+    _find_work(study.work)  # a misspelt name fails here, not once per experiment
     place = Path(folder)
     _check_folder(study, place)
     try:
@@ -198,7 +198,7 @@ def run_sweep(
     failures = _do_all(todo, place, skipped, engine, workers, address, progress)
     if failures:
         raise _failed(study, place, failures)
-    _describe(study, place)  # another run may have described its own experiments in the meantime
+    _describe(study, place)  # another process may have replaced study.json in the meantime
     _write_rows(study, place)
     return SweepResult(
         rows=place / "rows.parquet", done=len(todo), skipped=skipped, seconds=time.perf_counter() - started
@@ -206,13 +206,13 @@ def run_sweep(
 
 
 def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
-    """The rows of a finished sweep; with ``partial``, those of the experiments that are finished.
+    """Read the rows of a finished sweep; with ``partial``, the rows of the finished experiments.
 
-    Columns are ``job`` (the experiment's key), the settings, and what the work returned.
+    Columns are ``job`` (the experiment's key), the settings, and the results.
 
     Args:
-        folder: Where the sweep is.
-        partial: Whether it may be unfinished.
+        folder: Folder of the sweep.
+        partial: Accept an unfinished sweep.
 
     Examples:
         >>> from dataclasses import replace
@@ -239,7 +239,7 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
     except FileNotFoundError:
         pass
     except (pa.ArrowException, OSError) as error:
-        raise RunError(f"{place / 'rows.parquet'} can't be read ({error}); run the sweep again to mend it.") from None
+        raise RunError(f"{place / 'rows.parquet'} can't be read ({error}). Run the sweep again.") from None
     else:
         metadata = table.schema.metadata or {}
         schema = metadata.get(b"bettersafe.schema", b"none").decode()
@@ -249,16 +249,16 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
             )
     if metadata.get(b"bettersafe.jobs", b"").decode() != _digest(keys):
         raise RunError(
-            f"the sweep in {place} is not finished; run it again to continue, or read what there is with partial=True."
+            f"the sweep in {place} is not finished; run it again to continue, or read the finished part with partial=True."
         )
     return table.replace_schema_metadata()
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """What `study.json` says: ``id``, ``version``, ``jobs`` (each with ``job``, its key, and ``settings``), and more.
+    """Read `study.json`: ``id``, ``version``, ``jobs`` (each with ``job``, its key, and ``settings``), and more.
 
     Args:
-        folder: Where the sweep is.
+        folder: Folder of the sweep.
 
     Examples:
         >>> from dataclasses import replace
@@ -287,7 +287,7 @@ def _do_all(
     address: str | None,
     progress: Progress | None,
 ) -> list[tuple[_Experiment, _Failure | Lost]]:
-    """Have the experiments done and write their parts as they come; what failed, in the order of the experiments."""
+    """Run the experiments and write their parts; return the failures in the order of the experiments."""
     from bettersafe.typing import Event, ignore
 
     if engine == "local" and workers is None:
@@ -316,9 +316,9 @@ def _do_all(
 
 
 def _perform(experiment: _Experiment) -> bytes | _Failure:
-    """Do one experiment, wherever it is: the bytes of its part, or why there are none.
+    """Run one experiment in a worker; return the bytes of its part, or the failure.
 
-    An exception is turned into text here, because not every exception survives the journey home.
+    Exceptions are turned into text here, because some can't be sent between processes.
     """
     start = time.perf_counter()
     try:
@@ -340,7 +340,7 @@ def _find_work(work: str) -> Callable[[Settings], list[dict[str, Any]]]:
 
 
 def _part(experiment: _Experiment, rows: list[dict[str, Any]], seconds: float) -> bytes:
-    """A part's Parquet file: key, settings and results as columns."""
+    """Parquet file of a part, with key, settings and results as columns."""
     import pyarrow as pa
 
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -351,13 +351,13 @@ def _part(experiment: _Experiment, rows: list[dict[str, Any]], seconds: float) -
     for name in dict.fromkeys(name for row in rows for name in row):
         if name in columns:
             raise ValueError(
-                f"a row has a column {name!r}, as the settings do; they are added to every row, so leave it out"
+                f"a row has a column {name!r}, which is also a setting; settings are added to every row, so leave it out"
             )
         values = [_plain(row.get(name), f"column {name!r}") for row in rows]
         try:
             columns[name] = pa.array(values)
         except pa.ArrowException as error:
-            raise TypeError(f"column {name!r} mixes kinds of values: {error}") from error
+            raise TypeError(f"column {name!r} has values of different types: {error}") from error
     metadata = {
         "bettersafe.schema": SCHEMA,
         "bettersafe.study": experiment.study,
@@ -378,7 +378,7 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 def _read_part(place: Path, study: str, key: str) -> pa.Table | None:
-    """The rows of an experiment; None where there are none, or none that can be trusted: it is then done again."""
+    """Rows of an experiment; None if the part is missing or damaged, so that the experiment is run again."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -395,7 +395,7 @@ def _read_part(place: Path, study: str, key: str) -> pa.Table | None:
 
 
 def _together(parts: Sequence[pa.Table], settings: Sequence[str], place: Path) -> pa.Table:
-    """One table in the order of the parts; a column that is whole numbers here and fractions there becomes float64."""
+    """Concatenate the parts; a column that is integer in some parts and float in others becomes float64."""
     import pyarrow as pa
 
     if not parts:
@@ -403,7 +403,7 @@ def _together(parts: Sequence[pa.Table], settings: Sequence[str], place: Path) -
     try:
         table = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
     except pa.ArrowException as error:
-        raise RunError(f"the parts in {place} don't fit together: {error} Give a column one kind of value.") from None
+        raise RunError(f"the parts in {place} can't be combined: {error} Give each column one type.") from None
     first = [name for name in dict.fromkeys([KEY_COLUMN, *settings]) if name in table.column_names]
     return table.select([*first, *(name for name in table.column_names if name not in set(first))])
 
@@ -412,7 +412,7 @@ def _write_rows(study: Study, place: Path) -> None:
     parts = [_read_part(place, study.id, key) for key in study.keys]
     whole = [part for part in parts if part is not None]
     if len(whole) < len(parts):
-        raise RunError(f"{len(parts) - len(whole)} parts in {place} were removed while the sweep ran; run it again.")
+        raise RunError(f"{len(parts) - len(whole)} parts in {place} were removed during the sweep; run it again.")
     table = _together(whole, [name for job in study.jobs for name in job], place)
     metadata = {
         "bettersafe.schema": SCHEMA,
@@ -424,28 +424,28 @@ def _write_rows(study: Study, place: Path) -> None:
 
 
 def _digest(keys: Sequence[str]) -> str:
-    """Of which experiments, in which order, a table is."""
+    """Hash of the experiments of a table and their order."""
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
 def _check_folder(study: Study, place: Path) -> None:
-    """Raise unless ``place`` is new, empty, or holds this study with the same experiments, fewer or more."""
+    """Raise unless ``place`` is new, empty, or contains this study with the same, fewer or more experiments."""
     if place.exists() and not place.is_dir():
         raise RunError(f"{place} is a file; a sweep needs a folder. Choose another name.")
     document = _read_description(place)
     if document is None:
-        ours = {"parts", "rows.parquet"}  # what a run that was killed early, or a removed study.json, leaves
+        ours = {"parts", "rows.parquet"}  # left by an early interruption or a removed study.json
         foreign = sorted(entry.name for entry in place.iterdir() if entry.name not in ours) if place.is_dir() else []
         if any(not name.endswith(".partial") for name in foreign):
             raise RunError(f"{place} is not empty and not the folder of a study; choose another name.")
         return
     if document["id"] != study.id:
         raise RunError(
-            f"{place} holds the study {document['id']!r}, not {study.id!r}. Choose another folder, or remove this one."
+            f"{place} contains the study {document['id']!r}, not {study.id!r}. Choose another folder, or remove this one."
         )
     if document["version"] != study.version:
         raise RunError(
-            f"{place} holds version {document['version']} of the study {study.id!r}; this is version {study.version}, "
+            f"{place} contains version {document['version']} of the study {study.id!r}; this is version {study.version}, "
             "whose results differ. Choose another folder, or remove this one."
         )
     there = {job["job"]: job["settings"] for job in document["jobs"]}
@@ -454,16 +454,16 @@ def _check_folder(study: Study, place: Path) -> None:
     new = [settings for key, settings in asked.items() if key not in there]
     if gone and new:
         raise RunError(
-            f"{place} holds the study {study.id!r} with other settings: {len(gone)} of its {len(there)} experiments are "
-            f"not asked for, such as {_show(gone[0])}, and {len(new)} are new, such as {_show(new[0])}. "
-            "Choose another folder, or ask for all of them together."
+            f"{place} contains the study {study.id!r} with other settings: {len(gone)} of its {len(there)} experiments are "
+            f"not in this study, such as {_show(gone[0])}, and {len(new)} are new, such as {_show(new[0])}. "
+            "Choose another folder, or run a study with all of them."
         )
 
 
 def _read_description(place: Path) -> dict[str, Any] | None:
-    """study.json, checked; None where there is none."""
+    """Read and check study.json; None if there is none."""
     file = place / "study.json"
-    remedy = "Remove this file to begin again; finished parts will be used."
+    remedy = "Remove this file and run the sweep again; finished parts are kept."
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -484,7 +484,7 @@ def _read_description(place: Path) -> dict[str, Any] | None:
 
 
 def _describe(study: Study, place: Path, *, working: bool = False) -> None:
-    """Write study.json, unless it says the same already."""
+    """Write study.json, unless it is unchanged."""
     before = _read_description(place) or {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": []}
     mine = versions()
     used = [*before["versions"], mine] if working and mine not in before["versions"] else before["versions"]
@@ -511,7 +511,7 @@ def _write(target: Path, content: bytes) -> None:
             partial.write_bytes(content)
     except RunError as error:
         raise RunError(
-            f"{str(error).removesuffix(' Choose another place.')} What is finished is kept; run the sweep again."
+            f"{str(error).removesuffix(' Choose another place.')} Finished experiments are kept; run the sweep again."
         ) from None
 
 
@@ -520,7 +520,7 @@ def _failed(study: Study, place: Path, failures: Sequence[tuple[_Experiment, _Fa
     more = f"; and {len(failures) - SHOWN} more" if len(failures) > SHOWN else ""
     error = RunError(
         f"{len(failures)} of {len(study.jobs)} experiments of the study {study.id!r} failed: {shown}{more}. "
-        f"What is finished is kept in {place}; mend the cause and run the sweep again to continue."
+        f"Finished experiments are kept in {place}; fix the cause and run the sweep again to continue."
     )
     for _, failure in failures[:SHOWN]:
         if isinstance(failure, _Failure):
@@ -529,11 +529,13 @@ def _failed(study: Study, place: Path, failures: Sequence[tuple[_Experiment, _Fa
 
 
 def _plain_settings(settings: Settings) -> Settings:
-    """A copy in plain types, so that every engine hands the work the same; raise where that can't be."""
+    """Copy of the settings in plain Python types, so that every engine passes the same values; raise for other types."""
     if not isinstance(settings, dict) or not all(isinstance(name, str) and name for name in settings):
-        raise ParameterError(f"an experiment is a dictionary of named settings; got {settings!r}.")
+        raise ParameterError(
+            f"the settings of an experiment must be a dictionary with names as keys; got {settings!r}."
+        )
     if KEY_COLUMN in settings:
-        raise ParameterError(f"a setting can't be called {KEY_COLUMN!r}, as the column of keys is. Rename it.")
+        raise ParameterError(f"a setting can't be named {KEY_COLUMN!r}, the name of the key column. Rename it.")
     plain = {}
     for name, value in settings.items():
         try:
@@ -542,15 +544,15 @@ def _plain_settings(settings: Settings) -> Settings:
             raise ParameterError(f"{error}.") from None
         entries = plain[name] if isinstance(plain[name], list) else [plain[name]]
         if any(isinstance(entry, float) and math.isnan(entry) for entry in entries):
-            raise ParameterError(f"setting {name!r} is not a number, which equals nothing; use None for no value.")
+            raise ParameterError(f"setting {name!r} is NaN, which does not equal itself; use None for a missing value.")
     return plain
 
 
 def _plain(value: Any, what: str) -> Any:
-    """Text, number, truth value, None, or a flat list of these, in Python's own types."""
+    """Convert a string, number, boolean, None, or a flat list of these to plain Python types."""
     if isinstance(value, list | tuple):
         if any(isinstance(entry, list | tuple) for entry in value):
-            raise TypeError(f"{what} must be flat; got a list in a list")
+            raise TypeError(f"{what} must be a flat list; got a nested list")
         return [_plain(entry, what) for entry in value]
     if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a NumPy scalar
         value = value.item()
@@ -558,15 +560,13 @@ def _plain(value: Any, what: str) -> Any:
         return float(value) if isinstance(value, float) else value
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise ValueError(f"{what} must fit 64 bits; got {value}. Write it as text")
+            raise ValueError(f"{what} must fit into 64 bits; got {value}. Give it as a string")
         return int(value)
-    raise TypeError(
-        f"{what} must be text, a number, true or false, None, or a list of these; got {type(value).__name__}"
-    )
+    raise TypeError(f"{what} must be a string, number, boolean, None, or a list of these; got {type(value).__name__}")
 
 
 def _json(value: Any) -> Any:
-    """JSON has no infinity: it is written as the word."""
+    """Convert to JSON; infinity, which JSON lacks, becomes a string."""
     if isinstance(value, list):
         return [_json(entry) for entry in value]
     return str(value) if isinstance(value, float) and math.isinf(value) else value

@@ -1,4 +1,4 @@
-"""Pieces that the tables of several studies share: Markdown, values with their errors, methods in order."""
+"""Parts shared by the tables of several studies: Markdown, values with errors, the order of methods."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NONE = "–"
 
 
 def words(record: Record) -> str:
-    """A method as the study writes it: ``s-opt 0.1``."""
+    """Method of a record as text: ``s-opt 0.1``."""
     return f"{record['method']} {record['parameter']}".strip()
 
 
 def in_order(methods: Iterable[str]) -> list[str]:
-    """Methods in the order of legends; those without a style come last, as they came."""
+    """Sort methods in the order of legends; methods without a style come last, in their original order."""
     known = list(STYLES)
     return sorted(dict.fromkeys(methods), key=lambda name: known.index(name) if name in STYLES else len(known))
 
@@ -30,7 +30,7 @@ def in_order(methods: Iterable[str]) -> list[str]:
 def by_size(
     records: dict[tuple[str, int | None], Record], sizes: Sequence[int], what: str, cell: Callable[[Record], str]
 ) -> list[str]:
-    """A line for each method, a column for each size and one for all of them."""
+    """Table with a row per method, a column per size, and a column for all sizes."""
     columns: list[int | None] = [*sizes, None]
     body = [
         [plain_name(method), *(cell(records[method, size]) if (method, size) in records else NONE for size in columns)]
@@ -40,13 +40,13 @@ def by_size(
 
 
 def with_interval(record: Record) -> str:
-    """A rate of failure, its interval and the number that it is of."""
+    """Failure rate with its interval and the effective number of experiments."""
     return f"{record['failure']:.3f} [{record['failure_low']:.3f}, {record['failure_high']:.3f}] ({record['failure_n']:.0f})"
 
 
 def with_se(value: float, error: float, digits: int, *, sign: str = "") -> str:
-    """A value ± its standard error; with the plus sign too if asked."""
-    if sign and round(value, digits) == 0:  # of a change, with its sign: none has none
+    """Value ± standard error; ``sign="+"`` shows the sign of positive values."""
+    if sign and round(value, digits) == 0:  # a change of zero has no sign
         if round(error, digits) == 0:
             return "0"
         value, sign = 0.0, ""
@@ -55,6 +55,6 @@ def with_se(value: float, error: float, digits: int, *, sign: str = "") -> str:
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]], *, words: int = 1) -> str:
-    """A table; its first columns, so many as there are ``words``, are text, the others numbers."""
+    """Markdown table; the first ``words`` columns are text, the others numbers."""
     rule = [":---"] * words + ["---:"] * (len(head) - words)
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))

@@ -10,6 +10,8 @@ retest_posterior  certificate of a saved policy from the posterior
 verify            verification of a saved run
 checks            checks of a log: is the state enough, does it drift?
 inputs            inputs of a task: counts, log, baseline, model
+outcomes          outcomes of a log for the posterior, and the memory that a task needs
+rules             rules of a task's tests: thresholds, held-out test, posterior
 draft             draft of a task file from the columns of a log
 """
 

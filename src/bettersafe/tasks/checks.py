@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from bettersafe.evaluation.drift import check_drift
 from bettersafe.evaluation.state_checks import check_counts, check_states
 from bettersafe.logs._reader.files import DISCRETIZED_NOTE, is_discretized, rows_about
+from bettersafe.logs.counts import visit_table
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import in_vocabulary
 from bettersafe.model import estimate_model
-from bettersafe.tasks.inputs import ESTIMATED, task_dataset, visit_table, with_derived_rows
+from bettersafe.tasks.inputs import ESTIMATED, task_dataset, with_derived_rows
 from bettersafe.tasks.settings import TEST_SHARE
 from bettersafe.typing import Event, ignore
 

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bettersafe._system.files import file_digest
-from bettersafe.errors import DataError, ParameterError, check_choice, check_path, check_type
-from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.errors import DataError, ParameterError, check_choice, check_integer, check_path, check_risk, check_type
+from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
-from bettersafe.logs.counts import count
+from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.dataset import Columns, in_vocabulary
 from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.logs.source import open_episodes
@@ -37,7 +36,6 @@ from bettersafe.tasks.inputs import (
     check_ranges,
     task_baseline,
     task_episodes,
-    visit_table,
     with_derived_rows,
 )
 from bettersafe.tasks.task import Rare, Task
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
-    from bettersafe.typing import Floats, Log, Progress, Rng
+    from bettersafe.typing import Bools, Floats, Ints, Log, Progress, Rng
 
 
 Rows = tuple[dict[str, Any], ...]
@@ -172,7 +170,7 @@ def evidence_on(run: Run, own: Log, data: str) -> Evidence:
     )
 
 
-def _with_logged(baseline: Floats, counts: Counts, tried: npt.NDArray[np.bool_], *, trust_run: bool) -> Floats:
+def _with_logged(baseline: Floats, counts: Counts, tried: Bools, *, trust_run: bool) -> Floats:
     """The run's known baseline [X, A], completed by a new log's probabilities of pairs without data in the run.
 
     The log must agree with the run on pairs in ``tried``, or on all pairs if ``trust_run``. A state's remaining probability is
@@ -249,10 +247,12 @@ def evaluate_saved(
     interval: str = "t",
     folds: int = 5,
     rng: Rng = 0,
+    horizon: int | None = None,
 ) -> Rows:
     """Off-policy estimates with intervals and diagnostics, one row per estimator and objective, in the sign of the log.
 
-    Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes.
+    Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes. Every
+    row has the baseline's return by the same estimator and of the same steps.
 
     Args:
         evidence: Result of `evidence_for_run` or `evidence_for_policy`.
@@ -261,6 +261,7 @@ def evaluate_saved(
         interval: "t", "bootstrap" or "bca".
         folds: Number of folds for cross-fitting.
         rng: Seed or generator for the split into folds.
+        horizon: Number of steps H of the returns; None for no limit.
 
     Examples:
         >>> from bettersafe.tasks import evaluate_saved, evidence_for_run
@@ -273,23 +274,24 @@ def evaluate_saved(
     data = evidence.log
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
-    if not 0.0 < delta < 1.0:
-        raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.")
+    check_risk(delta)
+    check_integer("folds", folds, least=1)
     folds = min(folds, data.n_episodes)
     if folds < 2:  # cross-fitting needs at least two episodes
         estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
-    logged = logged_rows(data, evidence.baseline, delta=delta, interval=interval)
     needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
-    results = evaluate_many(
+    rows = comparison_rows(
         data,
         evidence.policy,
         evidence.baseline,
         estimators=estimators,
         folds=needed,
         rng=rng,
+        delta=delta,
+        interval=interval,
+        horizon=horizon,
     )
-    rows = evaluation_rows(results, data.objectives, delta=delta, interval=interval)
-    return (*logged, *rows)
+    return tuple(rows)
 
 
 def known_log(run: Run, data: str, digest: str) -> str | None:
@@ -304,7 +306,7 @@ def known_log(run: Run, data: str, digest: str) -> str | None:
     return next((str(path) for path in (expand(data) if counted else ()) if file_digest(path) in counted), None)
 
 
-def run_visits(run: Run, log: Log) -> npt.NDArray[np.int64]:
+def run_visits(run: Run, log: Log) -> Ints:
     """n(x,a) of the run over the log's states and actions, shape [X, A]."""
     table = np.zeros((log.n_states, log.n_actions), dtype=np.int64)
     x, a = (

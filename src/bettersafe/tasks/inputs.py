@@ -1,62 +1,36 @@
-"""Inputs of a task: counts, log, episodes, baseline, model and outcomes, with checks before the computation."""
+"""Inputs of a task: counts, log, episodes, baseline and model."""
 
 from __future__ import annotations
 
 import dataclasses
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe._system.memory import (
-    available_bytes,
-    check_memory,
-    counts_bytes,
-    linearised_bytes,
-    log_bytes,
-    model_bytes,
-    outcomes_bytes,
-)
-from bettersafe.certificate.make import return_range
-from bettersafe.errors import DataError, ParameterError, did_you_mean, listed
-from bettersafe.evaluation.held_out import SafetyRule
-from bettersafe.logs._reader.files import rows_about
+from bettersafe.errors import DataError, listed
 from bettersafe.logs.counts import Counts, count, declare_actions, with_rare, with_rare_rows
-from bettersafe.logs.counts_file import counted_sizes, is_counts, load_counts, with_objectives
-from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, reward_ranges, user_sign
+from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
+from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, user_sign
 from bettersafe.logs.episodes import with_blocks
 from bettersafe.logs.source import count_files, open_episodes, read_dataset
+from bettersafe.mdp.ends import check_ends
 from bettersafe.methods.facts import METHODS
 from bettersafe.model import check_logged_baseline, estimate_baseline, estimate_model, logged_baseline
-from bettersafe.posterior.judge import Question, form_for
-from bettersafe.posterior.linearised_counts import available, gather_counted
-from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
-from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.policy_file import policy_actions, read_policy
 from bettersafe.tasks.settings import BASELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from bettersafe._system.memory import Sizes
-    from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
-    from bettersafe.posterior.choices import Form
-    from bettersafe.posterior.draws import RayCluster
-    from bettersafe.posterior.linearised_counts import CountedOutcomes
-    from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task
     from bettersafe.typing import Floats, Ints, Labels, Log, Progress
 
 
 ESTIMATED = "estimated from the data"
-
-LARGE_ROWS = 10_000_000
-"""Rows beyond which B-OPT counts a log on disk and does not load it."""
-
-PAIR_REWARDS = "rewards are taken from counts: means per state and action, not per next state"
 
 
 def task_counts(task: Task, *, progress: Progress | None = None) -> Counts:
@@ -110,78 +84,6 @@ def task_baseline(task: Task, counts: Counts) -> tuple[Floats, str]:
     return baseline, f"given in {Path(task.baseline).name}"
 
 
-def by_objective(
-    values: Mapping[str, float], objectives: tuple[Objective, ...], what: str, *, otherwise: float
-) -> Floats:
-    """Vector [d] of the values given by objective; ``otherwise`` for the other objectives."""
-    names = [objective.name for objective in objectives]
-    for name in values:
-        if name not in names:
-            raise ParameterError(
-                f"{what} of {name}: there is no such objective; the objectives are {', '.join(names)}.{did_you_mean(name, names)}",
-                setting=what,
-            )
-    return np.array([values.get(name, otherwise) for name in names])
-
-
-def task_thresholds(threshold: dict[str, float], objectives: tuple[Objective, ...]) -> Floats | None:
-    """Thresholds, signed so that more is better, shape [d], NaN for none; None if no objective has one."""
-    if not threshold:
-        return None
-    given = by_objective(threshold, objectives, "threshold", otherwise=np.nan)
-    if not all(np.isfinite(value) for value in threshold.values()):
-        raise ParameterError(f"thresholds must be finite numbers; got {threshold}.", setting="threshold")
-    return np.array([user_sign(o, value) for o, value in zip(objectives, given, strict=True)])
-
-
-class HeldOutSettings(Protocol):
-    """Settings of a held-out test, as in a `Task` and in the settings of `certify_run`."""
-
-    @property
-    def delta(self) -> float: ...  # noqa: D102
-    @property
-    def zeta(self) -> Mapping[str, float]: ...  # noqa: D102
-    @property
-    def estimator(self) -> str: ...  # noqa: D102
-    @property
-    def bound(self) -> str: ...  # noqa: D102
-    @property
-    def levels(self) -> Levels: ...  # noqa: D102
-
-
-def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) -> SafetyRule:
-    """Rule of a held-out test, with ranges from the objectives."""
-    ranges = reward_ranges(objectives)
-    discount = np.array([objective.discount for objective in objectives])
-    return SafetyRule(
-        delta=settings.delta,
-        zeta=by_objective(settings.zeta, objectives, "zeta", otherwise=0.0),
-        estimator=settings.estimator,
-        bound=settings.bound,
-        levels=settings.levels,
-        reward_range=ranges,
-        return_range=None if ranges is None else return_range(*ranges, discount),
-    )
-
-
-def task_priors(task: Task) -> PriorSet:
-    """Priors of the task."""
-    return PriorSet(neutral=task.prior, pessimism=task.pessimism)
-
-
-def task_question(task: Task, objectives: tuple[Objective, ...], cluster: RayCluster | None = None) -> Question:
-    """Settings of the posterior in the task."""
-    return Question(
-        delta=task.delta,
-        zeta=by_objective(task.zeta, objectives, "zeta", otherwise=0.0),
-        draws=task.draws,
-        seed=task.seed,
-        form=task.form,
-        priors=task_priors(task),
-        cluster=cluster,
-    )
-
-
 def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Floats) -> None:
     """Raises DataError if observed rewards are outside their declared range; edges have shape [d], higher is better."""
     for objective, low, high in zip(objectives, lowest, highest, strict=True):
@@ -193,12 +95,6 @@ def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Flo
                 f"{objective.name} was declared to lie in {objective.reward_range[0]:g} … {objective.reward_range[1]:g}; the data has"
                 f" {seen[0]:g} … {seen[1]:g}. Correct the range."
             )
-
-
-def memory_needed(task: Task) -> tuple[float, str]:
-    """Memory in bytes for a task on a counts file, from the file's header alone, and a description of the task."""
-    sizes = counted_sizes(task.data)
-    return counts_bytes(sizes) + task_bytes(task, sizes), f"{task.resolved_method} on {sizes}"
 
 
 def without_outcomes(counts: Counts) -> Counts:
@@ -222,59 +118,6 @@ def check_by_counts(task: Task) -> None:
             f"{what} needs episodes, and {Path(task.data).name} has only counts. Give the log, or use another method:"
             f" {listed((name for name, facts in METHODS.items() if facts.counts), last='or')}."
         )
-
-
-def task_bytes(task: Task, sizes: Sizes) -> float:
-    """Memory in bytes for a task, without its counts."""
-    needed = model_bytes(sizes)
-    if not METHODS[task.resolved_method].posterior:
-        return needed
-    if form_for(task.form, sizes.n_outcomes, sizes.n_objectives, draws=task.draws) == "linearised" and available():
-        return needed + linearised_bytes(sizes)
-    return needed + outcomes_bytes(sizes)
-
-
-def fits(data: str, n_objectives: int) -> bool:
-    """Whether ``data`` is a log that fits into memory; if not, B-OPT uses its counts."""
-    if is_counts(data):
-        return False
-    rows = rows_about(data)
-    return rows <= LARGE_ROWS and log_bytes(int(rows), n_objectives) <= available_bytes()
-
-
-def counted_outcomes(
-    counts: Counts, model: Model, derived: tuple[Rare, ...], *, form: Form, draws: int
-) -> Outcomes | CountedOutcomes:
-    """Outcomes for the posterior, in the representation for draws or for linearisation, as ``form`` requires."""
-    names = [objective.name for objective in counts.objectives]
-    places = {names.index(rare.name): rare for rare in derived}
-    if form_for(form, counts.sizes.n_outcomes, counts.n_objectives, draws=draws) == "linearised" and available():
-        return gather_counted(counts, model, known=places)
-    known = {}
-    for k, rare in places.items():
-        known[k] = np.where(visit_table(counts) < rare.below, rare.reward, 0.0)
-    return outcomes_of(counts, known_rewards=known)
-
-
-def task_outcomes(
-    dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
-) -> Outcomes:
-    """Outcomes of a log for the posterior; rewards of derived objectives are known, because they depend on the pair alone."""
-    rows = with_derived_rows(dataset, visits, derived, objectives)
-    return gather_outcomes(rows, known_rewards=known_rewards(visits, derived, objectives))
-
-
-def known_rewards(visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]) -> dict[int, Floats]:
-    """Rewards [X, A] of the derived objectives, by their index: they depend on the visits [X, A] alone."""
-    names = [objective.name for objective in objectives]
-    return {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
-
-
-def visit_table(counts: Counts) -> Ints:
-    """n(x,a), shape [X, A]."""
-    table = np.zeros((counts.n_states, counts.n_actions), dtype=np.int64)
-    table[counts.pair_state, counts.pair_action] = counts.pair_count
-    return table
 
 
 def with_derived_rows(
@@ -318,19 +161,16 @@ def _declared(task: Task, counts: Counts) -> Counts:
     return counts
 
 
-def check_size(task: Task, counts: Counts) -> None:
-    """Raises an error if the baseline and the model would not fit into memory."""
-    sizes = counts.sizes
-    check_memory(task_bytes(task, sizes), f"{task.resolved_method} on {sizes}")
-
-
 def task_model(task: Task, counts: Counts, baseline: Floats) -> Model:
-    """Model of the counts, with the task's settings."""
-    return estimate_model(
+    """Model of the counts, with the task's settings. Raises PolicyError if discount 1 is not possible for the baseline."""
+    model = estimate_model(
         counts,
         delta=task.delta,
         error_kind=task.error_kind,
         support=task.support,
         unseen=task.unseen,
         baseline=baseline,
+        horizon=task.horizon,
     )
+    check_ends(model.mdp, baseline, name="the baseline", state_labels=model.state_labels)
+    return model

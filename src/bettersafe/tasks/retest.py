@@ -19,7 +19,7 @@ from bettersafe.certificate.make import CrossFit, certify
 from bettersafe.errors import ParameterError, RunError, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
-from bettersafe.logs.counts import count
+from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run
@@ -30,12 +30,8 @@ from bettersafe.tasks.evidence import (
     known_log,
     run_visits,
 )
-from bettersafe.tasks.inputs import (
-    check_ranges,
-    safety_rule,
-    task_thresholds,
-    visit_table,
-)
+from bettersafe.tasks.inputs import check_ranges
+from bettersafe.tasks.rules import safety_rule, task_thresholds
 from bettersafe.tasks.run import diagnostics
 
 if TYPE_CHECKING:
@@ -57,7 +53,7 @@ TESTS = ("held-out", "safety-test")
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutTest:
-    """Settings of a held-out test; the run's settings are the defaults.
+    """Settings of a held-out test; the run's settings are the defaults, and its horizon is that of the test.
 
     Attributes:
         delta: δ.
@@ -166,7 +162,9 @@ def certify_run(
         if BOUNDS[rule.bound].finite_sample:
             shares = (TUNING_SHARE, 1.0 - TUNING_SHARE)
             tuning, held_out = split_log(held_out, shares, np.random.default_rng(test.seed))
-            model = estimate_model(count(tuning), unseen="baseline", baseline=evidence.baseline)
+            model = estimate_model(
+                count(tuning), unseen="baseline", baseline=evidence.baseline, horizon=settings.horizon
+            )
         certificate = certify(
             evidence.policy,
             evidence.baseline,
@@ -179,7 +177,7 @@ def certify_run(
             training_baseline=evidence.training_baseline,
         )
         tested = dataclasses.replace(evidence, log=held_out)
-        rows = evaluate_saved(tested, delta=settings.delta, folds=folds, rng=test.seed)
+        rows = evaluate_saved(tested, delta=settings.delta, folds=folds, rng=test.seed, horizon=settings.horizon)
         earlier = certificates_before(run)
         before = sum(each["evidence"] in TESTS for each in earlier)
         return (
@@ -249,6 +247,7 @@ class _TestSettings:
     estimator: str
     bound: str
     levels: Levels
+    horizon: int | None
 
 
 def _filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
@@ -259,4 +258,5 @@ def _filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
         estimator=test.estimator or old.get("estimator", "dr"),
         bound=test.bound or old.get("bound", "t"),
         levels=test.levels or old.get("levels", "split"),
+        horizon=old.get("horizon"),
     )

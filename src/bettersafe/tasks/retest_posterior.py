@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import versions
-from bettersafe.errors import DataError, check_path, check_type
+from bettersafe.errors import DataError, ParameterError, check_path, check_type
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -19,7 +19,7 @@ from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
-from bettersafe.posterior.judge import WIDENING, Doubt, Question, baseline_covariance, judge, visits_of
+from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.run import Run
@@ -30,14 +30,8 @@ from bettersafe.tasks.evidence import (
     read_like,
     run_visits,
 )
-from bettersafe.tasks.inputs import (
-    ESTIMATED,
-    PAIR_REWARDS,
-    by_objective,
-    counted_outcomes,
-    fits,
-    with_derived,
-)
+from bettersafe.tasks.inputs import ESTIMATED, with_derived
+from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
 from bettersafe.tasks.retest import (
     TESTS,
     certificates_before,
@@ -45,6 +39,7 @@ from bettersafe.tasks.retest import (
     check_untested,
     data_of_test,
 )
+from bettersafe.tasks.rules import by_objective
 from bettersafe.tasks.run import MODELLING, posterior_certificate
 from bettersafe.tasks.task import Rare
 from bettersafe.typing import Event
@@ -90,6 +85,23 @@ class PosteriorTest:
 AS_IN_THE_RUN = PosteriorTest()
 
 
+def _question(run: Run, test: PosteriorTest, losses: dict[str, float], cluster: RayCluster | None) -> Question:
+    """Settings of the posterior; those that the test leaves open are the run's."""
+    old = run.info.settings
+    return Question(
+        delta=old.get("delta", 0.1) if test.delta is None else test.delta,
+        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
+        draws=test.draws,
+        seed=test.seed,
+        form=test.form,
+        priors=PriorSet(
+            neutral=old.get("prior", "hierarchical") if test.prior is None else test.prior,
+            pessimism=old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
+        ),
+        cluster=cluster,
+    )
+
+
 def certify_run_posterior(
     run: Run,
     data: str | os.PathLike[str],
@@ -126,6 +138,12 @@ def certify_run_posterior(
     check_type("test", test, PosteriorTest)
     data = os.fspath(data)
     check_proposal(run)
+    if run.info.horizon is not None:
+        raise ParameterError(
+            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
+            " Test the run on held-out episodes.",
+            setting="horizon",
+        )
     if not force:
         check_untested(run, posterior=True)
     old = run.info.settings
@@ -136,43 +154,18 @@ def certify_run_posterior(
         found = _gathered(run, data, columns, derived, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
-    question = Question(
-        delta=old.get("delta", 0.1) if test.delta is None else test.delta,
-        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
-        draws=test.draws,
-        seed=test.seed,
-        form=test.form,
-        priors=PriorSet(
-            neutral=old.get("prior", "hierarchical") if test.prior is None else test.prior,
-            pessimism=old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
-        ),
-        cluster=cluster,
-    )
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
-    names = [objective.name for objective in run.objectives]
-    optimism, error = (
-        (None, None)
-        if test.optimism is None
-        else (np.array([[each[name] for name in names]]) for each in test.optimism)
-    )
-    doubt = Doubt(
-        optimism=optimism,
-        error=error,
-        widening=WIDENING,
-        baseline=None
-        if evidence.baseline_known
-        else baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline)),
-    )
+    doubt = _doubt(run, test, evidence, model, outcomes)
     with connected(cluster):
         answer = judge(
             [evidence.policy],
             outcomes,
             evidence.baseline,
-            question,
+            _question(run, test, losses, cluster),
             model=model,
             names=["the run's policy"],
             doubt=doubt,
-            baseline_v=baseline_v,
+            known=Known(baseline_v=baseline_v),
             progress=progress,
         )
         certificate = posterior_certificate(
@@ -205,6 +198,26 @@ def certify_run_posterior(
         data=data_of_test(run, data, data_digest(data), found.rows, found.episodes),
         versions=versions(),
     )
+
+
+def _doubt(
+    run: Run,
+    test: PosteriorTest,
+    evidence: Evidence | _CountedEvidence,
+    model: Model,
+    outcomes: Outcomes | CountedOutcomes,
+) -> Doubt:
+    """What the posterior does not know: the optimism that an earlier certificate took off, and the baseline if it is estimated."""
+    names = [objective.name for objective in run.objectives]
+    optimism, error = (
+        (None, None)
+        if test.optimism is None
+        else (np.array([[each[name] for name in names]]) for each in test.optimism)
+    )
+    covariance = None
+    if not evidence.baseline_known:
+        covariance = baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline))
+    return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
 
 
 def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -20,15 +20,17 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.memory import check_memory
 from bettersafe._system.records import to_json
+from bettersafe.certificate.hazard import hazard_margins
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
 from bettersafe.errors import check_type
-from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows, logged_rows
+from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.logs._reader.files import data_digest
-from bettersafe.logs.counts import Counts, count, without_pairs
+from bettersafe.logs.counts import Counts, count, visit_table, without_pairs
 from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Dataset, Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
+from bettersafe.mdp.ends import check_ends
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import h_opt
@@ -49,29 +51,27 @@ from bettersafe.tasks.checks import (
 )
 from bettersafe.tasks.inputs import (
     ESTIMATED,
-    PAIR_REWARDS,
-    by_objective,
     check_by_counts,
     check_ranges,
-    check_size,
-    counted_outcomes,
-    fits,
-    known_rewards,
-    memory_needed,
-    safety_rule,
     task_baseline,
     task_counts,
     task_dataset,
     task_episodes,
     task_model,
-    task_outcomes,
-    task_question,
-    task_thresholds,
-    visit_table,
     with_derived,
     with_derived_rows,
     without_outcomes,
 )
+from bettersafe.tasks.outcomes import (
+    PAIR_REWARDS,
+    check_size,
+    counted_outcomes,
+    fits,
+    known_rewards,
+    memory_needed,
+    task_outcomes,
+)
+from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
 from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 
@@ -198,7 +198,9 @@ def _run_by_counts(task: Task, progress: Progress | None) -> Run:
     counts = problem.counts
     say(Event(what="Improving: values of the baseline"))
     improvement = task_improve(task, problem.model, problem.baseline, counts.objectives, progress)
-    if not improvement.changed.size:
+    if (
+        not improvement.changed.size or task.horizon is not None
+    ):  # bounds from the counts are of returns without a horizon
         return _run(problem, _Found(improvement=improvement))
     say(Event(what="Computing bounds from the counts"))
     thresholds = task_thresholds(task.threshold, counts.objectives)
@@ -273,7 +275,7 @@ def _run_held_out(
         train=train,
         held_out=held_out,
         # dr and wdr value a pair without data like the baseline, which is a neutral choice
-        control=estimate_model(counts, unseen="baseline", baseline=baseline),
+        control=estimate_model(counts, unseen="baseline", baseline=baseline, horizon=task.horizon),
         rule=safety_rule(task, counts.objectives),
     )
     facts = METHODS[task.resolved_method]
@@ -363,13 +365,16 @@ def _with_estimates(
     problem: _Problem, parts: _Parts, improvement: Improvement, certificate: Certificate
 ) -> tuple[Certificate, Sequence[dict[str, Any]]]:
     """The certificate with bounds from the counts and diagnostics, and the rows of all estimators on the held-out episodes."""
-    task, baseline = problem.task, problem.baseline
-    evaluations = evaluate_many(parts.held_out, improvement.policy, baseline, model=parts.control)
-    rows = [
-        *logged_rows(parts.held_out, baseline, delta=task.delta),
-        *evaluation_rows(evaluations, problem.counts.objectives, delta=task.delta),
-    ]
-    theory = _prove(problem, improvement, delta=task.delta)
+    task = problem.task
+    rows = comparison_rows(
+        parts.held_out,
+        improvement.policy,
+        problem.baseline,
+        model=parts.control,
+        delta=task.delta,
+        horizon=task.horizon,
+    )
+    theory = None if task.horizon is not None else _prove(problem, improvement, delta=task.delta)
     return dataclasses.replace(certificate, theory=theory, diagnostics=diagnostics(rows, task.estimator)), rows
 
 
@@ -418,6 +423,8 @@ def _posterior_found(
     """Make candidates, evaluate their posterior, and select one; if it will be ``tested``, without a posterior certificate."""
     task, model, objectives = problem.task, problem.model, problem.counts.objectives
     handed_in = {name: read_policy(name, model.state_labels, model.action_labels) for name in task.candidates}
+    for name, policy in handed_in.items():
+        check_ends(model.mdp, policy, name=name, state_labels=model.state_labels)
     certificate = None
     (progress or ignore)(Event(what="Making candidates"))
     with connected(cluster):
@@ -522,7 +529,18 @@ def posterior_certificate(
         baseline_v=baseline_v,
         progress=progress,
     )
-    return certify_posterior(answer, candidate, baseline_known=baseline_known, others=others, objectives=objectives)
+    hazards = hazard_margins(
+        model,
+        candidate.policy,
+        baseline,
+        baseline_v=baseline_v,
+        least=candidate.least,
+        zeta=answer.zeta,
+        delta=answer.question.delta,
+    )
+    return certify_posterior(
+        answer, candidate, baseline_known=baseline_known, others=others, objectives=objectives, hazards=hazards
+    )
 
 
 def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
@@ -530,7 +548,7 @@ def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
     row = next(row for row in rows if row["estimator"] == estimator)
     names = (
         "episodes", "effective_sample_size", "mean_weight", "largest_weight", "largest_weight_share", "unsupported_share",
-        "unsupported_episodes", "truncated_episodes", "usable", "trust",
+        "unsupported_episodes", "truncated_episodes", "complete", "usable", "trust",
     )  # fmt: skip
     return {name: row[name] for name in names}
 
@@ -558,6 +576,7 @@ def _run(problem: _Problem, found: _Found) -> Run:
         sha256=data_digest(task.data),
         rows=counts.n_rows,
         episodes=counts.n_episodes,
+        truncated=counts.n_truncated,
         inputs=() if counts.origin is None else counts.origin.inputs,
     )
     if certificate is not None:

@@ -161,7 +161,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="method", kind="text", default="auto", metavar="METHOD", group=GOAL, brief="{choices}. {default}", help="Method of improvement",
         choices={
-            "auto": "b-opt, or s-opt if `epsilon`, `threshold` or `hold_out` is given",
+            "auto": "b-opt, or s-opt if `epsilon`, `threshold`, `hold_out` or `horizon` is given",
             **{name: facts.sentence for name, facts in METHODS.items()},
         },
     ),
@@ -173,6 +173,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="delta", kind="number", default=0.1, metavar="D", group=GOAL,
         brief="Allowed risk. {default}", help="Risk of accepting a worse policy; also in the error function",
+    ),
+    Setting(
+        name="horizon", kind="whole number", default=None, metavar="H", group=GOAL, otherwise="no limit", least=1,
+        methods=(*OF_ONE_MODEL, *WITH_EPISODES), brief="Steps of a return. {default}",
+        help="Number of steps whose rewards make up a return, in all tables and tests, for episodes that are cut off",
+        more="Policies are still optimised for a discounted return, of the same mean number of steps. Not for b-opt.",
     ),
     Setting(
         name="candidates", kind="list of texts", default=(), metavar="FILE", group=GOAL, path=True, option="--candidate",
@@ -266,7 +272,7 @@ OBJECTIVE: tuple[Setting, ...] = (
     ),
     Setting(
         name="discount", kind="number", by_objective=True, default=0.99, metavar="[COL=]G", group=GOAL,
-        brief="Discount factor. {default}", help="Discount in [0, 1), of all objectives or of one",
+        brief="Discount factor. {default}", help="Discount in [0, 1], of all objectives or of one; 1 if every episode ends, or with `horizon`",
     ),
     Setting(
         name="reward_range", kind="pair of numbers", by_objective=True, default=None, metavar="COL=LOW..HIGH", group=GOAL, key="range",

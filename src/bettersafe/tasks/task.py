@@ -41,15 +41,18 @@ from bettersafe.errors import (
     listed,
 )
 from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.mdp.horizon import check_horizon
 from bettersafe.methods.facts import METHODS
 from bettersafe.tasks.settings import (
     BUDGET,
     COLUMNS,
     OBJECTIVE,
+    OF_ONE_MODEL,
     RARE,
     SETTINGS,
     TEST_SHARE,
     WITH_BUDGET,
+    WITH_EPISODES,
     option_words,
     value_text,
 )
@@ -98,6 +101,7 @@ class Task:
         support: Largest number of successors of a decision, if known; for the error function l1.
         unseen: Value of a decision without data.
         engine: Engine of the programs.
+        horizon: Number of steps whose rewards make up a return, in all tables and tests, for episodes that are cut off.
         zeta: Accepted loss of return on an objective.
         threshold: Return that an objective must reach (a cost: at most).
         hold_out: Share of episodes held out for the test.
@@ -133,6 +137,7 @@ class Task:
     support: int | None = None
     unseen: Unseen = "end"
     engine: Engine = "auto"
+    horizon: int | None = None
     zeta: dict[str, float] = dataclasses.field(default_factory=dict)
     threshold: dict[str, float] = dataclasses.field(default_factory=dict)
     hold_out: float | None = None
@@ -192,6 +197,19 @@ class Task:
                 f"{' and tries many' if facts.posterior else ''}. Remove epsilon, or choose another method.",
                 setting="epsilon",
             )
+        check_horizon(self.horizon)
+        if self.horizon is not None and facts.posterior:
+            raise ParameterError(
+                f"horizon can't be used with {facts.name}: its posterior is of returns without a limit on steps. Use"
+                f" {listed((*OF_ONE_MODEL[:1], *WITH_EPISODES), last='or')}, with a test on held-out episodes.",
+                setting="horizon",
+            )
+        if self.horizon is not None and self.threshold and not self.share:
+            raise ParameterError(
+                "a threshold with a horizon needs held-out episodes: set `hold_out`. The bounds from the counts are of returns"
+                " without a limit on steps.",
+                setting="threshold",
+            )
         check_epsilon(self.budget)
         check_probability("delta", self.delta)
         sizes = self.action_shape.values()
@@ -209,7 +227,8 @@ class Task:
         """Name of the method, with "auto" resolved."""
         if self.method != "auto":
             return self.method
-        return "s-opt" if self.epsilon is not None or self.threshold or self.hold_out else "b-opt"
+        limited = self.epsilon is not None or self.horizon is not None
+        return "s-opt" if limited or self.threshold or self.hold_out else "b-opt"
 
     @property
     def budget(self) -> float:

@@ -43,6 +43,8 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         0.3
     """
     check_path("path", path)
+    if data is not None:
+        check_path("data", data)
     file = Path(path)
     if not file.is_file():
         raise ParameterError(f"there is no task file {file}.")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.certificate.certificate import MOST_NAMED
+from bettersafe.certificate.certificate import MOST_NAMED, steps_words
+from bettersafe.mdp.horizon import geometric_discount
 from bettersafe.runs.run import Decision
 from bettersafe.text.names import in_words, listed, shorten, titles
 from bettersafe.text.numbers import chance, number, risk
@@ -73,12 +74,30 @@ def summarise(run: Run) -> Summary:
         step, command = _after_refusal(certificate)
     return Summary(
         decision=decision,
-        headline=f"{decision.short}: {why}.",
+        headline=f"{decision.short}: {why}{_steps(run)}.",
         detail=shorten(detail, 2000),
         evidence=evidence_words(certificate, proposed=run.has_proposal),
         step=step,
         command=command,
     )
+
+
+def optimised_for(run: Run) -> str:
+    """Return for which a run with a horizon was optimised; without a full stop."""
+    assert run.info.horizon is not None
+    discount = np.array([objective.discount for objective in run.objectives])
+    shown = dict.fromkeys(number(value, trim=True) for value in geometric_discount(discount, run.info.horizon))
+    return (
+        f"All returns are of the {steps_words(run.info.horizon)}. The policy was optimised, and the objectives protected, for"
+        f" discounted returns of the same mean number of steps (discount {listed(list(shown))})"
+    )
+
+
+def _steps(run: Run) -> str:
+    """Steps of the returns, for the end of a headline; empty if they are not limited."""
+    complete = run.certificate is None or run.certificate.complete
+    words = steps_words(run.info.horizon, complete=complete)
+    return f", in the {words}" if words and run.has_proposal else ""
 
 
 def _accepted(certificate: Certificate, known: dict[str, str]) -> str:

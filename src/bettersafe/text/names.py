@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bettersafe.certificate.certificate import MOST_NAMED
+from bettersafe.certificate.certificate import MOST_NAMED, steps_words
 from bettersafe.runs.run import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.runs.run import Run
@@ -37,6 +37,10 @@ CANDIDATES = {
 
 SAME_DATA = "Estimated model"
 """Label of estimates from the data that the policy was made from, which are not evidence."""
+
+
+ALL_STEPS = "all steps, also after logging stopped"
+"""Steps of estimates without a horizon, from a log with episodes that are cut off."""
 
 
 def clean(text: object) -> str:
@@ -71,6 +75,26 @@ def in_words(check: StateCheck) -> str:
     """Result of a check of the state, as a sentence."""
     text = shorten(check.sentence, 1000)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def run_steps(run: Run) -> str:
+    """Steps of the returns in the estimated model; empty if they are of whole episodes."""
+    words = steps_words(run.info.horizon)
+    return words or (ALL_STEPS if run.info.data.truncated else "")
+
+
+def certificate_steps(run: Run) -> str:
+    """Steps of the returns of the certificate; empty if they are of whole episodes."""
+    certificate = run.certificate
+    if certificate is None or certificate.complete:
+        return run_steps(run)
+    return steps_words(certificate.horizon, complete=False)
+
+
+def logged_steps(row: Mapping[str, Any]) -> str:
+    """Steps of the logged returns in a row of estimates."""
+    cut = f"up to {row['longest_episode']:,} steps; {row['truncated_episodes']:,} of {row['episodes']:,} episodes are cut off"
+    return (steps_words(row["horizon"]) or "whole episodes") if row["complete"] else cut
 
 
 def with_titles(priors: str, run: Run) -> str:

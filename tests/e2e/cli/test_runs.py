@@ -220,7 +220,7 @@ def test_given_baselines(log, tmp_path):
     ("options", "code", "message"),
     [
         (("--objective", "recovry"), 1, "Did you mean 'recovery'?"),
-        (("--objective", "recovery", "--discount", "1.0"), 1, "must be in [0, 1)"),
+        (("--objective", "recovery", "--discount", "1.1"), 1, "must be in [0, 1]"),
         (("--objective", "recovery", "--discount", "x"), 2, "not a number"),
         (("--objective", "recovery", "--lower-is-better", "pane"), 1, "there is no such objective"),
         (("--objective", "recovery=-1"), 1, "weight of recovery"),
@@ -579,3 +579,71 @@ def test_the_demo_can_be_certified(tmp_path):
         run("certify", tmp_path / "d" / "run", tmp_path / "d" / "later.parquet", "--zeta", "survival=20", "--json")[0]
     )
     assert {f["objective"] for f in document["objectives"]} == {"survival", "rare_treatment"}
+
+
+def write_machine(path, *, seed, steps=12):
+    """A machine that never stops: 300 logs of ``steps`` steps each, then logging stops."""
+    rng = np.random.default_rng(seed)
+    lines = ["episode,step,state,action,next_state,revenue,cost,terminated,truncated"]
+    for episode in range(300):
+        state = "good"
+        for step in range(steps):
+            action = "run" if rng.random() < (0.8 if state == "good" else 0.5) else "service"
+            pays = {"good": 3.0, "worn": 1.0}[state] if action == "run" else 0.5
+            follows = ("worn" if state == "worn" or rng.random() < 0.3 else "good") if action == "run" else "good"
+            cost = 0.2 if action == "run" else 1.0
+            lines.append(
+                f"{episode},{step},{state},{action},{follows},{pays},{cost},no,{'yes' if step == steps - 1 else 'no'}"
+            )
+            state = follows
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_log_that_is_cut_off_has_one_horizon_per_table(tmp_path):
+    log, later = (write_machine(tmp_path / f"{name}.csv", seed=seed) for seed, name in enumerate(("log", "later")))
+    goals = ("--objective", "revenue", "--objective", "cost=0", "--lower-is-better", "cost", "--epsilon", "0.3")
+    text = " ".join(run("describe", log, *goals[:-2])[0].split())
+    assert "returns of the logged episodes, up to where logging stopped in 300 of 300" in text
+
+    text, _ = run("improve", log, "-o", tmp_path / "ALL", *goals, "--no-report")
+    assert "In the estimated model, all steps, also after logging stopped" in text
+    found = run("evaluate", tmp_path / "ALL", later)[0]
+    text = " ".join(found.split())
+    assert "Expected return, all steps, also after logging stopped, with 90 % intervals (t)" in text
+    assert "Expected return, logged steps only, up to 12 steps; 300 of 300 episodes are cut off, with" in text
+    first, second = found.index("baseline, by dr"), found.index("as logged")
+    assert first < found.index(" wdr ") < second < found.index(" pdis ")
+
+    text, _ = run("improve", log, "-o", tmp_path / "RUN", *goals, "--horizon", 5, "--discount", 1)
+    assert "In the estimated model, first 5 steps" in text
+    assert "of the first 5 steps by" in text
+    assert "(discount 0.8)" in text
+    text = " ".join(run("certify", tmp_path / "RUN", later)[0].split())
+    assert "Use the policy: it is better than the baseline on revenue and cost, in the first 5 steps." in text
+    assert "Gain over the baseline (positive is better, for costs too), first 5 steps" in text
+    document = json.loads(run("show", tmp_path / "RUN", "--json")[0])
+    assert document["horizon"] == document["settings"]["horizon"] == document["certificate"]["settings"]["horizon"] == 5
+    page = (tmp_path / "RUN" / "report.html").read_text(encoding="utf-8")
+    assert "discount 1, first 5 steps" in page
+    assert "all steps, also after" not in page
+
+    rows = json.loads(run("evaluate", tmp_path / "RUN", later, "--json")[0])["rows"]
+    assert {(row["horizon"], row["complete"]) for row in rows} == {(5, True)}
+    logged = {row["objective"]: row for row in rows if row["estimator"] == "logged"}
+    model = {row["name"]: row["baseline_return"] for row in document["objectives"]}
+    for name, row in logged.items():
+        assert model[name] == pytest.approx(row["value"], abs=10.0 * row["standard_error"])
+    rows = json.loads(run("evaluate", tmp_path / "RUN", later, "--json", "--horizon", 2)[0])["rows"]
+    assert {row["horizon"] for row in rows} == {2}
+
+    for words, message in (
+        (
+            ("improve", log, "-o", tmp_path / "X", *goals[:-2], "--horizon", 5, "--method", "b-opt"),
+            "can't be used with b-opt",
+        ),
+        (("improve", log, "-o", tmp_path / "X", *goals, "--discount", 1), "300 of 300 are cut off before the end"),
+        (("explore", log, *goals, "--horizon", 5), "horizon can't be used here"),
+        (("certify", tmp_path / "RUN", log, "--posterior", "--force"), "the run's returns are of 5 steps"),
+    ):
+        assert message in " ".join(run(*words, code=1)[1].split())

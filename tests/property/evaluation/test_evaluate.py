@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.errors import ParameterError, PolicyError
-from bettersafe.evaluation.evaluate import evaluate_many, evaluate_policy, evaluation_rows
+from bettersafe.errors import DataError, ParameterError, PolicyError
+from bettersafe.evaluation.evaluate import comparison_rows, evaluate_many, evaluate_policy, evaluation_rows, fold_seed
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.dataset import Dataset, Objective, split, take_episodes
 from bettersafe.mdp.values import expected_return
@@ -151,9 +152,127 @@ def test_intervals_cover_and_rows_speak_the_users_sign():
     with pytest.raises(ParameterError, match="approximate"):
         results["dr"].interval(0.1, method="betting")
     cost = tuple(replace(objective, lower_is_better=True) for objective in data.objectives)
-    ours, theirs = (evaluation_rows(results, objectives, delta=0.1) for objectives in (data.objectives, cost))
+    own = {name: (result.value, *result.interval(0.1)) for name, result in results.items()}
+    ours, theirs = (
+        evaluation_rows(results, objectives, baseline=own, delta=0.1) for objectives in (data.objectives, cost)
+    )
     for row, flipped in zip(ours, theirs, strict=True):
         assert flipped["value"] == -row["value"]
+        assert (flipped["baseline_value"], row["baseline_value"]) == (flipped["value"], row["value"])
         if row["estimator"] != "model":
             assert (flipped["low"], flipped["high"]) == (-row["high"], -row["low"])
             assert flipped["low"] <= flipped["value"] <= flipped["high"]
+
+
+def steps_to_go(mdp, policy, horizon, discount):
+    """v_h and q_h for h = 0, …, H, by plain recursion over dense tables, from the definition."""
+    table = mdp.transition.toarray().reshape(mdp.n_states, mdp.n_actions, -1)
+    reward = mdp.reward.reshape(-1, mdp.n_states, mdp.n_actions)
+    v, q = [np.zeros((len(discount), mdp.n_states))], [np.zeros_like(reward)]
+    for _ in range(horizon):
+        q.append(reward + np.array(discount)[:, None, None] * np.einsum("xay,ky->kxa", table, v[-1]))
+        v.append(np.einsum("xa,kxa->kx", policy, q[-1]))
+    return v, q
+
+
+@pytest.mark.parametrize("cut", [3, 5, None])
+@pytest.mark.parametrize("horizon", [1, 4])
+def test_estimates_up_to_a_step_by_plain_loops(horizon, cut):
+    """is, pdis and dr of every episode from their definitions; logging may stop before the horizon, at it, or not at all."""
+    world, (target, baseline) = two_state_world(), policies()
+    discount = (0.9, 1.0)
+    objectives = tuple(replace(o, discount=g) for o, g in zip(world.objectives, discount, strict=True))
+    data = replace(sample_episodes(world, baseline, 80, np.random.default_rng(3), horizon=cut), objectives=objectives)
+    truth = truth_model(world)
+    model = replace(truth, horizon=horizon, discount=np.array(discount))
+    found = evaluate_many(data, target, baseline, model=model, horizon=horizon)
+    v, q = steps_to_go(truth.mdp, target, horizon, discount)
+    expected = {name: np.zeros((80, 2)) for name in ("is", "pdis", "dr")}
+    missing = 0
+    for i in range(80):
+        rows = np.arange(data.episode_ptr[i], min(data.episode_ptr[i + 1], data.episode_ptr[i] + horizon))
+        x, a = data.states[rows], data.actions[rows]
+        ratio = target[x, a] / baseline[x, a]
+        stopped = rows.size < horizon and not data.terminated[rows[-1]]
+        missing += stopped
+        for k, gamma in enumerate(discount):
+            power = gamma ** np.arange(rows.size)
+            expected["is"][i, k] = np.prod(ratio) * (power @ data.rewards[rows, k])
+            expected["pdis"][i, k] = (power * np.cumprod(ratio)) @ data.rewards[rows, k]
+            rest = v[horizon - rows.size][k, data.next_states[rows[-1]]] if stopped else 0.0
+            for t in reversed(range(rows.size)):
+                to_go = horizon - t
+                residual = data.rewards[rows[t], k] + gamma * rest - q[to_go][k, x[t], a[t]]
+                rest = v[to_go][k, x[t]] + ratio[t] * residual
+            expected["dr"][i, k] = rest
+    for name, terms in expected.items():
+        assert found[name].per_trajectory == pytest.approx(terms), name
+        assert found[name].truncated_episodes == missing
+        assert found[name].complete is (not missing or name == "dr")
+    assert found["model"].value == pytest.approx(v[horizon] @ truth.mdp.initial)
+    assert found["is"].longest == min(horizon, int(np.max(np.diff(data.episode_ptr))))
+    assert (missing > 0) == (cut is not None and cut < horizon)
+
+
+def test_estimates_up_to_a_step_agree_with_simulated_returns():
+    """A world that never ends, logged for 12 steps: the target's first 8 steps, simulated, within 5 standard errors."""
+    world, (target, baseline) = garnet(5, n_states=4, n_actions=3, end=0.0, discount=1.0), policies()
+    rng = np.random.default_rng(0)
+    simulated = sample_episodes(world, target, 20_000, rng, horizon=8)
+    returns = np.add.reduceat(simulated.rewards, simulated.episode_ptr[:-1], axis=0)
+    truth, spread = returns.mean(axis=0), returns.std(axis=0, ddof=1) / np.sqrt(len(returns))
+    assert np.all(np.abs(expected_return(true_mdp(world), target, horizon=8) - truth) <= 5.0 * spread)
+    data = sample_episodes(world, baseline, 4_000, rng, horizon=12)
+    found = evaluate_many(data, target, baseline, folds=3, horizon=8)
+    for name in ("is", "pdis", "cwpdis", "dr", "wdr"):
+        error = np.hypot(found[name].standard_error, spread)
+        assert np.all(np.abs(found[name].value - truth) <= 5.0 * error), name
+        assert found[name].complete
+    assert np.all(found["dr"].standard_error < 0.5 * found["pdis"].standard_error)
+    assert found["model"].value == pytest.approx(truth, rel=0.02)
+    with pytest.raises(DataError, match="needs episodes that end, and 4,000 of 4,000 are cut off"):
+        evaluate_many(data, target, baseline, folds=3)
+
+
+def test_a_model_needs_the_horizon_of_the_returns():
+    _world, baseline, target, data = two_state_case(6, episodes=40)
+    with pytest.raises(ParameterError, match="horizon of 3 steps, but the model of no limit"):
+        evaluate_policy(data, target, baseline, estimator="dr", model=estimate_model(data), horizon=3)
+
+
+def test_both_returns_of_a_row_are_of_the_same_steps():
+    """Where logging stops, dr is of all steps, for the baseline too; without a model both are of the logged steps."""
+    world, (target, baseline) = two_state_world(), policies()
+    data = sample_episodes(world, baseline, 300, np.random.default_rng(3), horizon=2)
+    rows = {
+        (row["estimator"], row["objective"]): row for row in comparison_rows(data, target, baseline, folds=3, delta=0.1)
+    }
+    own = evaluate_many(data, baseline, baseline, folds=3, rng=fold_seed(0))
+    for k, name in enumerate(("a", "b")):
+        logged = rows["logged", name]
+        assert (logged["complete"], logged["longest_episode"], logged["horizon"]) == (False, 2, None)
+        assert logged["value"] == logged["baseline_value"] == own["is"].value[k]
+        for estimator in ("is", "pdis", "wis", "cwpdis"):
+            assert rows[estimator, name]["complete"] is False
+            assert rows[estimator, name]["baseline_value"] == logged["value"]
+        for estimator in ("dr", "wdr", "model"):
+            assert rows[estimator, name]["complete"] is True
+            assert rows[estimator, name]["baseline_value"] == own[estimator].value[k]
+    whole = comparison_rows(data, target, baseline, folds=3, delta=0.1, horizon=2)
+    assert {(row["complete"], row["horizon"], row["truncated_episodes"]) for row in whole} == {(True, 2, 0)}
+
+
+def test_a_fold_without_an_end_takes_the_baselines_values_there():
+    """Action 0 ended once, in the third episode: a model of the other two can't say that the target ends."""
+    fields = {
+        "states": [0] * 8, "actions": [0, 1, 0, 1, 0, 0, 0, 0], "rewards": [[1.0]] * 8,
+        "next_states": [0, -1, 0, -1, 0, 0, 0, -1], "terminated": [False, True, False, True, False, False, False, True],
+        "episode_ptr": [0, 2, 4, 8], "state_labels": [0], "action_labels": [0, 1], "episode_labels": [0, 1, 2],
+        "objectives": (Objective(name="r", discount=1.0),),
+    }  # fmt: skip
+    data = Dataset(**fields)
+    found = evaluate_many(data, [[1.0, 0.0]], [[0.75, 0.25]], folds=3)
+    assert found["dr"].endless == 1
+    assert "from 1 states the policy never reaches an end in the model's data" in found["dr"].trust
+    assert "never reaches" not in found["is"].trust
+    assert np.all(np.isfinite(found["dr"].per_trajectory))

@@ -483,3 +483,24 @@ def test_auto_takes_the_kernel_where_there_is_one(monkeypatch):
     assert g_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0).engine == "multipliers"
     monkeypatch.setattr("bettersafe._kernel.compiled", None)
     assert g_opt(model, baseline, preference=[1.0, 0.0], epsilon=1.0).engine == "lp"
+
+
+def test_discount_1():
+    """Two states, "work" (1 reward, 1 cost) or "rest" (0, 0), each to the next state or the end: half of the work is kept; one
+    large program is refused."""
+    table = np.zeros((2, 2, 2))
+    table[0, :, 1] = 1.0
+    reward = np.array([[[1.0, 0.0]] * 2, [[0.0, 0.3], [0.0, 0.0]]])
+    model = make_model(np.full((2, 2), 50), table, reward, np.zeros((2, 2)), 1.0, np.array([1.0, 0.0]))
+    half = np.full((2, 2), 0.5)
+    found = g_opt(model, half, preference=[1.0, 0.0], epsilon=math.inf)
+    # resting in the first state alone earns the second reward: it keeps its half, the second state works
+    assert found.policy == pytest.approx(np.array([[0.5, 0.5], [1.0, 0.0]]))
+    assert found.policy_return == pytest.approx([1.5, 0.15])
+    with pytest.raises(ParameterError, match='g-opt with discount 1 needs the engine "native"'):
+        g_opt(model, half, preference=[1.0, 0.0], epsilon=1.0, engine="highs")
+    loop = np.zeros((1, 2, 1))
+    loop[0, 0, 0] = 1.0
+    endless = make_model(np.full((1, 2), 50), loop, np.ones((1, 1, 2)), np.zeros((1, 1)), 1.0, np.ones(1))
+    stays = g_opt(endless, [[0.5, 0.5]], preference=[1.0], epsilon=math.inf)
+    assert stays.policy == pytest.approx(np.array([[0.5, 0.5]]))  # to stay for ever has no finite return

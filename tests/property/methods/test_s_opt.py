@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linprog
 
+from bettersafe.errors import PolicyError
 from bettersafe.mdp.mdp import MDP, dense_mdp
 from bettersafe.mdp.values import policy_values
 from bettersafe.methods.s_opt import adv_linearized, linearized, s_opt, soft_spibb
@@ -352,3 +354,74 @@ def test_one_untried_action_stands_for_all_of_a_state(verb, seed):
         assert target @ result.policy[state] == pytest.approx(-best.fun, abs=1e-6)
         if kept is not None:
             assert np.all(advantage @ result.policy[state] >= -1e-9)
+
+
+def wait_or_go(waiting, *, counts=9):
+    """States a and b, discount 1: "wait" stays and pays ``waiting``, "go" pays 1, from a to b and from b to the end."""
+    table = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 0.0]]])
+    mdp = dense_mdp(table, [[[waiting, 1.0], [waiting, 1.0]]], discount=1.0, initial=[1.0, 0.0])
+    return Model(
+        mdp=mdp, counts=np.full(4, counts), error=np.full(4, 0.1), error_kind="q", delta=0.1, unseen="end",
+        state_labels=np.array(["a", "b"]), action_labels=np.array(["wait", "go"]), objectives=("r",),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [linearized, adv_linearized])
+def test_a_loop_that_never_ends_is_refused_at_discount_1(method):
+    """If waiting pays, waiting for ever has no finite return; if it costs, going at once is best: 2 instead of 2 − 2·cost."""
+    half = np.full((2, 2), 0.5)
+    loop = method(wait_or_go(0.1), half, preference=[1.0])
+    assert np.array_equal(loop.policy, half)
+    assert loop.endless.tolist() == [0, 1]
+    assert "in 2 states a change that gains would never end" in loop.status
+    best = method(wait_or_go(-0.1), half, preference=[1.0])
+    assert best.policy == pytest.approx(np.array([[0.0, 1.0], [0.0, 1.0]]))
+    assert best.baseline_return == pytest.approx([2.0 - 0.2])
+    assert best.policy_return == pytest.approx([2.0])
+    assert best.endless.size == 0
+    with pytest.raises(PolicyError, match="the baseline never reaches an end from state 'a'"):
+        method(wait_or_go(0.1), [[0.0, 1.0], [1.0, 0.0]], preference=[1.0])
+
+
+def test_a_budget_is_kept_at_discount_1():
+    """ε = 0.04 at e = 0.1 moves 0.2 from waiting to going: J = 2 − 2·0.1·(0.3/0.7)."""
+    found = s_opt(wait_or_go(-0.1), np.full((2, 2), 0.5), preference=[1.0], epsilon=0.04)
+    assert found.policy[:, 1] == pytest.approx([0.7, 0.7])
+    assert found.policy_return == pytest.approx([2.0 - 0.2 * 0.3 / 0.7])
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_policies_end_and_gain_at_discount_1(block):
+    """Random models with loops: every policy ends, gains, loses in no state if protected, and is optimal if no loop was refused."""
+    optimal = 0
+    for seed in range(20 * block, 20 * (block + 1)):
+        model, baseline, preference, (table, reward, _, initial, _) = random_model(seed, equal_discounts=True)
+        baseline = 0.5 * baseline + 0.5 / baseline.shape[1]
+        ones = np.ones(model.mdp.n_objectives)
+        model = replace(model, mdp=replace(model.mdp, discount=ones), discount=ones)
+        matrix = np.einsum("xa,xay->xy", baseline, table)
+        if np.max(np.abs(np.linalg.eigvals(matrix))) > 1.0 - 1e-3:
+            continue
+        before, _ = dense_values(table, reward, ones, baseline)
+        size = 1.0 + np.max(np.abs(before), axis=1)
+        free = linearized(model, baseline, preference=preference)
+        for constrained, result in (
+            (True, s_opt(model, baseline, preference=preference, epsilon=0.5)),
+            (True, adv_linearized(model, baseline, preference=preference)),
+            (False, free),
+        ):
+            moves = np.einsum("xa,xay->xy", result.policy, table)
+            assert np.max(np.abs(np.linalg.eigvals(moves))) < 1.0
+            after, _ = dense_values(table, reward, ones, result.policy)
+            slack = 1e-6 * (size + np.max(np.abs(after), axis=1))
+            assert preference @ (after - before) @ initial >= -preference @ slack
+            if constrained:
+                assert np.all(after >= before - slack[:, None])
+            if result is free and not free.endless.size:  # no action is better than the policy, in any state
+                v, q = (
+                    preference @ each.reshape(each.shape[0], -1)
+                    for each in dense_values(table, reward, ones, free.policy)
+                )
+                assert np.all(q.reshape(baseline.shape).max(axis=1) <= v + float(preference @ slack) + 1e-9)
+                optimal += 1
+    assert optimal > 5

@@ -34,7 +34,7 @@ from bettersafe._system import memory
 from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.logs.dataset import Objective
 from bettersafe.logs.episodes import Episodes
-from bettersafe.evaluation.evaluate import evaluate_many, evaluation_rows
+from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.runs.run import save_run
 from bettersafe.tasks.task import Task
 
@@ -49,7 +49,7 @@ if step == "model":
 elif step == "linearised":
     sizes = bettersafe.logs.counts_file.counted_sizes(path)
     task = Task(data=path, objectives=objectives, method="b-opt", form="linearised")
-    said = memory.counts_bytes(sizes) + bettersafe.tasks.inputs.task_bytes(task, sizes)
+    said = memory.counts_bytes(sizes) + bettersafe.tasks.outcomes.task_bytes(task, sizes)
     save_run(bettersafe.tasks.run.run_task(task), path + ".run")
 elif step == "evaluation":
     block = read_dataset(path, objectives=objectives)
@@ -60,7 +60,7 @@ elif step == "evaluation":
     policy = numpy.full((block.n_states, block.n_actions), 1.0 / block.n_actions)
     said = memory.evaluation_bytes(episodes.n_episodes, d)
     before = memory._in_use()
-    evaluation_rows(evaluate_many(episodes, policy, policy, folds=2), objectives, delta=0.1)
+    comparison_rows(episodes, policy, policy, folds=2, delta=0.1)
 elif step == "folds":
     from bettersafe.evaluation import value_models
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove, return_range
+from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.errors import ParameterError
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.held_out import paired_terms, safety_test
@@ -181,14 +181,45 @@ def test_theory():
     assert floors.grade == "approximate"
 
 
-def test_return_range_holds_for_every_length():
-    low, high, discount = np.array([-1.0, 0.5, -2.0]), np.array([2.0, 1.0, -1.0]), np.array([0.9, 0.5, 0.8])
-    least, most = return_range(low, high, discount)
-    rng = np.random.default_rng(0)
-    for length in (1, 2, 5, 50):
-        for rewards in (low, high, *rng.uniform(low, high, (20, 3))):
-            total = sum(discount**t * rewards for t in range(length))
-            assert np.all((least - 1e-12 <= total) & (total <= most + 1e-12))
+def test_a_certificate_says_of_which_steps_it_is():
+    """Episodes of at most 4 steps: up to step 3 nothing is missing; up to 6, or without a limit, pdis has the logged steps only."""
+    edges = {"reward_range": (np.zeros(2), np.ones(2))}
+    _, baseline, policy, train, held_out, _ = held_out_case(horizon=4)
+
+    def made(horizon, estimator="pdis"):
+        model = estimate_model(train, horizon=horizon) if estimator == "dr" else None
+        rule = safety_rule(estimator=estimator, bound="t" if model else "betting", horizon=horizon, **edges)
+        return certify(policy, baseline, held_out, rule, baseline_known=True, tuning=train, model=model)
+
+    first = made(3)
+    assert (first.horizon, first.complete, first.grade) == (3, True, "finite-sample")
+    assert not any("truncated" in text for text in first.assumptions)
+    assert "in the first 3 steps" in first.verdict
+    later = made(6)
+    assert (later.complete, later.grade) == (False, "approximate")
+    assert any("are truncated before step 6; their later rewards are left out" in text for text in later.assumptions)
+    assert "in the logged steps only" in later.verdict
+    assert not made(None).complete
+    assert made(None, "dr").complete
+    assert made(6, "dr").complete
+    assert " steps" not in made(None, "dr").verdict
+
+
+def test_bounds_from_the_counts_say_nothing_at_discount_1():
+    from dataclasses import replace
+
+    _, baseline, policy, train, _, _ = held_out_case()
+    counts = count(replace(train, objectives=(replace(train.objectives[0], discount=1.0), train.objectives[1])))
+    model = estimate_model(counts)
+    theory = prove(model, policy, baseline, counts, epsilon=1.0, delta=0.1, baseline_known=True)
+    whole, other = theory.proofs
+    assert (whole.proposition_loss, whole.proven_loss, whole.return_range) == (np.inf, np.inf, np.inf)
+    assert not whole.informative
+    assert not whole.proposition_informative
+    assert np.isfinite(other.proven_loss)
+    made = certify_theory(theory, np.zeros(2), zeta=[0.0, 0.0], thresholds=[-1e9, np.nan], counts=counts)
+    assert made.findings[0].lower_bound == -np.inf
+    assert not made.floors[0].passed
 
 
 def test_what_was_never_seen_and_what_changes_nothing_does_not_pass():

@@ -241,13 +241,13 @@ def test_foreign_environments_with_other_numbers_and_one_reward() -> None:
 def test_wrong_use_is_said() -> None:
     rng = np.random.default_rng(0)
     objectives = [Objective(name="height")]
-    with pytest.raises(PolicyError, match="observation 6 came before the end of an episode"):
+    with pytest.raises(PolicyError, match="observation 6 occurred within an episode"):
         rollout(Stairs(), [[0.0, 1.0]], 1, rng, objectives=objectives)
     with pytest.raises(PolicyError, match="the policy has 4 rows; the environment has 3 observations"):
         rollout(Stairs(), np.full((4, 2), 0.5), 1, rng, objectives=objectives)
     with pytest.raises(PolicyError, match=r"shape \[3, 2\]"):
         rollout(Stairs(), [0.5, 0.5], 1, rng, objectives=objectives)
-    with pytest.raises(DataError, match=r"pay 2 rewards \(up, down\); it paid \[5\.0\]"):
+    with pytest.raises(DataError, match=r"return 2 rewards \(up, down\); it returned \[5\.0\]"):
         rollout(Stairs(), [[1.0, 0.0]], 1, rng, objectives=[Objective(name="up"), Objective(name="down")])
     with pytest.raises(ParameterError, match="n_episodes must be at least 1"):
         rollout(Stairs(), [[1.0, 0.0]], 0, rng, objectives=objectives)

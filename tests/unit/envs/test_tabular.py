@@ -230,7 +230,7 @@ def test_an_episode_that_could_run_forever_needs_a_horizon() -> None:
     }
     world = make_world(rows, n_states=2, n_actions=2)
     rng = np.random.default_rng(0)
-    with pytest.raises(ParameterError, match=r"state x1 and never end .* give a horizon"):
+    with pytest.raises(ParameterError, match=r"state x1 and never terminate .* give a horizon"):
         sample_episodes(world, [[0.5, 0.5], [1.0, 0.0]], 3, rng)
     # x1 is as bad here, but never reached.
     assert sample_episodes(world, [[1.0, 0.0], [1.0, 0.0]], 3, rng).states.size == 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.certificate.make import return_range
-from bettersafe.evaluation.held_out import safety_test
+from bettersafe.errors import ParameterError
+from bettersafe.evaluation.held_out import paired_terms, return_range, safety_test
 from bettersafe.mdp.values import expected_return
 from evaluation_cases import held_out_case, safety_rule
 
@@ -56,3 +56,50 @@ def test_finite_sample_bounds_hold_whatever_the_sign_of_the_rewards(bound, low, 
             ).passed
     allowed = int(stats.binom.ppf(1.0 - 1e-6, 100, 0.1))
     assert max(wrong.values()) <= allowed
+
+
+def test_return_range_holds_for_every_length():
+    low, high, discount = np.array([-1.0, 0.5, -2.0]), np.array([2.0, 1.0, -1.0]), np.array([0.9, 0.5, 0.8])
+    least, most = return_range(low, high, discount)
+    rng = np.random.default_rng(0)
+    for length in (1, 2, 5, 50):
+        for rewards in (low, high, *rng.uniform(low, high, (20, 3))):
+            total = sum(discount**t * rewards for t in range(length))
+            assert np.all((least - 1e-12 <= total) & (total <= most + 1e-12))
+
+
+def test_return_range_up_to_a_step_is_exact():
+    low, high = return_range(np.array([-1.0, 0.5, -2.0]), np.array([2.0, 1.0, -1.0]), np.array([1.0, 0.5, 0.0]), 3)
+    assert low == pytest.approx([-3.0, 0.5, -2.0])
+    assert high == pytest.approx([6.0, 1.75, -1.0])
+    low, high = return_range(np.array([0.0, -1.0]), np.array([0.0, 0.0]), np.ones(2))  # no limit
+    assert low == pytest.approx([0.0, -np.inf])
+    assert high == pytest.approx([0.0, 0.0])
+
+
+@pytest.mark.parametrize("estimator", ["is", "pdis"])
+@pytest.mark.parametrize(("low", "high"), [(-4.0, -1.0), (1.0, 2.0), (-1.0, 1.0)])
+def test_terms_up_to_a_step_have_the_gain_of_these_steps(estimator, low, high):
+    """Cut-off episodes, discount 1: shifted terms are never below the least possible one, and their mean is the gain."""
+    from dataclasses import replace
+
+    truth, baseline, policy, _, held_out, _ = held_out_case(3, episodes=4000, horizon=4)
+    objectives = tuple(replace(o, discount=1.0) for o in held_out.objectives)
+    data = replace(held_out, rewards=low + (high - low) * held_out.rewards, objectives=objectives)
+    world = replace(truth, reward=low + (high - low) * truth.reward, discount=np.ones(2))
+    edges = np.full(2, low), np.full(2, high)
+    rule = safety_rule(
+        estimator=estimator, bound="betting", horizon=3, reward_range=edges,
+        return_range=return_range(*edges, np.ones(2), 3),
+    )  # fmt: skip
+    gain = expected_return(world, policy, horizon=3) - expected_return(world, baseline, horizon=3)
+    terms = paired_terms(policy, baseline, data, rule)
+    error = terms.std(axis=0, ddof=1) / np.sqrt(terms.shape[0])
+    assert np.all(np.abs(terms.mean(axis=0) - gain) <= 5.0 * error)
+    test = safety_test(policy, baseline, data, rule, tuning=data)
+    assert np.all(test.bound <= gain)
+    assert np.all(np.isfinite(test.bound))
+    with pytest.raises(
+        ParameterError, match="needs a range of returns, which has no limit at discount 1: set `horizon`"
+    ):
+        safety_test(policy, baseline, data, replace(rule, horizon=None), tuning=data)

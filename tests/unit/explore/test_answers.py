@@ -56,6 +56,15 @@ def test_answers_are_the_librarys(session, log, settings):
             assert (before, after) == (baseline[x, a], expected.policy[x, a])
 
 
+def test_returns_of_a_cut_off_log_are_said_to_go_on(session):
+    settings = settings_of()
+    found = explore.solve(session, settings)
+    assert "(all steps" not in answers.answer(session, settings, found)["evidence"]
+    cut = replace(session, counts=replace(session.counts, n_truncated=3))
+    told = answers.answer(cut, settings, found)["evidence"]
+    assert told.startswith("Returns in the model estimated from the log (all steps, also after logging stopped).")
+
+
 def test_a_search_looks_at_states_and_at_actions_that_change(session):
     found = explore.solve(session, settings_of())
     everything = answers.answer(session, settings_of(), found)

@@ -18,7 +18,7 @@ from bettersafe.logs.counts_file import save_counts
 from bettersafe.logs.dataset import Objective
 from bettersafe.logs.discretize import discretize_log
 from bettersafe.logs.source import count_files
-from bettersafe.tasks.inputs import PAIR_REWARDS
+from bettersafe.tasks.outcomes import PAIR_REWARDS
 from bettersafe.tasks.task import Task
 from state_worlds import store_features
 from wards import assert_belief, documents, settings_of, ward_task

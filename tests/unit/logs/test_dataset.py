@@ -47,7 +47,7 @@ def test_objective_title_is_its_label_or_name() -> None:
     assert Objective(name="los", label="length of stay").title == "length of stay"
 
 
-@pytest.mark.parametrize("setting", [{"discount": 1.0}, {"weight": -1.0}, {"weight": float("nan")}])
+@pytest.mark.parametrize("setting", [{"discount": 1.01}, {"weight": -1.0}, {"weight": float("nan")}])
 def test_objective_refuses_bad_settings(setting: dict[str, float]) -> None:
     with pytest.raises(ParameterError, match="los"):
         Objective(name="los", **setting)

@@ -201,7 +201,7 @@ def test_bad_settings_are_refused():
     _, table = blobs()
     with pytest.raises(DataError, match="61 states need at least as many training rows; got 60"):
         fit_discretizer(table, k=61)
-    with pytest.raises(ParameterError, match="k and n_init must be 1 or more"):
+    with pytest.raises(ParameterError, match="k must be at least 1"):
         fit_discretizer(table, k=0)
     with pytest.raises(ParameterError, match="name the features of an array"):
         fit_discretizer(np.zeros((3, 2)), k=1)

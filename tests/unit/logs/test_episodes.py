@@ -21,7 +21,7 @@ from bettersafe.evaluation.evaluate import evaluate_many
 from bettersafe.logs._reader import blocks
 from bettersafe.logs.counts import Tally, count
 from bettersafe.logs.dataset import Objective, split, take_episodes, write_dataset
-from bettersafe.logs.episodes import split_log
+from bettersafe.logs.episodes import first_steps, longest_episode, split_log
 from bettersafe.logs.source import open_episodes, read_dataset
 from bettersafe.model import estimate_model
 from bettersafe.runs.policy_file import write_policy
@@ -125,6 +125,32 @@ def test_estimates_are_those_of_the_log_in_memory(files, world, small_blocks):
         lacking[2] = [0.0, 0.5, 0.5]
         with pytest.raises(PolicyError, match="which the baseline never plays"):
             evaluate_many(episodes, target, lacking, estimators=("is",))
+
+
+@pytest.mark.parametrize("horizon", [1, 4, 9, 20])
+def test_the_first_steps_are_those_of_the_log_in_memory(files, world, small_blocks, horizon):
+    """Row by row: the first H rows of every episode; one with H rows or more counts as ended."""
+    log = read_dataset(files / "log.parquet", objectives=OBJECTIVES)
+    cut = first_steps(log, horizon)
+    lengths = np.diff(log.episode_ptr)
+    assert np.array_equal(np.diff(cut.episode_ptr), np.minimum(lengths, horizon))
+    for i in range(log.n_episodes):
+        old, new = (slice(*each.episode_ptr[i : i + 2]) for each in (log, cut))
+        n = cut.episode_ptr[i + 1] - cut.episode_ptr[i]
+        assert np.array_equal(cut.rewards[new], log.rewards[old][:n])
+        assert np.array_equal(cut.states[new], log.states[old][:n])
+        assert cut.terminated[new][-1] == (lengths[i] >= horizon or log.terminated[old][-1])
+    with open_episodes(files / "log.parquet", objectives=OBJECTIVES) as episodes:
+        on_disk = first_steps(episodes, horizon)
+        assert (on_disk.n_rows, on_disk.n_truncated) == (cut.n_rows, cut.n_truncated)
+        assert longest_episode(on_disk) == min(horizon, int(lengths.max()))
+        together = np.concatenate([block.rewards for block in on_disk.blocks()])
+        assert np.array_equal(together, cut.rewards)
+        _, baseline, _ = world
+        target = np.roll(baseline, 1, axis=0)
+        ours, theirs = (evaluate_many(each, target, baseline, folds=3, horizon=horizon) for each in (episodes, log))
+        for name in ESTIMATORS:
+            assert np.array_equal(ours[name].per_trajectory, theirs[name].per_trajectory), name
 
 
 def test_estimates_without_the_kernel_agree_to_rounding(files, world, small_blocks, monkeypatch):

@@ -42,7 +42,7 @@ def good():
         ),
         ({"transition": sparse.csr_array(np.array([[0.5, 0.5], [-0.5, 1.0]]))}, "state 1, action 1"),
         ({"reward": [[1.0, np.nan]]}, "reward 0 of state 1, action 1 is not finite"),
-        ({"discount": [1.0]}, "discount of objective 0 must be in"),
+        ({"discount": [1.1]}, "discount of objective 0 must be in"),
         ({"initial": [0.5, 0.4]}, "initial must be a distribution over 2 states; it sums to 0.9"),
         ({"unseen_value": [[0.0]]}, "unseen_value"),
     ],

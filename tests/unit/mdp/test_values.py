@@ -9,7 +9,7 @@ from scipy import sparse
 from bettersafe import _kernel
 from bettersafe.errors import ParameterError
 from bettersafe.mdp import values
-from bettersafe.mdp.mdp import dense_mdp
+from bettersafe.mdp.mdp import MDP, dense_mdp
 from bettersafe.mdp.values import expected_return, occupancy, policy_values, solve_policy
 from oracles import dense_values
 
@@ -42,6 +42,28 @@ def test_two_states_by_hand():
     assert q == pytest.approx(v)
     assert expected_return(mdp, np.ones((2, 1))) == pytest.approx([2.0, 2.8])
     assert occupancy(mdp, np.ones((2, 1)), k=1) == pytest.approx([1.0, 0.9])
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("n", [3, 40, 2500])
+def test_a_random_walk_at_discount_1(n, native, monkeypatch):
+    """Feller's gambler: from x, one step up or down until 0 or n + 1, the walk takes x (n + 1 − x) steps on average."""
+    if native and _kernel.compiled is None:
+        pytest.skip("no compiled kernel")
+    if not native:
+        monkeypatch.setattr(_kernel, "compiled", None)
+    x = np.arange(1, n + 1)
+    walk = sparse.diags_array([np.full(n - 1, 0.5)] * 2, offsets=[-1, 1]).tocsr()
+    mdp = MDP(
+        n_states=n, n_actions=1, pair_state=x - 1, pair_action=np.zeros(n, dtype=np.int64), transition=walk,
+        reward=[np.ones(n), np.zeros(n)], discount=[1.0, 0.5], initial=np.eye(n)[0],
+    )  # fmt: skip
+    found = solve_policy(mdp, np.ones((n, 1)))
+    steps = x * (n + 1.0 - x)
+    assert found.v[0] == pytest.approx(steps, rel=1e-7)
+    assert np.max(np.abs(found.v[0] - steps)) <= found.error[0] <= 1e-4 * np.max(steps)
+    assert found.v[1] == pytest.approx(np.zeros(n))
+    assert float(occupancy(mdp, np.ones((n, 1))).sum()) == pytest.approx(steps[0], rel=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(8))

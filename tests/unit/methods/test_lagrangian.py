@@ -167,7 +167,10 @@ def test_bad_input(settings, message):
         lagrangian(model, [[0.5, 0.5]], **{"preference": [1.0, 0.0], **settings})
 
 
-def test_different_discounts_are_refused():
+def test_different_discounts_and_discount_1_are_refused():
     mdp = dense_mdp(np.zeros((1, 2, 1)), np.zeros((2, 1, 2)), discount=[0.9, 0.5], initial=[1.0])
     with pytest.raises(ParameterError, match=r"needs equal discounts.*\[0.9, 0.5\]"):
         lagrangian(as_model(mdp), [[0.5, 0.5]], preference=[1.0, 0.0])
+    endless = dense_mdp(np.zeros((1, 2, 1)), np.zeros((2, 1, 2)), discount=1.0, initial=[1.0])
+    with pytest.raises(ParameterError, match="the Lagrangian method needs discounts below 1"):
+        lagrangian(as_model(endless), [[0.5, 0.5]], preference=[1.0, 0.0])

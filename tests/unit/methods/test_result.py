@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bettersafe.methods.result import Improvement
+from bettersafe.methods.result import Improvement, three_digits
 
 
 def improvement(**more):
@@ -38,3 +38,10 @@ def test_arrays_are_read_only():
 )
 def test_the_status_is_a_sentence(more, said):
     assert said in improvement(**more).status
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.7043, "1.7"), (-0.012345, "-0.0123"), (99.96, "100"), (12345.6, "12,346"), (0.0, "0")]
+)
+def test_sentences_have_three_digits(value, text):
+    assert three_digits(value) == text

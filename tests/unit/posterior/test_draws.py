@@ -214,3 +214,21 @@ def test_where_episodes_start_is_uncertain():
     assert stats.kstest(gains, share.cdf).pvalue > 1e-6
     _, covariance = linearised_gains(posterior(sure, SUPPORT), policy, baseline)
     assert covariance[0, 0, 0] == pytest.approx(share.var(), rel=1e-3)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_gains_are_continuous_in_the_discount_up_to_1(native, monkeypatch):
+    """At discount 1, of a world whose episodes end, draws and linearised gains are those at 1 − 1e-10."""
+    if native and _kernel.compiled is None:
+        pytest.skip("the kernel is not built")
+    if not native:
+        monkeypatch.setattr(_kernel, "compiled", None)
+    found = []
+    for gamma in (1.0, 1.0 - 1e-10):
+        o, _, baseline = random_case(3, discounts=(gamma, 0.9))
+        policy = 0.5 * baseline + 0.5 * np.roll(baseline, 1, axis=1)
+        prior = posterior(o)
+        mean, covariance = linearised_gains(prior, policy[None], baseline)
+        found.append((drawn_gains(prior, policy[None], baseline, draws=30, seed=1), mean, covariance))
+    for one, other in zip(*found, strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-6)

@@ -24,7 +24,8 @@ from posterior_cases import needs_kernel, noisy_log, some_policies
 @needs_kernel
 @pytest.mark.parametrize("neutral", ["hierarchical", "support"])
 @pytest.mark.parametrize(
-    ("d", "discounts", "episodes"), [(1, None, 4), (2, None, 40), (3, (0.9, 0.95, 0.9), 8), (6, None, 8)]
+    ("d", "discounts", "episodes"),
+    [(1, None, 4), (2, None, 40), (2, (1.0, 1.0), 40), (3, (0.9, 0.95, 0.9), 8), (6, None, 8)],
 )
 def test_steps_say_what_lists_of_outcomes_say(neutral, d, discounts, episodes):
     data, baseline = noisy_log(d=d, discounts=discounts, episodes=episodes)

@@ -205,6 +205,8 @@ def test_nothing_of_a_user_becomes_markup(changed):
     row = {
         "estimator": NASTY[0], "objective": "o0", "value": 1.0, "low": 0.5, "high": math.nan, "level": 0.9, "episodes": 3,
         "effective_sample_size": 2.0, "mean_weight": 1.0, "unsupported_share": 0.0, "usable": False, "trust": NASTY[0],
+        "baseline_value": 1.0, "baseline_low": 0.5, "baseline_high": math.nan, "horizon": None, "complete": True,
+        "longest_episode": 4, "truncated_episodes": 0,
     }  # fmt: skip
     run = dataclasses.replace(run, certificate=given, evaluation=(row,))
     html = report_html(run, name=NASTY[0], digests={NASTY[0]: NASTY[1]})

@@ -30,5 +30,5 @@ def test_what_is_no_such_file_is_refused(tmp_path):
     with pytest.raises(RunError, match="can't be read"):
         read_evaluation(tmp_path / "e.parquet")
     parquet.write_table(pa.table({"value": [1.0]}), tmp_path / "e.parquet")
-    with pytest.raises(RunError, match="has schema 'none'; this version of bettersafe reads 'evaluation/1'"):
+    with pytest.raises(RunError, match="has schema 'none'; this version of bettersafe reads 'evaluation/2'"):
         read_evaluation(tmp_path / "e.parquet")

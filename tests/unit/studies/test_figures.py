@@ -51,7 +51,7 @@ def test_what_can_not_be_drawn_is_said(tmp_path):
     with pytest.raises(RunError, match=r"has no study\.json"):
         write_figures(tmp_path)
     run_sweep(Study(id="toy", version=1, jobs=({"seed": 1, "scale": 1.0},), work="toys:draws"), tmp_path, workers=1)
-    with pytest.raises(ParameterError, match="no figures are known for the study 'toy'"):
+    with pytest.raises(ParameterError, match="the study 'toy' is not in the catalogue"):
         write_figures(tmp_path)
     with pytest.raises(ParameterError, match="gridworld/fixed"):
         draw_gridworld(pa.table({}), "fixed")

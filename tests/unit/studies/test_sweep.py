@@ -72,16 +72,16 @@ def test_different_settings_have_different_keys():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id": ""}, "needs an id"),
+        ({"id": ""}, "id must not be empty"),
         ({"work": "toys.draws"}, "must be 'module:function'; got 'toys.draws'"),
         ({"jobs": ()}, "has no experiments"),
         ({"jobs": ({"a": 1}, {"b": 1}, {"a": 1})}, r'experiments 0 and 2 .* same settings {"a": 1}'),
-        ({"jobs": ({"a": {}},)}, "setting 'a' must be text.*got dict"),
-        ({"jobs": ({"a": [[1]]},)}, "setting 'a' must be flat"),
-        ({"jobs": ({"a": [1.0, float("nan")]},)}, "setting 'a' is not a number"),
-        ({"jobs": ({"a": 2**63},)}, "setting 'a' must fit 64 bits"),
-        ({"jobs": ({1: 1},)}, "dictionary of named settings"),
-        ({"jobs": ({"job": 1},)}, "can't be called 'job'"),
+        ({"jobs": ({"a": {}},)}, "setting 'a' must be a string.*got dict"),
+        ({"jobs": ({"a": [[1]]},)}, "setting 'a' must be a flat list"),
+        ({"jobs": ({"a": [1.0, float("nan")]},)}, "setting 'a' is NaN"),
+        ({"jobs": ({"a": 2**63},)}, "setting 'a' must fit into 64 bits"),
+        ({"jobs": ({1: 1},)}, "must be a dictionary with names as keys"),
+        ({"jobs": ({"job": 1},)}, "can't be named 'job'"),
     ],
 )
 def test_what_is_not_a_study(changes, message):
@@ -151,7 +151,7 @@ def test_columns_of_several_kinds_fit_together(tmp_path):
     assert table["c"].to_pylist() == [[], [1, 2], None]
     assert table["e"].to_pylist() == [None, None, True]
     assert table["late"].to_pylist() == [None, "x", "x"]
-    with pytest.raises(RunError, match=r"don't fit together.*Field b has incompatible types"):
+    with pytest.raises(RunError, match=r"can't be combined.*Field b has incompatible types"):
         run_sweep(study(work="toys:kinds", jobs=({"seed": 2}, {"seed": 3})), tmp_path / "t", workers=1)
 
 
@@ -220,8 +220,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     other = tuple({"seed": seed, "scale": 9.0} for seed in range(3))
     for wanted, message in [
-        (study(3, id="toy/other"), "holds the study 'toy/draws', not 'toy/other'. Choose another folder"),
-        (study(3, version=2), "holds version 1 of the study 'toy/draws'; this is version 2"),
+        (study(3, id="toy/other"), "contains the study 'toy/draws', not 'toy/other'. Choose another folder"),
+        (study(3, version=2), "contains version 1 of the study 'toy/draws'; this is version 2"),
         (study(jobs=other), r'with other settings: 3 of its 3 experiments .*"scale": 0.5.*3 are new.*"scale": 9.0'),
     ]:
         with pytest.raises(RunError, match=message):
@@ -238,7 +238,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "can't be read.*Remove this file to begin again"),
+        ("{", "can't be read.*Remove this file and run the sweep again"),
         ("[]", "has schema None"),
         ('{"schema": "study/2"}', "has schema 'study/2'; this version of bettersafe reads 'study/1'"),
         ('{"schema": "study/1", "jobs": [{}]}', "is not complete"),
@@ -278,7 +278,7 @@ def test_reading_tells_finished_from_unfinished(tmp_path):
     with pytest.raises(RunError, match="has schema 'none'"):
         read_rows(tmp_path)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunError, match="run the sweep again to mend it"):
+    with pytest.raises(RunError, match="Run the sweep again"):
         read_rows(tmp_path)
 
 
@@ -319,11 +319,11 @@ def test_failures_are_named_and_cost_nothing_else(tmp_path, workers):
 def test_rows_that_are_none(tmp_path):
     reasons = {
         "number": "toys:wrong must return a list of dictionaries, one per row; got int",
-        "clash": "a row has a column 'seed', as the settings do",
-        "nested": "column 'a' must be flat",
-        "mixed": "column 'a' mixes kinds of values",
-        "object": "column 'a' must be text, a number, true or false, None, or a list of these; got object",
-        "huge": "column 'a' must fit 64 bits",
+        "clash": "a row has a column 'seed', which is also a setting",
+        "nested": "column 'a' must be a flat list",
+        "mixed": "column 'a' has values of different types",
+        "object": "column 'a' must be a string, number, boolean, None, or a list of these; got object",
+        "huge": "column 'a' must fit into 64 bits",
     }
     for how, reason in reasons.items():
         wanted = study(id="toy/wrong", work="toys:wrong", jobs=({"seed": 0, "how": how},))
@@ -357,7 +357,7 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("bettersafe._system.files.os.replace", full)
-    with pytest.raises(RunError, match=r"No space left on device\. What is finished is kept"):
+    with pytest.raises(RunError, match=r"No space left on device\. Finished experiments are kept"):
         run_sweep(study(), tmp_path / "s", workers=1)
     assert not leftovers(tmp_path)
 

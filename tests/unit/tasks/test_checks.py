@@ -19,7 +19,8 @@ from bettersafe.logs.source import count_files, open_episodes, read_dataset
 from bettersafe.runs.run import Decision, load_run, save_certificate, save_run
 from bettersafe.tasks import checks
 from bettersafe.tasks.checks import HELD_OUT_NOTE, describe_rows, with_default_test
-from bettersafe.tasks.inputs import PAIR_REWARDS, task_baseline, task_counts
+from bettersafe.tasks.inputs import task_baseline, task_counts
+from bettersafe.tasks.outcomes import PAIR_REWARDS
 from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.task import Rare, Task

@@ -1,27 +1,37 @@
-"""What a task needs of its log, within the memory there is."""
+"""Inputs of a task, and that reading a log needs no method."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
-from bettersafe.logs.dataset import Objective
-from bettersafe.tasks import inputs
-from bettersafe.tasks.run import run_task
-from bettersafe.tasks.task import Task
 from logs import saved_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+LIGHT = """
+import sys
+from bettersafe.logs.dataset import Objective
+from bettersafe.logs.describe import describe
+from bettersafe.tasks.inputs import task_baseline, task_counts
+from bettersafe.tasks.task import Task
+task = Task(data=sys.argv[1], objectives=(Objective(name="r0"),))
+counts = task_counts(task)
+print(describe(counts, baseline=task_baseline(task, counts)[0]).rows)
+print(*sorted(sys.modules))
+"""
 
 
-def test_b_opt_counts_a_log_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describing_a_log_loads_no_method_and_no_scipy(tmp_path: Path) -> None:
     path = saved_log(tmp_path / "log.parquet", 300, 5, 10, 2)
-    task = Task(data=str(path), objectives=(Objective(name="r0"), Objective(name="r1", weight=0.0)))
-    whole = run_task(task)
-    assert inputs.PAIR_REWARDS not in whole.info.notes
-    monkeypatch.setattr(inputs, "available_bytes", lambda: 50e6)  # a log read whole takes 100 MB and more
-    counted = run_task(task)
-    assert inputs.PAIR_REWARDS in counted.info.notes
-    assert counted.info.method == whole.info.method == "b-opt"
+    done = subprocess.run([sys.executable, "-c", LIGHT, str(path)], capture_output=True, text=True, check=True)
+    rows, modules = done.stdout.splitlines()
+    assert int(rows) > 0
+    loaded = set(modules.split())
+    assert "scipy" not in loaded
+    heavy = ("bettersafe.posterior.", "bettersafe.certificate.", "bettersafe.methods.", "bettersafe.evaluation.")
+    light = {"choices", "facts", "rule"}
+    found = [name for name in loaded if name.startswith(heavy) and name.rpartition(".")[2] not in light]
+    assert not found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +13,25 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bettersafe.errors import BettersafeError, ParameterError
+from bettersafe.envs.random_mdp import garnet
+from bettersafe.envs.tabular import sample_episodes, true_mdp
+from bettersafe.errors import BettersafeError, ParameterError, PolicyError
 from bettersafe.logs.counts_file import save_counts
-from bettersafe.logs.dataset import Objective
-from bettersafe.logs.source import count_files
-from bettersafe.runs.run import load_run, save_run
+from bettersafe.logs.dataset import Objective, write_dataset
+from bettersafe.logs.source import count_files, read_dataset
+from bettersafe.mdp.values import expected_return
+from bettersafe.methods.facts import METHODS
+from bettersafe.report import trade_off
+from bettersafe.report.objectives import objectives as objectives_of
+from bettersafe.report.page import report_html
+from bettersafe.runs.run import Decision, load_run, save_certificate, save_run
+from bettersafe.tasks.retest import HeldOutTest, certify_run
+from bettersafe.tasks.retest_posterior import certify_run_posterior
 from bettersafe.tasks.run import run_task
 from bettersafe.tasks.task import Rare, Task
+from bettersafe.tasks.verify import verify_run
+from bettersafe.text import numbers
+from bettersafe.text.headlines import summarise
 from logs import log_table
 from toy_runs import RANGED
 
@@ -98,3 +112,206 @@ def test_derived_objectives_and_thresholds(files):
     auto = run_task(dataclasses.replace(task, method="auto", epsilon=None, draws=40))
     assert auto.certificate.evidence == "posterior"
     assert auto.info.method == "b-opt"
+
+
+# ---- one horizon
+
+
+CUT = 6
+"""Steps after which the logs below are cut off; the process itself never ends."""
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory):
+    """A world that never ends, and a log and a later one of its first steps; the second reward is a cost."""
+    folder = tmp_path_factory.mktemp("endless")
+    rng = np.random.default_rng(1)
+    world = garnet(rng, n_states=4, n_actions=2, branching=3, end=0.0, discount=0.9)
+    baseline = rng.dirichlet(np.full(2, 8.0), size=4)
+    objectives = (
+        dataclasses.replace(world.objectives[0], name="gain"),
+        Objective(name="harm", discount=0.9, weight=0.0, lower_is_better=True),
+    )
+    for name in ("log", "later"):
+        data = sample_episodes(world, baseline, 1500, rng, horizon=CUT)
+        rewards = np.column_stack([data.rewards[:, 0], -data.rewards[:, 1]])
+        write_dataset(dataclasses.replace(data, rewards=rewards, objectives=objectives), folder / f"{name}.parquet")
+    return folder, true_mdp(world), baseline, objectives
+
+
+def words_of(run):
+    """The text of a run's report."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", report_html(run))).split())
+
+
+def close(found, truth, error):
+    """Whether numbers in the user's sign are within 5 standard errors and 3 % of the truth, higher is better."""
+    signed = np.array([found[0], -found[1]]) if found[1] * truth[1] < 0.0 else np.array(found)
+    return np.all(np.abs(signed - truth) <= 5.0 * np.asarray(error) + 0.03 * np.abs(truth))
+
+
+@pytest.mark.parametrize("horizon", [None, CUT, 3])
+def test_all_returns_of_a_run_are_of_the_same_steps(endless, tmp_path, horizon):
+    """Model, test and log against the truth of the same steps; the logged return of a cut-off log is another number."""
+    folder, truth, baseline, objectives = endless
+    task = Task(
+        data=str(folder / "log.parquet"), objectives=objectives, epsilon=0.2, hold_out=0.4, horizon=horizon,
+        zeta={"harm": 50.0},
+    )  # fmt: skip
+    run = run_task(task)
+    saved = load_run(save_run(run, tmp_path / "RUN"))
+    assert saved.info.horizon == saved.certificate.horizon == horizon
+    assert saved.certificate.complete
+    true_base = expected_return(truth, baseline, horizon=horizon)
+    true_policy = expected_return(truth, saved.proposal, horizon=horizon)
+    rows = {(row["estimator"], row["objective"]): row for row in saved.evaluation}
+    dr = [rows["dr", name] for name in ("gain", "harm")]
+    logged = [rows["logged", name] for name in ("gain", "harm")]
+    error = [row["standard_error"] for row in logged]
+    assert close(saved.baseline_return, true_base, error)
+    assert close(saved.proposal_return, true_policy, error)
+    assert close([row["baseline_value"] for row in dr], true_base, error)
+    assert close([row["value"] for row in dr], true_policy, error)
+    assert close([row["value"] for row in logged], expected_return(truth, baseline, horizon=horizon or CUT), error)
+    assert close([row["value"] for row in logged], true_base, error) == (horizon is not None)
+    assert logged[0]["complete"] is (horizon is not None)
+    for finding, row, sign in zip(saved.certificate.findings, dr, (1.0, -1.0), strict=True):
+        assert finding.estimate == pytest.approx(sign * (row["value"] - row["baseline_value"]))
+    assert (saved.certificate.theory is None) == (horizon is not None)
+
+    words = words_of(saved)
+    for row in dr:
+        for three in (("value", "low", "high"), ("baseline_value", "baseline_low", "baseline_high")):
+            assert numbers.with_interval(*(row[name] for name in three)) in words
+    cut = f"(up to {CUT} steps; {logged[0]['episodes']} of {logged[0]['episodes']} episodes are cut off)"
+    said = cut if horizon is None else f"(first {horizon} steps)"
+    shown = numbers.with_interval(*(logged[0][name] for name in ("value", "low", "high")))
+    assert f"Logged in the test episodes, under the baseline: {shown} {said}" in words
+    if horizon is None:
+        assert "discount 0.9, all steps, also after logging stopped" in words
+        assert "Off-policy estimates, all steps, also after logging stopped" in words
+        assert "Off-policy estimates, logged steps only, up to 6 steps" in words
+    else:
+        assert f"discount 0.9, first {horizon} steps" in words
+        assert f"Off-policy estimates, first {horizon} steps" in words
+        assert "logged steps only" not in words
+        assert f"All returns are of the first {horizon} steps." in words
+
+
+def test_a_test_without_a_model_is_of_the_logged_steps_and_stands_apart(endless, tmp_path):
+    """pdis on a cut-off log: the model's returns, of all steps, are in a sentence and not in the table."""
+    folder, _, _, objectives = endless
+    task = Task(data=str(folder / "log.parquet"), objectives=objectives, epsilon=0.2, hold_out=0.4, estimator="pdis")
+    run = run_task(task)
+    assert run.certificate is not None
+    assert not run.certificate.complete
+    for view in objectives_of(run):
+        assert [line.evidence for line in view.lines] == ["Held-out test"]
+        assert view.aside[0].startswith("Estimated model (all steps, also after logging stopped): ")
+        assert "logged steps only" in view.note
+    assert {dot.kind for dot in trade_off.dots(run)} == {"policy"}
+    assert summarise(run).headline.endswith("in the logged steps only.")
+
+
+def test_certify_and_verify_keep_the_horizon_of_the_run(endless, tmp_path):
+    folder, truth, baseline, objectives = endless
+    task = Task(data=str(folder / "log.parquet"), objectives=objectives, epsilon=0.2, horizon=4)
+    assert task.resolved_method == "s-opt"
+    run = run_task(task)
+    assert run.certificate is None  # bounds from the counts are of returns without a horizon
+    assert run.decision is Decision.NOT_TESTED
+    place = save_run(run, tmp_path / "RUN")
+    later = str(folder / "later.parquet")
+    certificate, rows = certify_run(load_run(place), later, HeldOutTest(zeta={"harm": 50.0}))
+    assert certificate.horizon == 4
+    assert {(row["horizon"], row["complete"]) for row in rows} == {(4, True)}
+    gain = expected_return(truth, run.proposal, horizon=4) - expected_return(truth, baseline, horizon=4)
+    assert certificate.findings[0].lower_bound <= gain[0] <= certificate.findings[0].estimate + 0.5
+    save_certificate(place, certificate, rows)
+    verify_run(place, data=later)
+    with pytest.raises(
+        ParameterError, match=r"the run's returns are of 4 steps \(horizon\), and the posterior"
+    ) as told:
+        certify_run_posterior(load_run(place), later, force=True)
+    assert told.value.setting == "horizon"
+
+
+def test_a_policy_that_pays_only_later_is_not_proposed_for_a_short_horizon(tmp_path):
+    """ "invest" pays −1 now and 9 in the next step, "take" pays 1: by the optimisation's discount invest, within one step take."""
+    lines = ["episode,step,state,action,r,terminated"]
+    for i in range(200):
+        act = "invest" if i % 2 else "take"
+        lines += [
+            f"{i},0,a,{act},{-1 if i % 2 else 1},false",
+            f"{i},1,{'b' if i % 2 else 'c'},go,{9 if i % 2 else 0},true",
+        ]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def found(horizon):
+        task = Task(data=str(tmp_path / "log.csv"), objectives=(Objective(name="r"),), epsilon=9.0, horizon=horizon)
+        run = run_task(task)
+        return dict(zip(run.action_labels, run.proposal[0], strict=True)), run
+
+    first, run = found(1)
+    assert first["take"] == pytest.approx(1.0)
+    assert run.baseline_return == pytest.approx([0.0])
+    assert run.proposal_return == pytest.approx([1.0])
+    both, run = found(2)
+    assert both["invest"] == pytest.approx(1.0)
+    assert run.proposal_return == pytest.approx([-1.0 + 0.99 * 9.0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting", "message"),
+    [
+        ({"method": "b-opt"}, "horizon", "horizon can't be used with b-opt: .* Use s-opt or h-opt"),
+        ({"threshold": {"r": 1.0}}, "threshold", "a threshold with a horizon needs held-out episodes: set `hold_out`"),
+        ({"horizon": 0}, "horizon", "horizon must be a number of steps, at least 1; got 0"),
+    ],
+)
+def test_what_a_horizon_does_not_go_with_is_refused_by_name(settings, setting, message):
+    with pytest.raises(ParameterError, match=message) as told:
+        Task(data="log.csv", objectives=(Objective(name="r"),), **{"horizon": 5, **settings})
+    assert told.value.setting == setting
+
+
+# ---- discount 1
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "linearized"])
+def test_every_method_works_at_discount_1(files, tmp_path, method):
+    """Plain sums of rewards: the model's baseline is the mean of the logged sums, and every result can be saved and shown."""
+    objectives = tuple(dataclasses.replace(o, discount=1.0, reward_range=None) for o in RANGED)
+    task = Task(
+        data=str(files / "log.parquet"), objectives=objectives, method=method, draws=50, zeta={"harm": 0.3, "gain": 0.3}
+    )
+    run = run_task(task)
+    data = read_dataset(files / "log.parquet", objectives=objectives)
+    sums = np.add.reduceat(data.rewards, data.episode_ptr[:-1], axis=0)
+    if method != "h-opt":  # h-opt's model is of the other part
+        assert run.baseline_return == pytest.approx(sums.mean(axis=0), rel=0.05)
+    saved = load_run(save_run(run, tmp_path / "RUN"))
+    words = words_of(saved)
+    assert "discount 1" in words
+    if saved.certificate is not None and saved.certificate.theory is not None:
+        assert "nothing, the bound is wider than the range of returns" in words
+    if run.has_proposal and method != "h-opt":
+        certificate, rows = certify_run(
+            saved, str(files / "later.parquet"), HeldOutTest(zeta={"harm": 9.0, "gain": 9.0})
+        )
+        assert {f.objective for f in certificate.findings} == {"gain", "harm"}
+        own = next(row for row in rows if row["estimator"] == "dr")
+        logged = next(row for row in rows if row["estimator"] == "logged")
+        assert own["baseline_value"] == pytest.approx(logged["value"], rel=0.03)
+
+
+def test_a_candidate_that_never_ends_is_refused_by_name(tmp_path):
+    lines = ["episode,step,state,action,r"]
+    lines += [f"{i},{t},a,{'go' if t else 'wait'},1" for i in range(40) for t in range(2)]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "loop.csv").write_text("state,action,probability\na,wait,1\na,go,0\n", encoding="utf-8")
+    task = Task(
+        data=str(tmp_path / "log.csv"), objectives=(Objective(name="r", discount=1.0),), candidates=(str(tmp_path / "loop.csv"),)
+    )  # fmt: skip
+    with pytest.raises(PolicyError, match=r"loop\.csv never reaches an end from state 'a'"):
+        run_task(task)

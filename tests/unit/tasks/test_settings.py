@@ -70,7 +70,7 @@ def test_every_setting_is_an_option_and_in_the_repeated_command(row, command, re
     assert row.name == "weight" or row.flag not in command_words(plain_task())
 
 
-REFUSED = {"hold_out", "candidates", "method"}  # method: the sample is no method to explore
+REFUSED = {"hold_out", "horizon", "candidates", "method"}  # method: the sample is no method to explore
 
 
 @pytest.mark.filterwarnings("ignore:bettersafe was installed without")

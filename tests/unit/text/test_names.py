@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from bettersafe.text.names import listed, shorten
+import dataclasses
+
+from bettersafe.certificate.certificate import steps_words
+from bettersafe.runs.info import DataInfo
+from bettersafe.text.headlines import optimised_for
+from bettersafe.text.names import certificate_steps, listed, logged_steps, run_steps, shorten
+from toy_runs import toy_certificate, toy_run
 
 
 def test_names_are_listed_and_cut():
@@ -11,3 +17,20 @@ def test_names_are_listed_and_cut():
     assert listed(["a"] * 17, of=17) == "all 17 objectives"
     assert listed(["a"] * 16, of=17) == "16 of 17 objectives"
     assert shorten("a long\n\u202ename", 8) == "a long\ufffd…"
+
+
+def test_steps_of_returns_in_words():
+    assert (steps_words(None), steps_words(1), steps_words(1000)) == ("", "first step", "first 1,000 steps")
+    assert steps_words(5, complete=False) == "logged steps only"
+    data = DataInfo(path="log.csv", sha256="0", rows=9, episodes=3, truncated=1)
+    assert run_steps(toy_run()) == ""
+    assert run_steps(toy_run(data=data)) == "all steps, also after logging stopped"
+    limited = toy_run(data=data, settings={"horizon": 5})
+    assert run_steps(limited) == certificate_steps(limited) == "first 5 steps"
+    tested = dataclasses.replace(limited, certificate=toy_certificate(diagnostics={"complete": False}))
+    assert certificate_steps(tested) == "logged steps only"
+    row = {"horizon": None, "complete": False, "longest_episode": 7, "truncated_episodes": 1, "episodes": 3}
+    assert logged_steps(row) == "up to 7 steps; 1 of 3 episodes are cut off"
+    assert logged_steps({**row, "complete": True}) == "whole episodes"
+    # both objectives have discount 0.8: 1 − 1/(1 + 0.8 + 0.64 + 0.512 + 0.4096)
+    assert optimised_for(limited).endswith("of the same mean number of steps (discount 0.703)")

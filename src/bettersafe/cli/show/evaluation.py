@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from bettersafe.certificate.certificate import steps_words
 from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, objective_name, print_notes
 from bettersafe.logs.dataset import user_sign
+from bettersafe.text.names import ALL_STEPS, logged_steps
 from bettersafe.text.numbers import number, percent, risk, with_interval
 
 if TYPE_CHECKING:
@@ -30,26 +32,29 @@ def print_evaluation(
 ) -> None:
     """Print all estimates in the user's own sign, their diagnostics, and whether each estimator is usable.
 
-    With more than `MOST_COLUMNS` objectives the table has one row per objective and only usable estimators. With more than
-    `MOST_ROWS` it has the objectives with the worst estimate relative to the log, or ``every`` objective.
+    All returns of a table are of the same steps. Where episodes are cut off, estimators without a model are of the logged steps
+    only, and have a table of their own. With more than `MOST_COLUMNS` objectives the table has one row per objective and only
+    usable estimators. With more than `MOST_ROWS` it has the objectives with the worst estimate relative to the baseline, or
+    ``every`` objective.
     """
     console = new_console()
     console.print()
     by_name: dict[str, Rows] = {}
     for row in rows:
         by_name.setdefault(row["estimator"], []).append(row)
-    title = f"Expected return, with {risk(rows[0]['level'])} intervals ({rows[0]['interval']})"
     heads = [objective_name(o) + (", lower is better" if o.lower_is_better else "") for o in objectives]
+    groups = _groups(by_name)
     if len(objectives) <= MOST_COLUMNS:
-        table = new_table(title)
-        table.add_column("estimator", no_wrap=True)
-        for head in heads:
-            table.add_column(head, justify="right")
-        for name, own in by_name.items():
-            table.add_row("as logged" if name == "logged" else name, *(_estimate(row) for row in own))
-        console.print(table)
+        for title, lines in groups:
+            table = new_table(title)
+            table.add_column("estimator", no_wrap=True)
+            for head in heads:
+                table.add_column(head, justify="right")
+            for name, cells in lines:
+                table.add_row(name, *cells)
+            console.print(table)
     else:
-        _print_by_objective(console, title, by_name, heads, objectives, every=every)
+        _print_by_objective(console, by_name, heads, objectives, every=every)
     console.print(_diagnostics(by_name))
     by_text: dict[str, list[str]] = {}
     for row in rows:
@@ -60,33 +65,66 @@ def print_evaluation(
     print_notes(console, notes)
 
 
+def _groups(by_name: Mapping[str, Rows]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """Titles and lines of the tables: estimates of all steps up to the horizon, and of the logged steps only."""
+    first = by_name["logged"][0]
+    complete, cut = (
+        [name for name, own in by_name.items() if own[0]["complete"] is whole and name != "logged"]
+        for whole in (True, False)
+    )
+    as_logged = ("as logged", [_estimate(row) for row in by_name["logged"]])
+    found = []
+    for names, steps in ((complete, _steps(first)), (cut, f"logged steps only, {logged_steps(first)}")):
+        if not names:
+            continue
+        lines = [(name, [_estimate(row) for row in by_name[name]]) for name in names]
+        alike = first["complete"] is by_name[names[0]][0]["complete"]
+        baseline = as_logged if alike else (f"baseline, by {names[0]}", [_baseline(row) for row in by_name[names[0]]])
+        found.append((_title(first, steps), [baseline, *lines]))
+    return found or [(_title(first, logged_steps(first)), [as_logged])]
+
+
+def _title(first: Mapping[str, Any], steps: str) -> str:
+    level = f"{risk(first['level'])} intervals ({first['interval']})"
+    return f"Expected return, {steps}, with {level}" if steps else f"Expected return, with {level}"
+
+
+def _steps(first: Mapping[str, Any]) -> str:
+    """Steps of estimates with a model, given a row of logged returns; empty for whole episodes."""
+    return steps_words(first["horizon"]) or ("" if first["complete"] else ALL_STEPS)
+
+
 def _print_by_objective(
     console: Console,
-    title: str,
     by_name: Mapping[str, Rows],
     heads: Sequence[str],
     objectives: tuple[Objective, ...],
     *,
     every: bool,
 ) -> None:
-    """Print one row per objective, with the usable estimators."""
+    """Print one row per objective, with the usable estimators and the baseline by the first of them."""
+    first = by_name["logged"][0]
     usable = [name for name, own in by_name.items() if name != "logged" and own[0]["usable"]]
-    shown = usable or [name for name in by_name if name == "dr"]
-    table = new_table(title)
+    shown = usable or [name for name in by_name if name == "dr"] or ["logged"]
+    steps = _steps(first) if by_name[shown[0]][0]["complete"] else f"logged steps only, {logged_steps(first)}"
+    table = new_table(_title(first, steps))
     table.add_column("objective")
-    for name in ("as logged", *shown):
+    alike = first["complete"] is by_name[shown[0]][0]["complete"]
+    columns = [name for name in shown if name != "logged"]
+    for name in ("as logged" if alike else f"baseline, by {shown[0]}", *columns):
         table.add_column(name, justify="right")
     places = list(range(len(objectives)))
-    if not every and shown and len(places) > MOST_ROWS:
-        places = sorted(sorted(places, key=lambda k: _relative_gain(objectives[k], by_name, shown[0], k))[:MOST_ROWS])
+    if not every and len(places) > MOST_ROWS:
+        places = sorted(sorted(places, key=lambda k: _relative_gain(objectives[k], by_name[shown[0]][k]))[:MOST_ROWS])
     for k in places:
-        table.add_row(heads[k], *(_estimate(by_name[name][k]) for name in ("logged", *shown)))
+        own = _estimate(by_name["logged"][k]) if alike else _baseline(by_name[shown[0]][k])
+        table.add_row(heads[k], own, *(_estimate(by_name[name][k]) for name in columns))
     console.print(table)
     left = ""
     if len(places) < len(objectives):
         left = (
-            f"Shown are the {len(places)} of {len(objectives)} objectives with the worst estimates relative to the log; --all shows"
-            " every one. "
+            f"Shown are the {len(places)} of {len(objectives)} objectives with the worst estimates relative to the baseline; --all"
+            " shows every one. "
         )
     console.print(f"{left}All estimators: --json, or -o FILE.", style="dim", highlight=False)
 
@@ -124,10 +162,14 @@ def _estimate(row: Mapping[str, Any]) -> str:
     return escape(with_interval(row["value"], row["low"], row["high"]))
 
 
-def _relative_gain(objective: Objective, by_name: Mapping[str, Rows], estimator: str, k: int) -> float:
-    """Relative gain of an objective over the logged return, by one estimator."""
-    own, logged = (by_name[name][k]["value"] for name in (estimator, "logged"))
-    return float(user_sign(objective, own - logged) / max(abs(logged), 1e-12))
+def _baseline(row: Mapping[str, Any]) -> str:
+    return escape(with_interval(row["baseline_value"], row["baseline_low"], row["baseline_high"]))
+
+
+def _relative_gain(objective: Objective, row: Mapping[str, Any]) -> float:
+    """Relative gain over the baseline, by one estimator."""
+    own, before = row["value"], row["baseline_value"]
+    return float(user_sign(objective, own - before) / max(abs(before), 1e-12))
 
 
 def json_rows(rows: Sequence[dict[str, Any]]) -> Rows:

@@ -104,7 +104,8 @@ def print_description(
     coverage = "" if d.baseline_coverage is None else f"; {100 * d.baseline_coverage:.4g} % of what it plays was tried"
     table.add_row("baseline", f"{baseline_source}{coverage}")
     console.print(table)
-    table = new_table("Objectives, as discounted returns per episode")
+    stop = f", up to where logging stopped in {d.truncated:,} of {d.episodes:,}" if d.truncated else ""
+    table = new_table(f"Objectives, as discounted returns of the logged episodes{stop}")
     for column in ("objective", "discount", "reward", "mean return", "sd", "lowest", "highest"):
         table.add_column(column, justify="left" if column == "objective" else "right")
     for o in d.objectives:

@@ -15,8 +15,8 @@ from bettersafe.methods.facts import facts_of
 from bettersafe.runs.changes import deciding, largest_changes
 from bettersafe.runs.info import PosteriorCandidate
 from bettersafe.runs.run import Decision, run_json
-from bettersafe.text.headlines import summarise
-from bettersafe.text.names import GRADES, proposed, shorten, with_titles
+from bettersafe.text.headlines import optimised_for, summarise
+from bettersafe.text.names import GRADES, certificate_steps, proposed, run_steps, shorten, with_titles
 from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, precision, risk
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         style="dim",
         highlight=False,
     )
+    if info.horizon is not None:
+        console.print(f"{optimised_for(run)}.", style="dim", highlight=False)
     print_notes(console, info.notes)
     if run.has_proposal:
         console.print(
@@ -126,9 +128,14 @@ def _names(run: Run) -> dict[str, str]:
     return {objective.name: objective_name(objective) for objective in run.objectives}
 
 
+def _titled(title: str, steps: str) -> str:
+    """Title of a table, with the steps of its returns."""
+    return f"{title}, {steps}" if steps else title
+
+
 def _returns(run: Run, rows: Sequence[int]) -> Table:
     """Baseline and proposal in the estimated model."""
-    table = new_table("In the estimated model")
+    table = new_table(_titled("In the estimated model", run_steps(run)))
     table.add_column("objective")
     for column in ("weight", "baseline", proposed(run), "change"):
         table.add_column(column, justify="right")
@@ -162,7 +169,7 @@ def _how_found(info: RunInfo) -> str:
 def _candidates(run: Run) -> Table:
     """Candidates of H-OPT or B-OPT: gain, probabilities and outcome."""
     asked = any(isinstance(row, PosteriorCandidate) for row in run.info.candidates)
-    table = new_table("Candidates")
+    table = new_table(_titled("Candidates", run_steps(run) if asked else certificate_steps(run)))
     table.add_column("candidate")
     table.add_column("weighted gain", justify="right")
     if asked:
@@ -256,7 +263,7 @@ def _findings(run: Run, certificate: Certificate, places: Sequence[int]) -> Tabl
         columns += [f"at least ({risk(1.0 - certificate.findings[0].level)})", "no worse"]
         columns += ["if pessimistic"] if belief.p_pessimistic else []
         columns += ["accepted loss"] if any(finding.zeta for finding in certificate.findings) else []
-    table = new_table("Gain over the baseline (positive is better, for costs too)")
+    table = new_table(_titled("Gain over the baseline (positive is better, for costs too)", certificate_steps(run)))
     for column in columns:
         table.add_column(column, justify="left" if column == "objective" else "right")
     table.add_column("")
@@ -311,7 +318,7 @@ def _beliefs(run: Run, certificate: Certificate) -> Table:
 
 def _floors(run: Run, certificate: Certificate) -> Table:
     """Table of thresholds, in the user's own sign."""
-    table = new_table("Thresholds")
+    table = new_table(_titled("Thresholds", certificate_steps(run)))
     for column in ("objective", "threshold", "guaranteed", "shortfall"):
         table.add_column(column, justify="left" if column == "objective" else "right")
     table.add_column("")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from bettersafe.errors import DataError
 from bettersafe.logs._reader.cells import FAMILIES, Family, Kind, shape
 from bettersafe.logs._reader.files import File, literal, readable
+from bettersafe.logs.roles import FLAGS, VOCABULARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
             expected=f"every row needs {'an' if role[0] in 'ae' else 'a'} {role}",
             remedy=f"Fill it in or drop {'the row' if role == 'episode' else 'its episode'}.",
         )
-        for role in ("episode", "state", "action")
+        for role in dict.fromkeys(VOCABULARY.values())
     ]
     if "step" in raw.names:
         step = raw.read("step")
@@ -63,7 +64,7 @@ def bad_cells(raw: Raw, n_objectives: int) -> list[BadCell]:
                 f" chronological order, set `step` to {ROW_ORDER}.",
             )
         )
-    flags = [role for role in ("terminated", "truncated") if role in raw.names]
+    flags = [role for role in FLAGS if role in raw.names]
     for role in flags:
         found.append(
             BadCell(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bettersafe.logs._reader import cells
 from bettersafe.logs._reader.files import File, number_of_row, readable, scan, title_of
+from bettersafe.logs.roles import FLAGS, VOCABULARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,11 +109,11 @@ class Raw:
     def read(self, role: str, kind: Kind = "integer") -> str:
         """SQL: the canonical value in a cell of ``role``; ``kind`` is the kind of its labels, if any."""
         shape = self.shapes[role]
-        if role in {"episode", "state", "action", "next_state"}:
+        if role in VOCABULARY:
             return self._if_state(role, cells.label(role, shape, kind))
         if role == "step":
             return cells.integer(role, shape)
-        return (cells.flag if role in {"terminated", "truncated"} else cells.number)(role, shape)
+        return (cells.flag if role in FLAGS else cells.number)(role, shape)
 
     def _if_state(self, role: str, expression: str) -> str:
         """NULL for the next_state of a terminated row, which is not a state of the process."""

@@ -27,6 +27,7 @@ from bettersafe.logs._reader.plain_csv import plain_batches
 from bettersafe.logs._reader.relation import LEAST_MEMORY, SHARE, names_of_roles, notes_on
 from bettersafe.logs.counts import Counts, Rests, layered
 from bettersafe.logs.dataset import label_array
+from bettersafe.logs.roles import FLAGS, OPTIONAL
 from bettersafe.logs.tally import Pairs, agreed_prob
 from bettersafe.typing import Event
 
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     from bettersafe.logs._reader.cells import Kind
     from bettersafe.logs._reader.files import PathsLike
     from bettersafe.logs.dataset import Columns, Objective
-    from bettersafe.typing import Floats, Ints, Labels, Progress
+    from bettersafe.typing import Bools, Bytes, Floats, Ints, Labels, Progress
 
 
-Bits: TypeAlias = "tuple[npt.NDArray[np.uint8], int]"
+Bits: TypeAlias = "tuple[Bytes, int]"
 
 BATCH_ROWS = 1 << 15
 """Rows decoded at a time."""
@@ -216,7 +217,7 @@ class _Log:
         self.chains = _kernel.compiled.EpisodeCounter(  # type: ignore[union-attr]
             np.array([objective.discount for objective in self.objectives]),
             np.array([objective.lower_is_better for objective in self.objectives], dtype=np.uint8),
-            *(role in names for role in ("step", "next_state", "terminated", "truncated", "baseline_prob")),
+            *(role in names for role in ("step", *OPTIONAL)),
             largest=LARGEST,
             with_marks=self.with_marks,
         )
@@ -234,9 +235,7 @@ class _Log:
         following, has_next = (
             self._labels("next_state", cells["next_state"]) if "next_state" in cells else (NO_INTS, NO_BITS)
         )
-        terminated, truncated = (
-            _flags(cells[role]) if role in cells else NO_BITS for role in ("terminated", "truncated")
-        )
+        terminated, truncated = (_flags(cells[role]) if role in cells else NO_BITS for role in FLAGS)
         prob = _numbers(cells["baseline_prob"]) if "baseline_prob" in cells else np.zeros(0)
         if not self.chains.add(
             episode=episode,
@@ -386,7 +385,7 @@ def _flags(column: pa.Array) -> Bits:
     return np.packbits(values.astype(np.bool_), bitorder="little"), 0
 
 
-def _unpacked(bits: Bits, size: int) -> npt.NDArray[np.bool_]:
+def _unpacked(bits: Bits, size: int) -> Bools:
     found = np.unpackbits(bits[0], bitorder="little", count=bits[1] + size)
     return found[bits[1] :].astype(np.bool_)
 

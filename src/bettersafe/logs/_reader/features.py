@@ -10,6 +10,7 @@ import numpy as np
 from bettersafe.errors import DataError, ParameterError
 from bettersafe.logs._reader import cells
 from bettersafe.logs._reader.checks import ROW_ORDER
+from bettersafe.logs.roles import FLAGS, ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from bettersafe.logs._reader.tables import ColumnKind, Table
     from bettersafe.logs.dataset import Columns
     from bettersafe.typing import Floats, Ints
-
-
-OWN = ("episode", "step", "state", "action", "next_state", "terminated", "truncated", "baseline_prob")
-"""Names reserved for the columns of a log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +63,7 @@ def read_features(
     used = [*roles.values(), *objectives]
     names = _features(table, kinds, used, features, named_rewards=bool(objectives))
     others = [name for name in table.names if name not in {*used, *names} and kinds[name] != "empty"]
-    for name in OWN:
+    for name in ROLES:
         if name in others or name in objectives:
             raise DataError(f"column {name!r} of {table.raw.title} clashes with the log's own. Rename or remove it.")
     log = _read_log(table, kinds, roles, objectives, others)
@@ -86,7 +83,7 @@ def _roles(table: Table, columns: Columns, objectives: Sequence[str], *, action_
         del roles["action"]
     if columns.step == ROW_ORDER:
         del roles["step"]
-    for role in ("terminated", "truncated", "baseline_prob"):
+    for role in (*FLAGS, "baseline_prob"):
         name = getattr(columns, role)
         if name is not None or role in table.names:
             roles[role] = role if name is None else name
@@ -161,7 +158,7 @@ def _read_log(
     if "action" in roles:
         reading["action"] = as_it_stands(roles["action"])
         expected["action"] = "every row needs an action"
-    for role in ("terminated", "truncated"):
+    for role in FLAGS:
         if role in roles:
             at = table.role(roles[role])
             reading[role] = cells.flag(at, shapes[at])

@@ -10,6 +10,7 @@ import codecs
 from typing import TYPE_CHECKING, BinaryIO
 
 from bettersafe._system.workers import cores
+from bettersafe.logs.roles import FLAGS, VOCABULARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 BLOCK = 1 << 20
 """Bytes read at a time."""
 
-VOCABULARY = {"episode": "episode", "state": "state", "next_state": "state", "action": "action"}
-"""Role of a label -> its vocabulary."""
-
-FLAGS = ("terminated", "truncated")
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 

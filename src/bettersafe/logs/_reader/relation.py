@@ -41,6 +41,7 @@ from bettersafe.logs._reader.files import File, Format, PathsLike, open_files, r
 from bettersafe.logs._reader.progress import stages
 from bettersafe.logs.counts import dropped_note
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives, label_array
+from bettersafe.logs.roles import OPTIONAL, REQUIRED, ROLES, VOCABULARY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Labels, Progress
 
 
-REQUIRED = ("episode", "step", "state", "action")
-OPTIONAL = ("next_state", "terminated", "truncated", "baseline_prob")
 SHARE = 0.6  # share of the free memory for DuckDB before it spills to disk; the rest is for the result
 LEAST_MEMORY = 256e6  # bytes; DuckDB can't start with less
 SAMPLE = 1000  # rows used to guess which columns could be objectives
@@ -252,8 +251,7 @@ def _used_columns(
         for role, name in names.items():
             if name not in file.columns:
                 raise DataError(_missing(file, role, name))
-    labels = [role for role in ("episode", "state", "action", "next_state") if role in names]
-    check_one_type(files, names, labels)
+    check_one_type(files, names, [role for role in VOCABULARY if role in names])
     return raw_columns(connection, files, names)
 
 
@@ -277,10 +275,10 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
         raise DataError(f"{raw.title} has no rows. Name a file with logged decisions.")
     notes = []
     kinds: dict[str, Kind] = {}
-    for roles in (("episode",), ("state", "next_state"), ("action",)):
-        present = [role for role in roles if role in raw.names]
+    for vocabulary in dict.fromkeys(VOCABULARY.values()):
+        present = [role for role in raw.names if VOCABULARY.get(role) == vocabulary]
         counted = {role: {name: probe.get(f"{role}_{name}", 0) for name in FAMILIES} for role in present}
-        kinds[roles[0]], note = label_kind(raw, present, counted)
+        kinds[vocabulary], note = label_kind(raw, present, counted)
         notes += [note] if note else []
     for i, bad in enumerate(bad_cells(raw, len(objectives))):
         if probe[f"bad_{i}"]:
@@ -317,7 +315,7 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
     """Statistics of one pass over the raw cells."""
     cells: dict[str, str] = {}
     asked = {"n_rows": "count(*)", "no_next": "1"}
-    for role in ("episode", "state", "next_state", "action"):
+    for role in VOCABULARY:
         if role in raw.names:
             cells |= raw.family_cells(role)
             asked |= {f"{role}_{name}": sql for name, sql in raw.counts_of_families(role).items()}
@@ -343,12 +341,11 @@ def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
 
 def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str, Kind], *, derived: bool) -> None:
     """Create ``log``; ``derived`` if values must be taken from neighbouring rows."""
-    read = {role: f"{raw.read(role, kinds[role])} AS {role}" for role in ("episode", "state", "action")}
-    if "next_state" in raw.names:
-        read["next_state"] = f"{raw.read('next_state', kinds['state'])} AS next_state"
-    for role in ("step", "terminated", "truncated", "baseline_prob"):
+    read = {}
+    for role in ROLES:
         if role in raw.names:
-            read[role] = f"{raw.read(role)} AS {role}"
+            value = raw.read(role, kinds[VOCABULARY[role]]) if role in VOCABULARY else raw.read(role)
+            read[role] = f"{value} AS {role}"
     for k, objective in enumerate(objectives):
         # 0 - r, not -r: a cost of 0 is a reward of 0, not of -0.
         sign = "0.0 - " if objective.lower_is_better else ""
@@ -415,7 +412,7 @@ def notes_on(names: Mapping[str, str], n_dropped: int) -> list[str]:
 
 def _setting(role: str) -> str:
     """Setting that names the column of a role."""
-    return f"`{role}`" if role in REQUIRED + OPTIONAL else "`objectives`"
+    return f"`{role}`" if role in ROLES else "`objectives`"
 
 
 def _missing(file: File, role: str, name: str) -> str:

@@ -120,7 +120,7 @@ class Table:
 
 @contextmanager
 def open_table(paths: PathsLike) -> Iterator[Table]:
-    """Open a file, a glob, or a list of them (Parquet, CSV, JSON lines, Arrow) with equal columns."""
+    """Open a file, a glob, or a list of them with equal columns."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     try:
         files = open_files(connection, paths)

@@ -1,4 +1,4 @@
-"""An experiment of the study of random worlds: one world, one baseline, logs of several sizes."""
+"""Experiment of the random-world study: one world, one baseline, logs of several sizes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import expected_return
 from bettersafe.model import estimate_model
 from bettersafe.studies.case import SAFETY_SHARE, TOL, Case, Row
-from bettersafe.studies.garnet.plan import DIFFERENT_ENDS, FAMILIES, METHODS, PREFERENCE, SIZES
+from bettersafe.studies.garnet.plan import COMPARED, DIFFERENT_ENDS, FAMILIES, PREFERENCE, SIZES
 
 
 def experiment(settings: dict[str, Any]) -> list[Row]:
-    """All sizes and methods in one world with one baseline."""
+    """Rows of all sizes and methods for one world and one baseline."""
     seed, cmdp, delta = (settings[key] for key in ("seed", "cmdp", "delta"))
     family = FAMILIES[settings["family"]]
     number = round(10 * family.quality) + 100 * family.ends_differ
@@ -45,7 +45,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
             draws_seed=int(own.integers(2**32)),
             max_rounds=100,
         )
-        for method, after in case.returns(list(METHODS), preference).items():
+        for method, after in case.returns(list(COMPARED), preference).items():
             name, _, parameter = method.partition(" ")
             gain = (after - before) / before  # returns of these worlds are positive
             rows.append(

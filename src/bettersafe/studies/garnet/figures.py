@@ -1,4 +1,4 @@
-"""The figure of the study of random worlds, from its rows."""
+"""Figure of the random-world study."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def draw_garnet(rows: pa.Table, *, note: str = "") -> dict[str, Figure]:
-    """All figures of the study, by name; ``note`` are words for the subtitle."""
+    """All figures of the study by name; ``note`` is added to the subtitle."""
     with matplotlib_look():
         return settled({"garnet": _draw_families(rows, note)})
 
 
 def _draw_families(rows: pa.Table, note: str) -> Figure:
-    """Improvement and failures against the size of the log, a row for each family."""
+    """Improvement and failure rate against the size of the log, one row per family."""
     records = summarise(rows, (*METHOD, "episodes", "family")).to_pylist()
     methods = methods_of(records)
     figure = figure_of_methods(

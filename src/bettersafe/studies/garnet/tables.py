@@ -1,4 +1,4 @@
-"""Tables of the study of random worlds in Markdown."""
+"""Tables of the random-world study in Markdown."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def garnet_tables(rows: pa.Table, *, note: str = "") -> str:
-    """The tables as one Markdown page; ``note`` is a sentence for its head."""
+    """The tables as one Markdown page; ``note`` is a sentence at its top."""
     first = summarise(rows)["cmdps"][0].as_py()
     delta = rows["delta"][0].as_py()
     page = [f"# {STUDY}", ABOUT + ".", *([note] if note else [])]
     page.append(
         f"{first} {'world' if first == 1 else 'worlds'} of each family, δ = {delta:g}, λ = (1, 0). Improvement in % of the baseline's return; {SE_NOTE.replace('CMDP', 'world')}."
-        " Failure: worse on some objective. In brackets the 95 % interval of Clopper and Pearson, behind it the number of worlds."
+        " Failure: worse than the baseline on some objective. Brackets: 95 % Clopper–Pearson interval; parentheses: number of worlds."
     )
     for name, family in FAMILIES.items():
         here = rows.filter(pc.equal(rows["family"], name))
@@ -36,5 +36,5 @@ def garnet_tables(rows: pa.Table, *, note: str = "") -> str:
 
 
 def garnet_summary(rows: pa.Table) -> pa.Table:
-    """The summary for spreadsheets."""
+    """Summary table for summary.csv."""
     return with_intervals(summarise(rows, ("family", *METHOD, "episodes")))

@@ -1,1 +1,1 @@
-"""The gridworld study: policies improved from logs of gridworlds with pits."""
+"""The gridworld study: policy improvement from logs of gridworlds with pits."""

@@ -1,4 +1,4 @@
-"""An experiment of the gridworld study: one CMDP, one baseline; logs of several sizes, and the policies made from them."""
+"""Experiment of the gridworld study: one CMDP, one baseline, logs of several sizes and the methods' policies."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats
 
 GOAL_RANGE = 1100.0
-"""Range of the goal's return: from −1/(1−γ) = −100 to +1000."""
+"""Range of the goal objective's return: from −1/(1−γ) = −100 to +1000."""
 
 
 def experiment(settings: dict[str, Any]) -> list[Row]:
-    """All sizes, preferences and methods on one CMDP with one baseline; the work of the study."""
+    """Rows of all sizes, preferences and methods for one CMDP and one baseline."""
     conventions = {**CONVENTIONS, **VARIANTS[settings["variant"]]}
     seed, cmdp, kinds, quality = (settings[key] for key in ("seed", "cmdp", "kinds", "quality"))
     gridworld, optimum, redraws = feasible_gridworld(np.random.default_rng([seed, cmdp, kinds]), n_pit_kinds=kinds)
@@ -34,13 +34,13 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
     baseline = quality_baseline(_completed(optimum, conventions["completion"]), quality)
     rewards = known_rewards(gridworld).copy()
     if conventions["goal_paid"] == "next step":
-        # as the published matrices: −1 on arrival, +1000 for acting in the goal, discounted once more
-        arrival = (rewards[0] + 1.0) / 1001.0  # probability of arriving
+        # As in the published matrices: −1 on arrival, then +1000 in the goal, discounted once more.
+        arrival = (rewards[0] + 1.0) / 1001.0  # probability of reaching the goal
         rewards = np.concatenate([(-1.0 + arrival * 1000.0 * truth.discount[0])[None], rewards[1:]])
     before = expected_return(truth, baseline)
     rows = []
     for size in settings.get("sizes", SIZES):
-        # Data depend on CMDP, baseline and size alone: every method, preference and convention sees the same log.
+        # The seed depends only on CMDP, baseline and size: all methods, preferences and conventions use the same log.
         rng = np.random.default_rng([seed, cmdp, kinds, round(10 * quality), size])
         data = sample_episodes(gridworld.world, baseline, size, rng, horizon=HORIZON)
         train, safety = split(data, (1.0 - SAFETY_SHARE, SAFETY_SHARE), rng)
@@ -75,7 +75,7 @@ def experiment(settings: dict[str, Any]) -> list[Row]:
 
 
 def _completed(optimum: CMDPOptimum, completion: str) -> Floats:
-    """π* [X, A]; "uniform" forgets what it would do where it never goes."""
+    """π* [X, A]; with "uniform", states that π* never visits get the uniform policy."""
     if completion == "lagrangian":
         return optimum.policy
     n_actions = optimum.policy.shape[1]
@@ -95,7 +95,7 @@ def _estimate(data: Dataset, delta: float, conventions: dict[str, Any], rewards:
 
 
 def _result(method: str, preference: Floats, before: Floats, after: Floats) -> Row:
-    """What is recorded of one policy; of several kinds of pits, the one that fared worst."""
+    """Results of one policy; ``pits`` is the kind of pit with the lowest gain."""
     name, _, parameter = method.partition(" ")
     gain = after - before
     tolerance = TOL * np.append(GOAL_RANGE, np.full(gain.size - 1, 100.0))

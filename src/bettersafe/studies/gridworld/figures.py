@@ -1,4 +1,4 @@
-"""Figures of the gridworld study, from its rows; nothing is computed here that the summaries don't."""
+"""Figures of the gridworld study."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ FAMILY = {"1,0": "goal only", "0,1": "pits only", "1,1": "goal and pits"}
 GAIN = "Mean improvement over the baseline\n(discounted return, λ-weighted)"
 RATE = "Failure rate\n(share of experiments)"
 BEST = ("lagrangian 0.01", "s-opt 0.1", "h-opt published dr", "h-opt sequential dr")
-"""Panel (a) of the comparison with the Lagrangian."""
+"""Methods in panel (a) of the comparison with the Lagrangian."""
 
 
 def draw_gridworld(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Figure]:
-    """All figures of a study, by name.
+    """All figures of a study by name.
 
     Args:
-        rows: Of the study.
-        study_id: Which one it is, such as ``gridworld/fixed``.
-        note: Words for the subtitles, such as that the sweep is unfinished.
+        rows: Rows of the study.
+        study_id: Id of the study, such as ``gridworld/fixed``.
+        note: Text added to the subtitles, such as that the sweep is unfinished.
     """
     check_choice("study_id", study_id, PLANS)
     plan = PLANS[study_id]
@@ -63,20 +63,20 @@ def draw_gridworld(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str
 
 
 def _draw_plan(rows: pa.Table, plan: Plan, note: str) -> dict[str, Figure]:
-    """Means, every cell, and where the plan names methods their true returns on one CMDP."""
-    judged = rows
+    """Figures of means, of every cell, and, if the plan names methods for it, of true returns on one CMDP."""
+    evaluated = rows
     if plan.tuned:
-        judged = tuned(rows)
+        evaluated = tuned(rows)
         note = " · ".join(filter(None, ("the CMDP tuned on is left out", note)))
     heading = f"{plan.heading}, {delta_text(rows)}"
-    figures = {"mean": _draw_means(judged, heading, note), "grid": _draw_grid(judged, heading, note)}
+    figures = {"mean": _draw_means(evaluated, heading, note), "grid": _draw_grid(evaluated, heading, note)}
     if plan.scattered:
-        figures["objectives"] = _draw_objectives(judged, heading, plan.scattered, note)
+        figures["objectives"] = _draw_objectives(evaluated, heading, plan.scattered, note)
     return figures
 
 
 def _draw_means(rows: pa.Table, heading: str, note: str) -> Figure:
-    """Improvement and failure against |D|, over all preferences and qualities."""
+    """Improvement and failure rate against |D|, over all preferences and qualities."""
     records = summarise(rows).to_pylist()
     methods = methods_of(records)
     figure = figure_of_methods(
@@ -105,7 +105,7 @@ def _draw_means(rows: pa.Table, heading: str, note: str) -> Figure:
 
 
 def _draw_grid(rows: pa.Table, heading: str, note: str) -> Figure:
-    """The same for each preference (down) and quality (across)."""
+    """Improvement and failure rate against |D| for each preference (rows) and quality (columns)."""
     records = summarise(rows, (*METHOD, "episodes", "preference", "quality")).to_pylist()
     methods = methods_of(records)
     preferences = list(dict.fromkeys(record["preference"] for record in records))
@@ -143,7 +143,7 @@ def _draw_grid(rows: pa.Table, heading: str, note: str) -> Figure:
 
 
 def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note: str) -> Figure:
-    """Both true returns of every policy on one CMDP, each cell scaled to its own lowest and highest."""
+    """Both true returns of every policy on one CMDP, scaled to [0, 1] in each cell."""
     from matplotlib.colors import to_rgb
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -213,7 +213,7 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
 
 
 def _draw_lagrangian(rows: pa.Table, note: str) -> Figure:
-    """The Lagrangian beside S-OPT and H-OPT: the parameters that the paper picks above, all below."""
+    """The Lagrangian compared with S-OPT and H-OPT: the paper's choice of parameters above, all parameters below."""
     records = summarise(rows).to_pylist()
     methods = methods_of(records)
     figure = figure_of_methods(
@@ -248,7 +248,7 @@ def _draw_lagrangian(rows: pa.Table, note: str) -> Figure:
 
 
 def _draw_scaling(rows: pa.Table, note: str) -> Figure:
-    """Improvement above failure, a column for each number of objectives."""
+    """Improvement (above) and failure rate (below), one column per number of objectives."""
     records = summarise(rows, (*METHOD, "episodes", "kinds")).to_pylist()
     methods = methods_of(records)
     kinds = sorted({record["kinds"] for record in records})
@@ -283,7 +283,7 @@ def _draw_scaling(rows: pa.Table, note: str) -> Figure:
 
 
 def _draw_conventions(rows: pa.Table, note: str) -> Figure:
-    """What each convention changes, as dots: a row for each, a column for each size."""
+    """Effect of each convention as dots, one row per convention and one column per size."""
     records = summarise(changes(rows, reference=REPRODUCTION), ("variant", *METHOD, "episodes")).to_pylist()
     methods = methods_of(records)
     variants = [name for name in VARIANTS if any(record["variant"] == name for record in records)]

@@ -1,13 +1,13 @@
-"""The gridworld study: policies improved from logs of gridworlds with pits, judged by their true returns.
+"""The gridworld study: policy improvement from logs of gridworlds with pits, with true returns.
 
-An experiment is one CMDP (a seed) and one quality ρ of its baseline π_b = ρ π* + (1−ρ) uniform. In it, for every size |D|
-of the log and every preference λ, each method makes a policy, of which is recorded:
+An experiment is one CMDP (a seed) and one quality ρ of its baseline π_b = ρ π* + (1−ρ) uniform. For every size |D| of the log
+and every preference λ, each method computes a policy, for which the study records:
 
-    improvement   J_λ(π) − J_λ(π_b) in the true process
+    improvement   J_λ(π) − J_λ(π_b) in the true MDP
     failure       for some k, J_k(π) < J_k(π_b) − TOL · range_k
 
-Methods are written as words (`bettersafe.studies.case`). The conventions of the published code that can be
-told apart are settings, so that each can be switched on and its effect measured; `CONVENTIONS` says which.
+Methods are written as text (`bettersafe.studies.case`). The conventions of the published code are settings (`CONVENTIONS`), so
+that the effect of each can be measured.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PREFERENCES = ("1,0", "0,1", "1,1")
 
 CONVENTIONS: dict[str, Any] = {
     "rewards": "known",  # "known": the true table, as published; "estimated": from the log
-    "error_objectives": 1,  # d in the error function; 1 as published, 0 for the true number
+    "error_objectives": 1,  # d in the error function: 1 as published; 0 means the actual number
     "unseen": "end",
     "max_rounds": 10,
-    "completion": "lagrangian",  # of π* where it never goes; "uniform" is another reading
-    "ties": "baseline",  # "uniform": where a log has nothing of a state, a solver's interior point, not the baseline's row
-    "goal_paid": "on arrival",  # "next step": the published matrices pay one discount later than its episodes
+    "completion": "lagrangian",  # π* in states that it never visits; alternative: "uniform"
+    "ties": "baseline",  # policy in states without data; "uniform" like a solver's interior point
+    "goal_paid": "on arrival",  # "next step": the published matrices discount the goal once more than its episodes
 }
-"""The conventions of the reproduction; `VARIANTS` changes one at a time."""
+"""Conventions of the reproduction; `VARIANTS` change one at a time."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "as in the reproduction": {},
@@ -57,21 +57,21 @@ TUNED_ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a study of this family varies.
+    """Settings of a gridworld study.
 
     Attributes:
-        about: One line for the list of studies.
-        methods: The methods, in words.
+        about: One-line description for the list of studies.
+        methods: The methods, as text.
         delta: δ.
         preferences: λ, as text.
-        kinds: Kinds of pits; d − 1.
-        cmdps: CMDPs of the full study.
+        kinds: Numbers of kinds of pits, d − 1.
+        cmdps: Number of CMDPs in the full study.
         variants: Names of `VARIANTS`.
         sizes: Sizes |D| of the log.
-        tuned: Whether parameters are tuned on the first CMDP, and judged on the others.
-        drawn: Which figures the study has: means against |D| (with a grid of all cells), or one of its own.
-        heading: What the figures of means say first.
-        scattered: Methods whose true returns on one CMDP are drawn beside the means; none: that figure is left out.
+        tuned: Whether parameters are tuned on the first CMDP and evaluated on the others.
+        drawn: Figures of the study: means against |D| (with a grid of all cells), or a figure of its own.
+        heading: Heading of the figures of means.
+        scattered: Methods in the figure of true returns on one CMDP; without any, that figure is left out.
     """
 
     about: str
@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def has_b_opt(self) -> bool:
-        """Whether B-OPT is among the methods: such a study is ours, not the paper's, and takes any δ."""
+        """Whether B-OPT is among the methods. Such a study is not in the paper and takes any δ."""
         return "b-opt" in self.methods
 
 
@@ -114,7 +114,7 @@ PLANS: dict[str, Plan] = {
     ),
     "gridworld/delta-0.9": Plan(about="Fixed parameters with the riskier δ = 0.9", methods=PAPER_METHODS, delta=0.9),
     "gridworld/lagrangian": Plan(
-        about="The Lagrangian of Le et al. 2019 beside S-OPT and H-OPT",
+        about="The Lagrangian of Le et al. 2019 compared with S-OPT and H-OPT",
         methods=(
             "lagrangian 0.01", "lagrangian 0.1", "lagrangian 1.0", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0",
             "h-opt published dr", "h-opt sequential dr",
@@ -133,14 +133,14 @@ PLANS: dict[str, Plan] = {
         drawn="scaling",
     ),
     "gridworld/conventions": Plan(
-        about="What each convention of the published code changes, one at a time",
+        about="Effect of each convention of the published code, one at a time",
         methods=("linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr"),
         cmdps=10,
         variants=tuple(VARIANTS),
         drawn="conventions",
     ),
     "gridworld/bopt": Plan(
-        about="B-OPT and G-OPT beside the paper's methods, on the logs of Figure 1(a) and with |D| = 200",
+        about="B-OPT and G-OPT compared with the paper's methods, on the logs of Figure 1(a) and with |D| = 200",
         methods=(
             "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
             "g-opt 0.1", "g-opt 1.0", "b-opt",
@@ -150,7 +150,7 @@ PLANS: dict[str, Plan] = {
         scattered=("adv-linearized", "s-opt 0.1", "h-opt sequential dr", "g-opt 1.0", "b-opt"),
     ),
     "gridworld/bopt-scaling": Plan(
-        about="B-OPT and G-OPT as the number of objectives grows, d = 1 + {1, 4, 16, 64}, on the logs of gridworld/scaling",
+        about="B-OPT and G-OPT with more objectives, d = 1 + {1, 4, 16, 64}, on the logs of gridworld/scaling",
         methods=(
             "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
             "g-opt 0.1", "g-opt 1.0", "b-opt", "optimum",
@@ -164,7 +164,7 @@ PLANS: dict[str, Plan] = {
 
 
 def gridworld_study(study_id: str, *, cmdps: int | None = None, delta: float | None = None, seed: int = 0) -> Study:
-    """The study of that id, over ``cmdps`` CMDPs (as many as planned if left out), all drawn from ``seed``, at ``delta``."""
+    """Make a gridworld study with ``cmdps`` CMDPs and risk ``delta`` (defaults: those of its plan)."""
     plan = PLANS[study_id]
     allowed = plan.delta if delta is None else delta
     check_probability("delta", allowed)
@@ -175,7 +175,7 @@ def gridworld_study(study_id: str, *, cmdps: int | None = None, delta: float | N
         raise ParameterError(
             "the tuned study needs at least 2 CMDPs: parameters are chosen on one and used on the others."
         )
-    # What only these plans vary is a setting of theirs alone: experiments of the others are still known by the same keys.
+    # Settings that only these plans vary are left out of the others, so that the keys of their experiments do not change.
     more: dict[str, Any] = {"draws": draws_for(allowed), "sizes": list(plan.sizes)} if plan.has_b_opt else {}
     return Study(
         id=study_id,

@@ -1,8 +1,8 @@
-"""What the paper's figures show, read off them: the values that ours stand beside.
+"""Values read off the paper's figures, for comparison with ours.
 
-For each study, by method in words: (improvement, failure rate) at each of `plan.SIZES`. Linearized and Adv-Linearized have
-neither parameters nor δ, and S-OPT and H-OPT have the same beside the Lagrangian as in Figure 1(a), so their values of
-that figure stand wherever they are drawn. H-OPT's are of the published code. The scaling figure can't be read.
+By study and method: (improvement, failure rate) at each of `plan.SIZES`. Linearized and Adv-Linearized have no parameters
+and no δ, and the Lagrangian figure uses S-OPT and H-OPT with the parameters of Figure 1(a); their values in all figures are
+those of Figure 1(a). H-OPT's values are those of the published code. The scaling figure can't be read accurately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What only the gridworld study asks of its rows: tuned parameters, and what a convention changes."""
+"""Summaries of the gridworld study alone: tuned parameters and effects of conventions."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.studies.summary import METHOD
 
 CELL = ("variant", "kinds", "preference", "quality", "episodes")
-"""What a policy is made for, apart from the CMDP."""
+"""Settings of a policy besides the CMDP and the method."""
 
 
 def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
-    """Policies with parameters tuned on one CMDP, as the paper does, judged on the others.
+    """Rows with parameters tuned on one CMDP, as in the paper, and evaluated on the others.
 
-    For each preference, quality and size of the log, and each family (S-OPT over ε; H-OPT over estimators, for each rule):
-    of the parameters that didn't fail on CMDP ``on``, the one with the best improvement there, the first of equals. Where
-    all of them failed there, the baseline is kept: improvement 0, no failure. That CMDP's own rows are left out, since it
-    would be judged by the numbers that chose. Tuning looks at the truth of one CMDP, which a user with a log can't.
+    The parameter is chosen for each preference, quality and size of the log, and each family (S-OPT over ε; H-OPT over
+    estimators, for each rule): the one with the largest improvement on CMDP ``on`` among those that did not fail there, the
+    first in case of ties. If all failed there, the baseline is kept: improvement 0, no failure. The rows of CMDP ``on`` are
+    left out, because they chose the parameter. Tuning uses the true MDP of one CMDP, which a user with a log does not have.
 
     Args:
-        rows: Of a study whose methods have several parameters each.
+        rows: Rows of a study with several parameters per method.
         on: The CMDP to tune on.
 
     Returns:
-        Rows of the other CMDPs, with ``parameter`` ending in the word "tuned" and a column ``chosen`` with the parameter
-        ("baseline" where all failed). Methods without parameters are there as they were. What CMDP ``on`` has no rows for
-        is left out.
+        Rows of the other CMDPs, with ``parameter`` ending in "tuned" and a column ``chosen`` with the parameter ("baseline"
+        if all failed). Methods without parameters are unchanged. Settings for which CMDP ``on`` has no rows are left out.
 
     Raises:
-        ParameterError: When there are no rows of CMDP ``on``, or of no other.
+        ParameterError: If there are no rows of CMDP ``on``, or none of another CMDP.
     """
     numbers = set(pc.unique(rows["cmdp"]).to_pylist()) if "cmdp" in rows.column_names else set()
     if on not in numbers or len(numbers) < 2:
         there = ", ".join(map(str, sorted(numbers)[:5])) or "none"
-        raise ParameterError(f"tuning needs rows of CMDP {on} and of at least one other; those here: {there}.")
+        raise ParameterError(f"tuning needs rows of CMDP {on} and of at least one other; got rows of: {there}.")
     column = {name: rows[name].to_pylist() for name in ("cmdp", *CELL, *METHOD, "improvement", "failure")}
     cells = list(zip(*(column[name] for name in CELL), strict=True))
     families = [_family(*words) for words in zip(*(column[name] for name in METHOD), strict=True)]
@@ -61,7 +60,9 @@ def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
             continue
         untuned = _untuned(column["method"][n])
         choice = column["parameter"][n] if untuned else best[case][1]
-        stands_in = choice == "baseline" and (number, case) not in seen  # any row of the family knows the baseline
+        stands_in = (
+            choice == "baseline" and (number, case) not in seen
+        )  # any row of the family has the baseline's returns
         seen.add((number, case))
         if stands_in or column["parameter"][n] == choice:
             kept.append(n)
@@ -80,11 +81,11 @@ def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
 
 
 def changes(rows: pa.Table, *, reference: str) -> pa.Table:
-    """How the results of each variant differ from those of the variant ``reference``, policy by policy.
+    """Differences between each variant and the variant ``reference``, policy by policy.
 
     Returns:
-        The rows of the other variants, ``improvement`` and ``failure`` (now −1, 0 or 1) less those of the reference on the
-        same CMDP with the same quality, size, preference and method. Rows without a counterpart are left out.
+        The rows of the other variants. ``improvement`` and ``failure`` (−1, 0 or 1) are differences from the row of the
+        reference with the same CMDP, quality, size, preference and method. Rows without such a row are left out.
     """
     same = [*(name for name in CELL if name != "variant"), *METHOD, "cmdp"]
     keys = list(zip(*(rows[name].to_pylist() for name in same), strict=True))
@@ -103,7 +104,7 @@ def changes(rows: pa.Table, *, reference: str) -> pa.Table:
 
 
 def _family(method: str, parameter: str) -> tuple[str, str]:
-    """Method and parameter after tuning; the rule of H-OPT is not tuned."""
+    """Method and parameter after tuning; H-OPT's rule is not tuned."""
     if _untuned(method):
         return method, parameter
     rule, _, estimator = parameter.partition(" ")

@@ -1,4 +1,4 @@
-"""Tables of the gridworld study in Markdown: ours, with standard errors and medians, beside the published values."""
+"""Tables of the gridworld study in Markdown, with standard errors, medians and the published values."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def gridworld_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
     """The tables of a study as one Markdown page.
 
     Args:
-        rows: Of the study.
-        study_id: Which one it is, such as ``gridworld/fixed``.
-        note: A sentence for the head of the page, such as that the sweep is unfinished.
+        rows: Rows of the study.
+        study_id: Id of the study, such as ``gridworld/fixed``.
+        note: Sentence at the top of the page, such as that the sweep is unfinished.
     """
     check_choice("study_id", study_id, PLANS)
     plan = PLANS[study_id]
     page = [f"# {study_id}", plan.about + "."]
     page += [note] if note else []
-    judged = tuned(rows) if plan.tuned else rows
-    summary = summarise(judged, (*METHOD, "episodes", "kinds", "variant"))
+    evaluated = tuned(rows) if plan.tuned else rows
+    summary = summarise(evaluated, (*METHOD, "episodes", "kinds", "variant"))
     cmdps = summary["cmdps"][0].as_py()
-    where = f"{cmdps} CMDPs, all but the one that parameters were tuned on" if judged is not rows else f"{cmdps} CMDPs"
+    where = f"{cmdps} CMDPs, without the one used for tuning" if evaluated is not rows else f"{cmdps} CMDPs"
     page.append(f"{where}; {SE_NOTE}; the median is over the CMDPs' means. {FAILURE_NOTE}")
     sizes = plan.sizes
     if len(plan.kinds) > 1:
@@ -56,21 +56,21 @@ def gridworld_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
         page += _changes(rows, sizes)
     else:
         page += _comparison(summary, PUBLISHED.get(study_id, {}), sizes, level=2)
-    if judged is not rows:
-        page += _choices(judged, sizes)
+    if evaluated is not rows:
+        page += _choices(evaluated, sizes)
     if plan.has_b_opt:
         page += _against(rows, sizes)
     return "\n\n".join(page) + "\n"
 
 
 def gridworld_summary(rows: pa.Table, study_id: str) -> pa.Table:
-    """The summary for spreadsheets: over all preferences and qualities (the word "all"), and for each of them.
+    """Summary table for summary.csv: over all preferences and qualities ("all"), and for each of them.
 
-    Of the tuned study it has every parameter and the tuned ones, on the CMDPs that were not tuned on.
+    For the tuned study it contains every parameter and the tuned ones, on the CMDPs that were not used for tuning.
     """
     if PLANS[study_id].tuned:
         chosen = tuned(rows).drop_columns(["chosen"])
-        chosen = chosen.filter(pc.not_equal(chosen["parameter"], ""))  # methods without one are among the rows
+        chosen = chosen.filter(pc.not_equal(chosen["parameter"], ""))  # methods without one are in `others`
         others = rows.filter(pc.is_in(rows["cmdp"], pc.unique(chosen["cmdp"])))
         rows = pa.concat_tables([others, chosen])
     quality = pa.array([f"{value:g}" for value in rows["quality"].to_pylist()])
@@ -85,7 +85,7 @@ def gridworld_summary(rows: pa.Table, study_id: str) -> pa.Table:
 def _comparison(
     summary: pa.Table, published: dict[str, tuple[tuple[float, float], ...]], sizes: Sequence[int], *, level: int
 ) -> list[str]:
-    """Improvement, its median and failure, each with a column per size for ours and one for the published value."""
+    """Tables of mean improvement, median improvement and failure rate, with columns for our and the published values."""
     records = {(words(record), record["episodes"]): record for record in summary.to_pylist()}
     methods = in_order(name for name, _ in records)
     parts: list[tuple[str, Callable[[Record], str], Callable[[tuple[float, float]], str] | None]] = [
@@ -95,17 +95,17 @@ def _comparison(
     ]
     lines = []
     for title, ours, theirs in parts:
-        beside = bool(published) and theirs is not None
+        with_published = bool(published) and theirs is not None
         head = ["method"]
         for size in sizes:
-            head += [f"\\|D\\| = {size}", "published"] if beside else [f"\\|D\\| = {size}"]
+            head += [f"\\|D\\| = {size}", "published"] if with_published else [f"\\|D\\| = {size}"]
         body = []
         for method in methods:
             line = [plain_name(method)]
             for n, size in enumerate(sizes):
                 record = records.get((method, size))
                 line.append(NONE if record is None else ours(record))
-                if beside and theirs is not None:
+                if with_published and theirs is not None:
                     line.append(theirs(published[method][n]) if method in published else NONE)
             body.append(line)
         lines += [f"{'#' * level} {title}", markdown(head, body)]
@@ -113,14 +113,14 @@ def _comparison(
 
 
 def _changes(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
-    """What each variant changes, at each size: improvement, and failure rate."""
+    """Tables of the change of improvement and failure rate by each variant, at each size."""
     records = {
         (record["variant"], words(record), record["episodes"]): record
         for record in summarise(changes(rows, reference=REPRODUCTION), ("variant", *METHOD, "episodes")).to_pylist()
     }
     lines = [
-        "## What each convention changes",
-        f"Change of the mean improvement / of the failure rate against “{REPRODUCTION}”, paired by CMDP and log.",
+        "## Effect of each convention",
+        f"Change of the mean improvement / of the failure rate relative to “{REPRODUCTION}”, paired by CMDP and log.",
     ]
     for variant in dict.fromkeys(name for name, _, _ in records):
         body = []
@@ -136,14 +136,14 @@ def _change(record: Record) -> str:
     return f"{improvement} / {with_se(record['failure'], record['failure_se'], 3, sign='+')}"
 
 
-def _choices(judged: pa.Table, sizes: Sequence[int]) -> list[str]:
-    """The parameters that were chosen on the first CMDP."""
+def _choices(evaluated: pa.Table, sizes: Sequence[int]) -> list[str]:
+    """Table of the parameters chosen on the first CMDP."""
     chosen: dict[tuple[str, str, float], dict[int, str]] = {}
-    columns = [judged[name].to_pylist() for name in (*METHOD, *CELL[2:], "chosen")]
+    columns = [evaluated[name].to_pylist() for name in (*METHOD, *CELL[2:], "chosen")]
     for method, parameter, preference, quality, episodes, choice in zip(*columns, strict=True):
         if choice:
             case = (f"{method} {parameter}", preference, quality)
-            chosen.setdefault(case, {})[episodes] = choice.rpartition(" ")[2]  # of H-OPT, the estimator
+            chosen.setdefault(case, {})[episodes] = choice.rpartition(" ")[2]  # for H-OPT, the estimator
     head = ["method", "λ", "ρ", *(f"\\|D\\| = {size}" for size in sizes)]
     body = [
         [plain_name(method), f"({preference})", f"{quality:g}", *(choice.get(size, NONE) for size in sizes)]
@@ -153,13 +153,13 @@ def _choices(judged: pa.Table, sizes: Sequence[int]) -> list[str]:
 
 
 def _against(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
-    """B-OPT against the others: failures with their intervals and improvements, for each quality and number of objectives."""
+    """Tables of failure rates with intervals and of improvements, for each quality and number of objectives."""
     delta, everywhere = rows["delta"][0].as_py(), "all"
     pages = [
         "## B-OPT against the others",
-        f"δ = {delta:g}. Failure rate [95 % interval of Clopper and Pearson] (n). The experiments of one CMDP share its world, so"
-        " they count for fewer than they are: n is how many independent ones have the same standard error, not below the number of"
-        " CMDPs (which it is where nothing failed) and not above that of experiments.",
+        f"δ = {delta:g}. Failure rate [95 % Clopper–Pearson interval] (n). Experiments on the same CMDP are correlated, so n is the"
+        " effective number of experiments: the number of independent ones with the same standard error. It lies between the number of"
+        " CMDPs (used if nothing failed) and the number of experiments.",
     ]
     kinds = sorted(pc.unique(rows["kinds"]).to_pylist())
     qualities = sorted(pc.unique(rows["quality"]).to_pylist())
@@ -183,18 +183,18 @@ def _against(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
 
 
 def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> list[str]:
-    """Improvement with many objectives as a share of that with the fewest, r = m_d/m_2; CMDPs of different d are independent:
+    """Tables of the improvement with d objectives relative to d = 2, r = m_d/m_2. CMDPs of different d are independent:
 
     se(r) = |r| √( (se_d/m_d)² + (se_2/m_2)² )
     """
     few = kinds[0]
     lines = [
         f"## Improvement relative to d = {1 + few}",
-        f"Mean improvement at d = {1 + few}, and that of larger d as a share of it, ± one standard error; {NONE} where the"
-        f" improvement at d = {1 + few} is not above 0 by two of its standard errors. Not all of a change is the methods': CMDPs with"
-        f" d = 2 must keep their one pit signal above {_signed(THRESHOLD)}, those with more all of them above"
-        f" {_signed(THRESHOLD_MANY_KINDS)}, which makes for other baselines, and for"
-        f" less to gain: the best possible is the most that a policy no worse than the baseline on any objective gains in truth.",
+        f"Mean improvement at d = {1 + few}, and that of larger d as a share of it, ± one standard error; {NONE} if the"
+        f" improvement at d = {1 + few} is less than two standard errors above 0. The worlds differ with d as well: with"
+        f" d = 2 the one pit objective must stay above {_signed(THRESHOLD)}, with larger d all of them above"
+        f" {_signed(THRESHOLD_MANY_KINDS)}, which changes the baselines and leaves"
+        f" less to gain. The best possible is the largest true improvement of a policy that is no worse than the baseline on any objective.",
     ]
     for size in (*sizes, None):
         here = rows if size is None else rows.filter(pc.equal(rows["episodes"], size))
@@ -233,7 +233,7 @@ def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> lis
 
 
 def _share(record: Record, whole: Record) -> str:
-    """The improvement of one as a share of the other's."""
+    """Improvement of one record relative to another, with its standard error."""
     part, unit = record["improvement"], whole["improvement"]
     errors = (record["improvement_se"], whole["improvement_se"])
     if unit <= (0.0 if math.isnan(errors[1]) else 2.0 * errors[1]):

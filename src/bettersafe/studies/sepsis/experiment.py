@@ -1,4 +1,4 @@
-"""An experiment of the sepsis study: one split of a cohort; policies from its training part, evaluated on the others."""
+"""Experiment of the sepsis study: one split of a cohort; policies from its training part, evaluated on the other parts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 
 def icu_experiment(settings: dict[str, Any]) -> list[Row]:
-    """Route A: one cohort of the simulator, or one split of it."""
+    """Route A: a cohort drawn from the simulator, and one split of it."""
     seed, repetition = settings["seed"], settings["repetition"]
     drawn = [seed, 0] if settings["cohort"] == "fixed" else [seed, 1, repetition]
     world, clinicians = icu_sepsis(), clinician_policy()
@@ -68,7 +68,7 @@ def icu_experiment(settings: dict[str, Any]) -> list[Row]:
 
 
 def mimic_experiment(settings: dict[str, Any]) -> list[Row]:
-    """Route B: the prepared parts of the MIMIC-III cohort."""
+    """Route B: the prepared parts of a MIMIC-III cohort."""
     parts = load_mimic(settings["folder"])
     return compare(parts.train, parts.valid, parts.test, settings=settings)
 
@@ -82,15 +82,15 @@ def compare(
     known_baseline: Floats | None = None,
     truth: Callable[[Floats], MDP] | None = None,
 ) -> list[Row]:
-    """All policies of the study on one split; both routes end here.
+    """Rows of all policies on one split, for both routes.
 
     Args:
-        train: Part to make policies from.
-        valid: Part that H-OPT tests on, and that ε is chosen on.
-        test: Part to report on.
+        train: Part from which policies are computed.
+        valid: Part on which H-OPT tests and ε is chosen.
+        test: Part on which policies are evaluated.
         settings: See `DEFAULTS`.
-        known_baseline: π_b [X, A], if it is not to be estimated.
-        truth: From the rare-treatment reward [X, A] to the true MDP with both objectives, where there is one.
+        known_baseline: π_b [X, A], if it is known; otherwise it is estimated.
+        truth: Function from the rare-treatment reward [X, A] to the true MDP with both objectives, if there is one.
     """
     main = _Case.make(train, valid, test, settings, known_baseline, truth, below=RARE_BELOW)
     rows = [main.row("0,0", "clinician", "", main.baseline)]
@@ -110,7 +110,7 @@ def _removed(
     known_baseline: Floats | None,
     truth: Callable[[Floats], MDP] | None,
 ) -> list[Row]:
-    """Pairs seen fewer than 100 times are rare: removed from the data (Linearized), or a second reward (S-OPT)."""
+    """Side experiment: pairs seen fewer than 100 times are removed from the data (Linearized) or a second reward (S-OPT)."""
     case = _Case.make(train, valid, test, settings, known_baseline, truth, below=REMOVED_BELOW)
     rows = [case.row("0,0", "clinician", "", case.baseline)]
     frequent = _without_rare(case.counts, REMOVED_BELOW)
@@ -123,7 +123,7 @@ def _removed(
 
 
 def _without_rare(counts: Counts, below: int) -> Counts:
-    """The counts without the pairs tried fewer than ``below`` times."""
+    """The counts without pairs of fewer than ``below`` visits."""
     keep = counts.pair_count >= below
     lengths = np.diff(counts.outcome_ptr)
     outcomes = np.repeat(keep, lengths)
@@ -143,22 +143,22 @@ def _without_rare(counts: Counts, below: int) -> Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """One split: what policies are made from and evaluated on.
+    """One split, with the inputs of the methods and of the evaluation.
 
     Attributes:
-        counts: Of the training part, with the rare-treatment objective.
+        counts: Counts of the training part, with the rare-treatment objective.
         visits: n(x,a) of the training part, shape [X, A].
-        model: The model that policies are made in.
-        control: The model of dr and wdr.
-        baseline: π_b, from the training part or known, shape [X, A].
-        behaviour: What the logged actions are weighted against, shape [X, A].
-        outcomes: The training part as B-OPT needs it.
+        model: The model from which policies are computed.
+        control: The model used by dr and wdr.
+        baseline: π_b, known or estimated from the training part, shape [X, A].
+        behaviour: Denominator of the importance weights, shape [X, A].
+        outcomes: Outcomes of the training part, for B-OPT.
         valid: The valid part, with both objectives.
         test: The test part, with both objectives.
         truth: The true MDP, if there is one.
-        published: Whether to do as the published code.
-        clip: Where published estimates are clipped, or None.
-        unseen: What pairs never tried are worth.
+        published: Whether to follow the published code.
+        clip: Limits to which published estimates are clipped, or None.
+        unseen: Value of unseen pairs.
     """
 
     counts: Counts
@@ -205,7 +205,7 @@ class _Case:
             everything = visits + _visits(valid) + _visits(test)
             total = everything.sum(axis=1, keepdims=True)
             behaviour = np.where(total > 0, everything / np.maximum(total, 1), 1.0 / visits.shape[1])
-            # where the training part never acted its row was a guess: there the policy does what clinicians do
+            # In states without training data the estimated row is arbitrary, so the clinicians' row is used.
             baseline = np.where(visits.sum(axis=1, keepdims=True) > 0, baseline, behaviour)
         model = _estimate(counts, settings["unseen"], baseline)
         return cls(
@@ -225,11 +225,11 @@ class _Case:
         )
 
     def estimate(self, counts: Counts) -> Model:
-        """A model of other counts by the same rules."""
+        """Model of other counts with the same settings."""
         return _estimate(counts, self.unseen, self.baseline)
 
     def policies(self, preference: Floats, *, without: str | None) -> list[tuple[str, str, Floats]]:
-        """(method, parameter, policy) of every method for ``preference``, but the one to leave out."""
+        """(method, parameter, policy) of every method except ``without``, for ``preference``."""
         bold = self.improved("adv-linearized", preference)
         trial = self._trial(bold)
         found = []
@@ -247,7 +247,7 @@ class _Case:
         return found
 
     def improved(self, name: str, preference: Floats, epsilon: float = np.inf) -> Floats:
-        """The policy of a method that uses the training part alone."""
+        """Policy of a method that uses only the training part."""
         facts = METHODS[name]
         return facts.make(
             self.model,
@@ -258,7 +258,7 @@ class _Case:
         ).policy
 
     def by_posterior(self, preference: Floats, delta: float) -> Floats:
-        """B-OPT's policy, from the training part alone like the others."""
+        """B-OPT's policy, from the training part."""
         if not np.any(preference):
             return self.baseline
         return b_opt(
@@ -266,7 +266,7 @@ class _Case:
         ).improvement.policy
 
     def tested(self, trial: Trial, parameter: str, preference: Floats) -> Floats:
-        """H-OPT's policy by an estimator and δ."""
+        """H-OPT's policy for an estimator and δ."""
         estimator, _, delta = parameter.partition(" ")
         rule = SafetyRule(
             delta=float(delta),
@@ -278,10 +278,10 @@ class _Case:
         return trial.choose(rule, "published" if self.published else "sequential", preference)
 
     def _trial(self, proposal: Floats) -> Trial:
-        """H-OPT's candidates on the valid part.
+        """H-OPT's candidates, evaluated on the valid part.
 
-        Where the proposal would do what clinicians never do it has the baseline's row: no weight could be given to it. That is
-        less than `h_opt` refuses by default: it does not mind what was rarely tried, nor weights on a few patients.
+        States in which the proposal plays an action that clinicians never play get the baseline's row, since importance weights
+        would be undefined. `h_opt` checks more by default: rarely tried actions and weights concentrated on few patients.
         """
         return try_candidates(
             inside(proposal, self.baseline, self.behaviour > 0.0),
@@ -297,7 +297,7 @@ class _Case:
         )
 
     def row(self, preference: str, method: str, parameter: str, policy: Floats) -> Row:
-        """All that is recorded of one policy; rare treatments as the cost that they are."""
+        """Results of one policy; rare treatments are a cost."""
         test, valid = self._evaluate(self.test, policy), self._evaluate(self.valid, policy)
         inside = expected_return(self.model.mdp, policy)
         row: Row = {"preference": preference, "method": method, "parameter": parameter}
@@ -314,7 +314,7 @@ class _Case:
         return row | self._treatments(policy)
 
     def _treatments(self, policy: Floats) -> Row:
-        """What the policy gives: vasopressors where clinicians give none, how usual its choice is, and the doses."""
+        """Treatments of the policy: vasopressors where clinicians give none, frequency of its actions in the data, doses."""
         seen = self.visits.sum(axis=1) > 0
         states = np.flatnonzero(seen)
         vaso = np.array([int(str(label)[-1]) for label in self.counts.action_labels])
@@ -343,13 +343,13 @@ def _visits(data: Dataset) -> Ints:
 
 
 def _supported(data: Dataset, visits: Ints) -> Dataset:
-    """The episodes in which every pair was seen in training: what the published code keeps."""
+    """Episodes whose pairs all occur in the training part; the published code drops the others."""
     unseen = np.add.reduceat(visits[data.states, data.actions] == 0, data.episode_ptr[:-1])
     return take_episodes(data, np.flatnonzero(unseen == 0))
 
 
 def _estimate(counts: Counts, unseen: str, baseline: Floats) -> Model:
-    """A model with δ = 1 in the error function, as published; "death" ends at −100."""
+    """Model with δ = 1 in the error function, as published; with "death", unseen pairs end with −100."""
     if unseen == "death":
         counts = replace(counts, unseen_reward=np.array([RETURN_OF_DEATH, counts.unseen_reward[1]]))
         unseen = "end"

@@ -1,4 +1,4 @@
-"""Figures of the sepsis study: what policies give, what estimators promise, and what is true of it."""
+"""Figures of the sepsis study: doses, estimates against exact values, and S-OPT over ε."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ LINES: dict[str, tuple[str, str, Any]] = {
     "dr": ("#D55E00", "s", "--"),
     "wdr": ("#0072B2", "^", "-."),
 }
-"""Okabe and Ito's hues, with markers and dashes that differ too."""
+"""Colours of Okabe and Ito's palette, markers and line styles."""
 
 SHOWN = tuple(preference for preference in PREFERENCES if preference != "0,0")
-"""[0, 0] prefers nothing: every method but Linearized keeps the clinician there."""
+"""Without [0, 0], for which every method except Linearized returns the clinician's policy."""
 
 BINS = 5
 
 
 def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Figure]:
-    """All figures of a sepsis study, by name; those that need the truth only where there is one.
+    """All figures of a sepsis study by name; two of them need exact values.
 
     Args:
-        rows: Of the study.
-        study_id: Which one it is, such as ``sepsis/icu``.
-        note: Words for the subtitles, such as that the sweep is unfinished.
+        rows: Rows of the study.
+        study_id: Id of the study, such as ``sepsis/icu``.
+        note: Text added to the subtitles, such as that the sweep is unfinished.
     """
     summary = summarise_sepsis(with_chosen(rows))
     records = by_key(summary)
@@ -73,12 +73,12 @@ def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, F
 
 
 def _policies(rows: pa.Table) -> list[Record]:
-    """The rows of the paper's methods, by the study's own definition of rare treatments."""
+    """Rows of the paper's methods, with the study's main definition of rare treatments."""
     return [r for r in rows.to_pylist() if r["rare_below"] == RARE_BELOW and r["method"] in MARKERS]
 
 
 def dose_words(rows: pa.Table) -> str:
-    """What doses 1 to 4 are; route B may cut fluid at fixed volumes."""
+    """Definition of doses 1 to 4; route B may cut fluid at fixed volumes."""
     clinical = "iv_bins" in rows.column_names and rows["iv_bins"][0].as_py() == "clinical"
     if not clinical:
         return "1 to 4: quarters of the non-zero doses"
@@ -87,7 +87,7 @@ def dose_words(rows: pa.Table) -> str:
 
 
 def _draw_doses(records: Mapping[Key, Record], where: str, doses_are: str) -> Figure:
-    """The 5 × 5 doses of the clinician and of three policies, as shares of the training part's decisions."""
+    """The 5 × 5 doses of the clinician and three policies, as shares of the decisions in the training part."""
     from matplotlib.colors import PowerNorm
 
     figure = _new_figure(
@@ -127,12 +127,12 @@ def _draw_doses(records: Mapping[Key, Record], where: str, doses_are: str) -> Fi
 
 
 def _doses(record: Record) -> Any:
-    """Per cent by fluid (down) and vasopressor (across) [5, 5]."""
+    """Percentages by fluid (rows) and vasopressor (columns), shape [5, 5]."""
     return np.array([[100.0 * record.get(f"dose iv{iv}/vaso{v}", 0.0) for v in range(BINS)] for iv in range(BINS)])
 
 
 def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
-    """Estimates against the exact value, policies of the paper's methods of every seed: a column for each estimator, a row per objective."""
+    """Estimates against exact values for all policies of the paper's methods: a column per estimator, a row per objective."""
     from matplotlib.colors import LogNorm
     from matplotlib.lines import Line2D
 
@@ -163,13 +163,13 @@ def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
     points: Any = None
     for line, (objective, name) in zip(panels, OBJECTIVES.items(), strict=True):
         true = [record[f"true_{objective}"] for record in rows]
-        inside = [record[f"model_{objective}"] for record in rows]  # estimates of few patients go anywhere: not these
+        inside = [record[f"model_{objective}"] for record in rows]  # DR and WDR can be arbitrarily far off
         if objective == "survival":
             across, up = _limits(true), _limits([*true, *inside])
         else:
             across = up = (-0.3, 1.4 * max(*true, *inside, 1.0))
         edge = up[1] if objective == "survival" else up[0]
-        ends = np.linspace(*across, 200)  # the line is bent where a scale is
+        ends = np.linspace(*across, 200)  # the line is curved on a symlog scale
         for axes, (estimator, title) in zip(line, ESTIMATES.items(), strict=True):
             axes.fill_between(ends, ends, edge, color="#FBE6D4", linewidth=0, zorder=0)
             axes.plot(ends, ends, color="black", linewidth=1.0, zorder=1)
@@ -191,7 +191,7 @@ def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """A scale with some room."""
+    """Axis limits with a margin."""
     room = 0.05 * (max(values) - min(values)) or 1.0
     return min(values) - room, max(values) + room
 
@@ -200,9 +200,7 @@ def _scatter(
     axes: Axes, rows: Sequence[Record], objective: str, estimator: str, norm: Any, up: tuple[float, float]
 ) -> Any:
     points = None
-    for method in reversed(
-        MARKERS
-    ):  # S-OPT with a large ε is Adv-Linearized, which is to be seen; the clinician above all
+    for method in reversed(MARKERS):  # Adv-Linearized is drawn over S-OPT with a large ε, the clinician last
         found = [record for record in rows if record["method"] == method]
         points = axes.scatter(
             [record[f"true_{objective}"] for record in found],
@@ -215,7 +213,7 @@ def _scatter(
 
 
 def _draw_epsilon(records: Mapping[Key, Record], where: str) -> Figure:
-    """S-OPT against ε: what DR and WDR promise, and the truth; a column for each preference."""
+    """S-OPT against ε: DR, WDR and exact values, one column per preference."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -269,7 +267,7 @@ def _draw_epsilon(records: Mapping[Key, Record], where: str) -> Figure:
 
 
 def _new_figure(frame: Frame, handles: Sequence[Any] = ()) -> Figure:
-    """A figure with words above and below the room for its panels, and a legend in one row."""
+    """Figure with title, notes and a legend in one row."""
     foot = 0.14 + 0.3 * bool(handles) + 0.165 * len(frame.notes) + 0.1
     figure = framed(frame, head=0.66, foot=foot)
     if handles:

@@ -1,17 +1,18 @@
-"""The sepsis study's own data: from the two tables of the public MIMIC-III cohort to logs and a fitted map of states.
+"""Data of the sepsis study on MIMIC-III: logs and a discretizer from the two tables of the public cohort.
 
-For people with access to MIMIC-III. The public cohort step (Komorowski et al. 2018; Tang et al. 2020) leaves
-``sepsis_mimiciii.csv``, one row per stay in intensive care, and ``MIMICtable.csv``, one row per block of four hours with 59
-columns, imputed. `prepare_mimic` does what the published code of the S-OPT paper does with them:
+This requires access to MIMIC-III. The public cohort step (Komorowski et al. 2018; Tang et al. 2020) writes
+``sepsis_mimiciii.csv``, one row per stay in intensive care, and ``MIMICtable.csv``, one row per imputed block of four hours
+with 59 columns. `prepare_mimic` processes them like the published code of the S-OPT paper:
 
-    action     5·iv + vaso. Vasopressor 0 for none, else the quarter of the non-zero ``max_dose_vaso`` that the dose is in;
-               fluid 0 for none, else ``input_4hourly`` cut at 500, 1000, 2000 mL (published) or by quarters (the paper)
-    reward     0, and in the last row of a stay +100 for who left the hospital alive, −100 for who died in it
+    action     5·iv + vaso. Vasopressor: 0 for none, otherwise the quartile of the non-zero ``max_dose_vaso``. Fluid: 0 for
+               none, otherwise ``input_4hourly`` cut at 500, 1000, 2000 mL (published code) or at its quartiles (paper)
+    reward     0; in the last row of a stay +100 for survival, −100 for death in hospital
     parts      0.7 / 0.1 / 0.2 of the stays for training, validation, test
-    state      the nearest of 750 k-means centres of 48 standardised features; all of it fitted on the training part
+    state      the nearest of 750 k-means centres of 48 standardised features, fitted on the training part
 
-The paper's tables are over ten splits: `prepare_splits` writes so many, each with states of its own. Stays are the
-episodes, named by their ``icustayid``. Blocks may be missing within a stay: its rows follow each other as they are. The 90-day mortality is not read unless it is asked for. Nothing here is medical advice.
+The paper's tables are over ten splits, which `prepare_splits` writes, each with its own states. Episodes are stays, labelled by
+their ``icustayid``. Missing blocks within a stay are skipped. The 90-day mortality is read only on request. This is not medical
+advice.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ PARTS = ("train", "valid", "test")
 IvBins = Literal["clinical", "quartile"]
 CLINICAL_CUTS = (500.0, 1000.0, 2000.0)
 EXPECTED = {"stays": 20_954, "rows": 278_576, "survived": 18_066, "died": 2_888}
-"""The paper's cohort; another is fine, and said."""
+"""Sizes of the paper's cohort; a different cohort is accepted with a note."""
 
 RANDOM_STATE = 0
-"""Of k-means, whatever the seed of the split, as published."""
+"""Seed of k-means; independent of the seed of the split, as published."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A prepared cohort, as `load_mimic` reads it: all parts have the states 0 to k−1 and all 25 actions."""
+    """A prepared cohort, as returned by `load_mimic`; all parts have the states 0 to k−1 and all 25 actions."""
 
     train: Dataset
     valid: Dataset
@@ -75,16 +76,16 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """How a cohort is prepared.
+    """Settings of the preparation of a cohort.
 
     Attributes:
         k: Number of states.
-        iv_bins: "clinical" cuts fluid at 500, 1000 and 2000 mL (the published code), "quartile" by quarters (the paper).
-        outcome: The column that says who died.
-        seed: Draws the split by stay.
-        split: Shares of stays for training, validation and test; the first two are rounded down.
-        quick: Mini-batch k-means with a single start.
-        n_init: Starts of the full k-means.
+        iv_bins: "clinical" cuts fluid at 500, 1000 and 2000 mL (published code), "quartile" at its quartiles (paper).
+        outcome: The outcome column.
+        seed: Seed of the split by stay.
+        split: Shares of stays for training, validation and test; the first two parts are rounded down.
+        quick: Use mini-batch k-means with a single start.
+        n_init: Number of starts of the full k-means.
     """
 
     k: int = 750
@@ -104,7 +105,7 @@ class Preparation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings as ``prepare.json`` has them."""
+        """The settings as stored in ``prepare.json``."""
         return {
             "k": self.k,
             "iv_bins": self.iv_bins,
@@ -126,19 +127,19 @@ def prepare_mimic(
     force: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Check the two tables of the cohort and write them as logs with states, and the map that made the states.
+    """Check the two tables of the cohort, and write logs with discrete states and the discretizer.
 
     Args:
-        cohort_csv: ``sepsis_mimiciii.csv``: the stays to keep.
-        table_csv: ``MIMICtable.csv``: their four-hour blocks, 59 columns.
-        out: Folder to write: ``train.parquet``, ``valid.parquet``, ``test.parquet``, ``discretizer.parquet``,
+        cohort_csv: ``sepsis_mimiciii.csv``: the stays of the cohort.
+        table_csv: ``MIMICtable.csv``: four-hour blocks, 59 columns.
+        out: Output folder, with ``train.parquet``, ``valid.parquet``, ``test.parquet``, ``discretizer.parquet`` and
             ``prepare.json``.
-        how: The settings; as published if left out.
-        force: Replace an earlier result.
+        how: The settings; default as published.
+        force: Replace an existing result.
         progress: Called at every step.
 
     Returns:
-        What is in ``prepare.json``.
+        Content of ``prepare.json``.
     """
     settings = (how or Preparation()).settings
     say = progress or ignore
@@ -158,27 +159,27 @@ def prepare_splits(
     force: bool = False,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """`prepare_mimic` for several splits of one cohort, each with a map of its own: ``out/split-00``, ``out/split-01``, …
+    """Prepare several splits of one cohort, each with its own discretizer, as ``out/split-00``, ``out/split-01``, …
 
-    Splits that are there, of the same files with the same settings, are kept, so what was stopped goes on.
+    Existing splits of the same files with the same settings are kept, so an interrupted call can be repeated.
 
     Args:
         cohort_csv: ``sepsis_mimiciii.csv``.
         table_csv: ``MIMICtable.csv``.
-        out: Folder to write the splits into.
-        how: The settings; as published if left out. The seed is that of the first split; each further one has the next.
-        splits: How many; the paper has ten.
-        force: Make all anew, replacing what is there.
+        out: Output folder of the splits.
+        how: The settings; default as published. The seed is that of the first split; it increases by 1 for each further split.
+        splits: Number of splits; the paper has ten.
+        force: Replace existing splits.
         progress: Called at every step.
 
     Returns:
-        What is in each ``prepare.json``, in the order of the splits.
+        Content of each ``prepare.json``, in the order of the splits.
     """
     if splits < 1:
         raise ParameterError(f"splits must be 1 or more; got {splits}.")
     place = Path(out)
     if (place / PREPARED).exists():
-        raise RunError(f"{place} is a single prepared split; choose another name for the folder of {splits}.")
+        raise RunError(f"{place} is a single prepared split; choose another folder for {splits} splits.")
     first = how or Preparation()
     settings = [replace(first, seed=first.seed + i).settings for i in range(splits)]
     say = progress or ignore
@@ -193,7 +194,7 @@ def prepare_splits(
                 found[i] = there
                 continue
             raise RunError(
-                f"{folder} was prepared otherwise: {'; '.join(other)}. Give the same settings and files, choose another name,"
+                f"{folder} was prepared differently: {'; '.join(other)}. Give the same settings and files, choose another name,"
                 " or replace it with `force`."
             )
         check_free(folder, mark=PREPARED, force=force)
@@ -213,16 +214,16 @@ def prepare_splits(
 
 
 def split_name(i: int) -> str:
-    """Folder of the i-th split."""
+    """Folder name of the i-th split."""
     return f"{SPLIT}{i:02d}"
 
 
 def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, dict[str, Any]]]:
-    """The splits that ``folders`` are or hold, each with its ``prepare.json``; raise unless they are splits of one cohort.
+    """Find the prepared splits in ``folders``, each with its ``prepare.json``; raise unless they are splits of one cohort.
 
     Args:
-        folders: What `prepare_mimic` or `prepare_splits` wrote. None may be there twice, nor two with the same seed; the
-            files prepared and all settings but the seed must be the same.
+        folders: Folders written by `prepare_mimic` or `prepare_splits`. Seeds must differ; input files and all other settings
+            must be the same.
     """
     places: list[Path] = []
     for folder in map(Path, folders):
@@ -231,7 +232,7 @@ def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, d
     found: list[tuple[Path, dict[str, Any]]] = []
     for place in places:
         if any(place.resolve() == other.resolve() for other, _ in found):
-            raise ParameterError(f"{place} is there twice; each prepared split counts once. Leave one out.")
+            raise ParameterError(f"{place} is given twice. Give each prepared split once.")
         found.append((place, read_prepared(place)))
     first, own = found[0]
     seeds: dict[int, Path] = {}
@@ -239,20 +240,20 @@ def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, d
         for name, there, here in _comparable(own, info):
             if there != here:
                 raise ParameterError(
-                    f"splits must be of one cohort, prepared alike; {name} is {here} in {place} and {there} in {first}."
+                    f"splits must have the same cohort and settings; {name} is {here} in {place} and {there} in {first}."
                     " Prepare them together, with `prepare_splits`."
                 )
         drawn = info["settings"]["seed"]
         if drawn in seeds:
             raise ParameterError(
-                f"{place} and {seeds[drawn]} are the same split, that of seed {drawn}. Prepare one with another `seed`."
+                f"{place} and {seeds[drawn]} have the same seed {drawn}. Prepare one with another `seed`."
             )
         seeds[drawn] = place
     return found
 
 
 def read_prepared(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """``prepare.json`` of a prepared split, after checking that no file has changed since."""
+    """Read ``prepare.json`` of a prepared split, and check that no file has changed."""
     place = Path(folder)
     file = place / PREPARED
     if not file.is_file():
@@ -277,12 +278,12 @@ def read_prepared(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise RunError(f"{file} is not complete. Prepare the cohort again.")
     for name, digest in digests.items():
         if not (place / name).is_file() or file_digest(place / name) != digest:
-            raise RunError(f"{place / name} is not the file that {PREPARED} is about. Prepare the cohort again.")
+            raise RunError(f"{place / name} does not match {PREPARED}. Prepare the cohort again.")
     return info  # type: ignore[no-any-return]
 
 
 def load_mimic(folder: str | os.PathLike[str]) -> Prepared:
-    """Read what `prepare_mimic` wrote, checking that no file has changed since."""
+    """Read a prepared split, and check that no file has changed."""
     place = Path(folder)
     info = read_prepared(place)
     discretizer = load_discretizer(place / "discretizer.parquet")
@@ -295,7 +296,7 @@ def load_mimic(folder: str | os.PathLike[str]) -> Prepared:
 
 
 def action_labels() -> Any:
-    """The 25 treatments as the embedded ICU-Sepsis names them, "iv0/vaso0" to "iv4/vaso4", shape [25]."""
+    """Labels of the 25 treatments as in ICU-Sepsis, "iv0/vaso0" to "iv4/vaso4", shape [25]."""
     return np.array([f"iv{a // 5}/vaso{a % 5}" for a in range(N_ACTIONS)])
 
 
@@ -304,14 +305,14 @@ def action_labels() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cohort:
-    """All that doesn't depend on the split.
+    """The cohort before splitting.
 
     Attributes:
-        blocks: Rows by stay and block, N of them.
+        blocks: N rows, sorted by stay and block.
         episodes: The stays, shape [n].
-        ptr: Where each stay's rows begin, and N, shape [n + 1].
-        bins: Bin of the dose in every row, for "vaso" and "iv", shape [N].
-        cuts: Where the doses were cut.
+        ptr: First row of each stay, and N, shape [n + 1].
+        bins: Dose bins of "vaso" and "iv" in every row, shape [N].
+        cuts: Boundaries between the bins.
     """
 
     blocks: Blocks
@@ -350,7 +351,7 @@ class _Cohort:
 
 
 def _digests(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
-    """Names and contents of the two files."""
+    """Names and SHA-256 of the two files."""
     return {
         key: {"name": Path(path).name, "sha256": data_digest(path)}
         for key, path in (("cohort", cohort_csv), ("table", table_csv))
@@ -358,7 +359,7 @@ def _digests(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[st
 
 
 def _differences(there: dict[str, Any], settings: dict[str, Any], inputs: dict[str, dict[str, str]]) -> list[str]:
-    """What is otherwise in a prepared split than is wanted now; a file that was renamed is the same."""
+    """Differences between a prepared split and the current settings and files; file names are ignored."""
     old = there["settings"]
     other = [f"{name} was {old.get(name)}, is {value}" for name, value in settings.items() if old.get(name) != value]
     changed = [key for key, file in inputs.items() if there["inputs"][key]["sha256"] != file["sha256"]]
@@ -366,7 +367,7 @@ def _differences(there: dict[str, Any], settings: dict[str, Any], inputs: dict[s
 
 
 def _comparable(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """(field, its value in the one, in the other) of all that splits of one study must share."""
+    """Yield (name, value in ``one``, value in ``other``) for everything that the splits of a study must share."""
     for name in one["settings"]:
         if name != "seed":
             yield name, one["settings"][name], other["settings"].get(name)
@@ -381,7 +382,7 @@ def _write_split(
     folder: Path,
     say: Progress,
 ) -> dict[str, Any]:
-    """Draw the parts, find the states of the first, write all; what is in ``prepare.json``."""
+    """Draw the parts, fit the states on the training part, and write all files; return the content of ``prepare.json``."""
     k, ptr, features, died = settings["k"], cohort.ptr, cohort.blocks.features, cohort.blocks.died
     chosen = draw_parts(cohort.episodes.size, np.array(settings["split"]), np.random.default_rng(settings["seed"]))
     rows = {name: np.repeat(part, np.diff(ptr)) for name, part in chosen.items()}
@@ -437,24 +438,24 @@ def _write_split(
 
 
 def _dose_bins(dose: Floats, cuts: tuple[float, ...] | None, name: str) -> tuple[Ints, list[float]]:
-    """Bin of every dose, 0 for none and else 1 + the number of cuts that it reaches, and the cuts.
+    """Bin of every dose (0 for no dose, otherwise 1 + the number of cuts at or below it), and the cuts.
 
-    Without ``cuts`` they are the quartiles of the non-zero doses: (0, q1), [q1, q2), [q2, q3), [q3, ∞).
+    By default the cuts are the quartiles of the non-zero doses: (0, q1), [q1, q2), [q2, q3), [q3, ∞).
     """
     given = dose > 0.0
     if cuts is None:
         if not np.any(given):
-            raise DataError(f"{name} is 0 in every row, so there are no quartiles to cut at. Check the column.")
+            raise DataError(f"{name} is 0 in every row, so its non-zero doses have no quartiles. Check the column.")
         cuts = tuple(np.quantile(dose[given], (0.25, 0.5, 0.75)).tolist())
     return np.where(given, 1 + np.searchsorted(cuts, dose, side="right"), 0).astype(np.int64), list(cuts)
 
 
 def draw_parts(n: int, shares: Floats, rng: np.random.Generator) -> dict[str, Any]:
-    """Which of n stays are in each part, bool [n]; the first parts are rounded down, the last takes the rest.
+    """Draw the part of each of n stays, bool [n] per part. The first parts are rounded down, the last has the rest.
 
-    Of the paper's 20,954 stays 14,667 train, 2,095 validate and 4,192 test.
+    The paper's 20,954 stays split into 14,667 for training, 2,095 for validation and 4,192 for test.
     """
-    sizes = np.floor(shares[:-1] * n + 1e-9).astype(np.int64)  # 0.29 · 100 is a hair less than 29
+    sizes = np.floor(shares[:-1] * n + 1e-9).astype(np.int64)  # in floats, 0.29 · 100 is slightly less than 29
     parts = np.split(rng.permutation(n), np.cumsum(sizes))
     for name, part in zip(PARTS, parts, strict=True):
         if not part.size:
@@ -463,7 +464,7 @@ def draw_parts(n: int, shares: Floats, rng: np.random.Generator) -> dict[str, An
 
 
 def _dataset(states: Ints, actions: Ints, died: Any, episodes: Ints, ptr: Ints, k: int) -> Dataset:
-    """All stays as one log, with the outcome in the last row of each."""
+    """All stays as one log; the reward in the last row of a stay is its outcome."""
     last = np.zeros(states.size, dtype=np.bool_)
     last[ptr[1:] - 1] = True
     reward = np.where(last, np.where(died, RETURN_OF_DEATH, RETURN_OF_SURVIVAL), 0.0)
@@ -486,7 +487,7 @@ def _objective() -> Objective:
 
 
 def _notes(counts: dict[str, int], bins: dict[str, list[int]], outcome: Outcome) -> list[str]:
-    """What a careful reader should know."""
+    """Notes on the cohort for the user."""
     notes = []
     other = [
         f"{name} {counts[name]:,} instead of {number:,}" for name, number in EXPECTED.items() if counts[name] != number
@@ -496,11 +497,11 @@ def _notes(counts: dict[str, int], bins: dict[str, list[int]], outcome: Outcome)
     if counts["stays_without_rows"]:
         notes.append(f"{counts['stays_without_rows']:,} stays of the cohort have no rows in the table")
     if counts["rows_of_other_stays"]:
-        notes.append(f"{counts['rows_of_other_stays']:,} rows are of stays outside the cohort and were left out")
+        notes.append(f"{counts['rows_of_other_stays']:,} rows belong to stays outside the cohort and were left out")
     for name, title in (("vaso", "max_dose_vaso"), ("iv", "input_4hourly")):
         empty = [str(i) for i, rows in enumerate(bins[name]) if not rows]
         if empty:
-            notes.append(f"no row is in bin {', '.join(empty)} of {title} (0: none, 1 to 4: by its cuts)")
+            notes.append(f"no row is in bin {', '.join(empty)} of {title} (0: no dose, 1 to 4: increasing doses)")
     if outcome == "mortality_90d":
-        notes.append("death within 90 days is the outcome, where the paper counts deaths in hospital")
+        notes.append("the outcome is death within 90 days; the paper counts deaths in hospital")
     return notes

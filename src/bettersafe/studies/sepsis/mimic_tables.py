@@ -1,7 +1,7 @@
-"""The two tables of the public MIMIC-III cohort: which columns they have, and what must be true of their cells.
+"""Reading and checking the two tables of the public MIMIC-III cohort.
 
-``sepsis_mimiciii.csv`` has one row per stay in intensive care, ``MIMICtable.csv`` one row per block of four hours, imputed.
-What is wrong is said with file, line and column. Of the columns that say who died only the one asked for is looked at.
+``sepsis_mimiciii.csv`` has one row per stay in intensive care, ``MIMICtable.csv`` one row per imputed block of four hours.
+Errors name file, line and column. Of the outcome columns, only the requested one is read.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ FEATURES: tuple[tuple[str, Transform], ...] = (
     *((name, "zscore") for name in STANDARDISED),
     *((name, "log-zscore") for name in LOGARITHMIC),
 )
-"""The 48 features: the 52 that the published code standardises less max_dose_vaso, input_total, input_4hourly and
-cumulated_balance, which tell the action or add it up."""
+"""The 48 features: the 52 that the published code standardises, without max_dose_vaso, input_total, input_4hourly and
+cumulated_balance, which reveal the action."""
 
 ID_SHIFT = 200_000
 """``icustayid`` of MIMICtable.csv is that of MIMIC-III minus this."""
@@ -60,12 +60,12 @@ ID_SHIFT = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """What a column is measured in, and how another unit shows.
+    """Unit of a column, with ranges that detect another unit.
 
     Attributes:
-        name: As a message says it.
-        median: Where the column's median must be.
-        cell: Where every cell must be: wide enough for all that the public cohort step lets through.
+        name: Name of the unit in messages.
+        median: Range of the column's median.
+        cell: Range of every cell; it contains all values that the public cohort step lets through.
     """
 
     name: str
@@ -74,40 +74,40 @@ class Unit:
 
 
 UNITS = {
-    # adults; MIMIC-III moves the birth of those over 89 to 300 years before their first admission
+    # Adults. MIMIC-III sets the birth of patients over 89 to 300 years before their first admission.
     "age": Unit(name="in days, so thousands", median=(3_653.0, 120_000.0), cell=(3_653.0, 120_000.0)),
     "Weight_kg": Unit(name="in kilograms", median=(40.0, 130.0), cell=(0.0, 300.0)),
     "SpO2": Unit(name="in per cent", median=(50.0, 100.0), cell=(10.0, 150.0)),
     "Temp_C": Unit(name="in degrees Celsius", median=(25.0, 45.0), cell=(-math.inf, 70.0)),
     "FiO2_1": Unit(name="a fraction from 0.21 to 1", median=(0.0, 1.0), cell=(0.0, 1.5)),
 }
-"""Columns whose unit can be told. The public cohort step removes weights over 300 kg and fractions over 1.5, and takes
-temperatures over 70 for degrees Fahrenheit."""
+"""Columns whose unit can be checked. The public cohort step removes weights over 300 kg and fractions over 1.5, and treats
+temperatures over 70 as degrees Fahrenheit."""
 
 DOSES = {
-    # the published cuts of the non-zero doses are 0.08, 0.2, 0.45; per minute but not per kg they would be 80 times that
+    # The published quartiles of the non-zero doses are 0.08, 0.2, 0.45. In µg/min they would be 80 times as large.
     "max_dose_vaso": ("µg/kg/min", (0.01, 5.0)),
-    # litres would be below 10; nobody gets ten litres in four hours at the median
+    # A median in litres would be below 10, and a median above 10,000 mL in four hours is impossible.
     "input_4hourly": ("mL in four hours", (10.0, 10_000.0)),
 }
-"""Unit of the doses, and where the median of those that are not 0 must be."""
+"""Unit of the doses, and the range of the median of the non-zero doses."""
 
 NAMED = 6
-"""Columns that a message names before it counts the rest."""
+"""Maximal number of columns listed in a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """The rows of the stays to keep, by stay and within a stay by block.
+    """Rows of the selected stays, sorted by stay and block.
 
     Attributes:
         stay: icustayid of MIMIC-III, shape [N].
-        died: By the outcome asked for, shape [N].
+        died: The requested outcome, shape [N].
         vaso: Largest vasopressor dose, µg/kg/min, shape [N].
-        iv: Fluid in these four hours, mL, shape [N].
+        iv: Fluid in the four hours, mL, shape [N].
         features: In the order of `FEATURES`, shape [N, 48].
-        stays_without_rows: Listed stays that the table doesn't have.
-        rows_of_other_stays: Rows of the table left out.
+        stays_without_rows: Number of stays in the cohort without rows in the table.
+        rows_of_other_stays: Number of rows in the table of stays outside the cohort.
     """
 
     stay: Ints
@@ -123,9 +123,9 @@ def read_blocks(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike
     """Read and check both tables.
 
     Args:
-        cohort_csv: ``sepsis_mimiciii.csv``: the stays to keep.
-        table_csv: ``MIMICtable.csv``: their four-hour blocks.
-        outcome: The column that says who died; the others of that kind may hold anything.
+        cohort_csv: ``sepsis_mimiciii.csv``: the stays of the cohort.
+        table_csv: ``MIMICtable.csv``: four-hour blocks.
+        outcome: The outcome column to read; the other outcome columns are ignored.
     """
     _check_order(cohort_csv, table_csv)
     stays = _read_stays(cohort_csv)
@@ -136,7 +136,7 @@ def read_blocks(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike
     if not kept.size:
         raise DataError(
             f"no stay of {Path(cohort_csv).name} has a row in {Path(table_csv).name}; their icustayid must differ by"
-            f" {ID_SHIFT}. Name files of one cohort."
+            f" {ID_SHIFT}. Give two files of the same cohort."
         )
     order = kept[np.lexsort((column["bloc"][kept], stay[kept]))]
     return Blocks(
@@ -151,18 +151,19 @@ def read_blocks(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike
 
 
 def _check_order(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[str]) -> None:
-    """Raise if a file has the columns of the other one, at least half of them."""
+    """Raise if a file has at least half of the columns of the other one."""
     kinds = []
     for path in (cohort_csv, table_csv):
         with open_table(path) as table:
             found = set(table.names)
         shares = [len(found & set(columns)) / len(columns) for columns in (COHORT_COLUMNS, TABLE_COLUMNS)]
         kinds.append(("stays", "blocks")[int(np.argmax(shares))] if max(shares) >= 0.5 else "")
-    remedy = "Name the file of stays (sepsis_mimiciii.csv) first, that of blocks (MIMICtable.csv) second."
+    remedy = "Give the file of stays (sepsis_mimiciii.csv) first and the file of blocks (MIMICtable.csv) second."
     first, second = Path(cohort_csv).name, Path(table_csv).name
     if kinds == ["blocks", "stays"]:
         raise DataError(
-            f"these look swapped: {first} has the columns of the four-hour blocks, {second} those of the stays. {remedy}"
+            f"the files seem to be swapped: {first} has the columns of the four-hour blocks, {second} those of the stays."
+            f" {remedy}"
         )
     if kinds[0] == "blocks":
         raise DataError(f"{first} has the columns of the four-hour blocks, not those of the stays. {remedy}")
@@ -171,7 +172,7 @@ def _check_order(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLik
 
 
 def _read_stays(path: str | os.PathLike[str]) -> Ints:
-    """The stays to keep, sorted."""
+    """The stays of the cohort, sorted."""
     with open_table(path) as table:
         _check_header(table, COHORT_COLUMNS)
         ids = table.numbers(["icustayid"])[:, 0]
@@ -180,18 +181,18 @@ def _read_stays(path: str | os.PathLike[str]) -> Ints:
         if stays.size < ids.size:
             again = int(np.setdiff1d(np.arange(ids.size), first)[0])
             raise DataError(
-                f"stay {ids[again]:.0f} stands a second time in {table.place(again)}. Keep one row per stay."
+                f"stay {ids[again]:.0f} occurs a second time in {table.place(again)}. Keep one row per stay."
             )
         return stays.astype(np.int64)
 
 
 def _read_columns(table: Table, outcome: Outcome) -> dict[str, Floats]:
-    """The columns of the table by name, in the order of the file, checked."""
+    """Read and check the columns of the table; return them by name, rows in the order of the file."""
     names = [name for name in TABLE_COLUMNS if name not in OUTCOMES or name == outcome]
     _check_header(table, TABLE_COLUMNS)
     values = table.numbers(names)
     if not values.shape[0]:
-        raise DataError(f"{table.raw.title} has no rows. Name the table of four-hour blocks.")
+        raise DataError(f"{table.raw.title} has no rows. Give the table of four-hour blocks.")
     column = {name: values[:, j] for j, name in enumerate(names)}
     stay, bloc, died = column["icustayid"], column["bloc"], column[outcome]
     whole = f"a whole number from 1 to {ID_SHIFT - 1} (that of MIMIC-III minus {ID_SHIFT})"
@@ -211,7 +212,7 @@ def _read_columns(table: Table, outcome: Outcome) -> dict[str, Floats]:
 
 
 def _check_unit(table: Table, column: Floats, name: str, unit: Unit) -> None:
-    """Raise if the column, or a cell of it, is in another unit."""
+    """Raise if the column or one of its cells seems to be in another unit."""
     middle = float(np.median(column))
     if not unit.median[0] <= middle <= unit.median[1]:
         raise DataError(
@@ -224,23 +225,23 @@ def _check_unit(table: Table, column: Floats, name: str, unit: Unit) -> None:
         bounds = f"at most {high:g}" if math.isinf(low) else f"{low:g} to {high:g}"
         raise DataError(
             f"{name} must be {unit.name} ({bounds}) in every row; got {column[row]:.12g} in column {name!r} of"
-            f" {table.place(row)}; rows like it: {np.count_nonzero(wrong)}. Convert or correct them."
+            f" {table.place(row)}; number of such rows: {np.count_nonzero(wrong)}. Convert or correct them."
         )
 
 
 def _check_dose(table: Table, column: Floats, name: str, unit: str, where: tuple[float, float]) -> None:
-    """Raise if the doses that are not 0 are in another unit by their median: actions would be cut at the wrong places."""
+    """Raise if the median of the non-zero doses suggests another unit, since actions would then be cut at wrong doses."""
     given = column[column > 0.0]
     middle = float(np.median(given)) if given.size else math.nan
     if middle < where[0] or middle > where[1]:
         raise DataError(
-            f"{name} must be in {unit}; the median of its doses above 0 in {table.raw.title} is {middle:g}, expected was"
-            f" {where[0]:g} to {where[1]:g}. Convert the column."
+            f"{name} must be in {unit}, with a median dose above 0 of {where[0]:g} to {where[1]:g}; in {table.raw.title} it is"
+            f" {middle:g}. Convert the column."
         )
 
 
 def _check_stays(table: Table, stay: Floats, bloc: Floats, died: Floats, outcome: Outcome) -> None:
-    """Raise if a block is there twice, or a stay has two outcomes."""
+    """Raise if a block occurs twice or a stay has two outcomes."""
     order = np.lexsort((bloc, stay))
     same = np.diff(stay[order]) == 0
     twice = np.flatnonzero(same & (np.diff(bloc[order]) == 0))
@@ -254,19 +255,19 @@ def _check_stays(table: Table, stay: Floats, bloc: Floats, died: Floats, outcome
     if torn.size:
         row, other = (int(order[torn[0] + i]) for i in range(2))
         raise DataError(
-            f"{outcome} must be the same in all rows of a stay; that of stay {stay[row]:.0f} is {died[row]:.0f} in"
+            f"{outcome} must be the same in all rows of a stay; for stay {stay[row]:.0f} it is {died[row]:.0f} in"
             f" {table.place(row)} and {died[other]:.0f} in {table.place(other)}. Correct it."
         )
 
 
 def _check_header(table: Table, expected: tuple[str, ...]) -> None:
-    """Raise unless the columns are exactly those, in that order; the message names what is wrong."""
+    """Raise unless the columns are exactly ``expected``, in this order."""
     found = table.names
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
     if missing or extra:
         lacks = f"it lacks {_some(missing)}" if missing else ""
-        has = f"it has {_some(extra)} besides" if extra else ""
+        has = f"it also has {_some(extra)}" if extra else ""
         remedy = "Rename, add or remove columns." if missing and extra else "Add it." if missing else "Remove it."
         remedy = remedy.replace("it.", "them.") if len(missing or extra) > 1 else remedy
         raise DataError(
@@ -277,7 +278,7 @@ def _check_header(table: Table, expected: tuple[str, ...]) -> None:
         if name != there:
             raise DataError(
                 f"the columns of {table.raw.title} must be in the published order; column {i + 1} must be {name!r} and is"
-                f" {there!r}. Put them in order, since a table in another order may mean something else by its names."
+                f" {there!r}. Check that the table is the published one, and reorder its columns."
             )
 
 
@@ -290,13 +291,13 @@ def _refuse(table: Table, column: Floats, wrong: Any, name: str, expected: str) 
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """List the first names and the number of further ones."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 
 
 def _renamed(extra: Sequence[str], missing: Sequence[str]) -> str:
-    """Which of the columns there may be which of those missing, whatever their capitals and underscores."""
+    """Suggest which extra column may be which missing one, ignoring case and underscores."""
     plain = {"".join(c for c in name.casefold() if c.isalnum()): name for name in missing}
     found = []
     for name in extra:

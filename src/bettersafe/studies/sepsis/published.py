@@ -1,7 +1,7 @@
-"""What the paper's sepsis tables say: the values that ours stand beside.
+"""Values of the paper's sepsis tables, for comparison with ours.
 
-The paper's cohort is MIMIC-III with in-hospital deaths, 750 states and one clinician; ours is a simulator made from the same
-hospital with deaths within 90 days. So the values need not agree; the picture should.
+The paper's cohort is MIMIC-III with in-hospital deaths and 750 states. Ours is a simulator estimated from the same database
+with deaths within 90 days. The values need not agree, but the conclusions should.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 Published = tuple[float, float, float, float, float, float, float, float]
 
 COLUMNS = ("dr_survival", "wdr_survival", "dr_rare", "wdr_rare")
-"""What a line has, each with its standard deviation behind it."""
+"""Columns of a row, each followed by its standard deviation."""
 
 VALUES: dict[tuple[str, str, str], Published] = {  # Table 1 and the appendix's tables over ε and δ, 10 splits
     ("0,0", "clinician", ""): (64.78, 0.9, 64.78, 0.9, 13.58, 0.19, 13.58, 0.19),
@@ -102,14 +102,14 @@ VALUES: dict[tuple[str, str, str], Published] = {  # Table 1 and the appendix's 
     ("0,1", "h-opt", "wdr 0.7"): (76.54, 0.0, 77.55, 0.0, 0.09, 0.0, 0.05, 0.0),
     ("0,1", "h-opt", "wdr 0.9"): (76.54, 0.0, 77.55, 0.0, 0.09, 0.0, 0.05, 0.0),
 }
-"""By preference, method and parameter; "chosen" is the S-OPT of Table 1, whose ε was chosen on the validation part."""
+"""By preference, method and parameter; "chosen" is S-OPT in Table 1, with ε chosen on the validation part."""
 
 VASOPRESSORS: dict[tuple[str, str, str], tuple[int, int, int]] = {
     ("1,0", "linearized", ""): (722, 562, 295),
     ("1,1", "s-opt", "chosen"): (722, 93, 47),
     ("0,1", "s-opt", "chosen"): (722, 134, 70),
 }
-"""States where clinicians usually give none; in how many of them the policy gives one, and a large one."""
+"""Number of states where clinicians usually give no vasopressor, and in how many of them the policy gives one, or a large one."""
 
 FREQUENCY: dict[tuple[str, str, str], tuple[float, float]] = {
     ("0,0", "clinician", ""): (138.2, 0.514),
@@ -117,11 +117,11 @@ FREQUENCY: dict[tuple[str, str, str], tuple[float, float]] = {
     ("1,1", "s-opt", "chosen"): (61.0, 0.248),
     ("0,1", "s-opt", "chosen"): (56.14, 0.234),
 }
-"""How often the advised action was seen in its state: times, and share of the state's decisions; means over states."""
+"""Visits of the policy's action in its state, and their share of the state's decisions; means over states."""
 
 REMOVED: dict[tuple[str, str, str], float] = {
     ("0,0", "clinician", ""): 65.95,
     ("1,0", "linearized, rare removed", ""): 11.26,
     ("1,1", "adv-linearized", ""): 86.75,
 }
-"""Survival by DR where pairs seen fewer than 100 times are rare. The paper doesn't say which of its methods had 86.75."""
+"""Survival by DR if pairs seen fewer than 100 times count as rare. The paper does not say which method had 86.75."""

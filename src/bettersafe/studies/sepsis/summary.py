@@ -1,6 +1,6 @@
-"""From the rows of the sepsis study to the numbers of its tables and figures.
+"""Summaries of the rows of the sepsis study.
 
-A row is one policy on one split of a cohort (a seed). Over seeds there are means and standard deviations, as in the paper:
+A row is one policy on one split of a cohort (a seed). Means and standard deviations are over seeds, as in the paper:
 
     mean = Σ_s x_s / S        sd = √( Σ_s (x_s − mean)² / (S − 1) )
 """
@@ -27,26 +27,26 @@ Key = tuple[str, str, str]
 
 CLINICIAN: Key = ("0,0", "clinician", "")
 TIE = 1e-6
-"""Estimates nearer than this are equal: rounding errors choose no parameter."""
+"""Estimates closer than this count as equal, so that rounding errors do not affect the choice of a parameter."""
 
 VISIBLE = 0.005
-"""What two decimals can show: a smaller loss is not marked as one."""
+"""Smallest loss that is marked in tables with two decimals."""
 
 HARM = 0.01
-"""A true loss, on either objective, from which a policy counts as worse than the clinician in truth."""
+"""Smallest true loss, on either objective, for which a policy counts as worse than the clinician."""
 
 BANDS = (100.0, 1000.0)
-"""Effective sample sizes between few, some and many patients."""
+"""Boundaries between small, medium and large effective sample sizes."""
 
 GROUP = ("rare_below", "preference", "method", "parameter")
 
 
 def with_chosen(rows: pa.Table) -> pa.Table:
-    """The rows, and for each seed and preference one more of S-OPT with ε as a user would choose it.
+    """Add a row of S-OPT with ε chosen on the validation part, for each seed and preference.
 
-    Of a seed's ε, the largest for which neither DR nor WDR on the *validation* part is worse than the clinician's, on
-    either objective. The row says ``parameter`` "chosen" and, in the column ``epsilon``, which one (else NaN). No seed
-    sees another's data, nor its own test part.
+    The chosen ε is the largest for which neither DR nor WDR on the *validation* part is worse than the clinician's, on
+    either objective. The added row has ``parameter`` "chosen", and its ε in the column ``epsilon`` (NaN in other rows). The
+    choice uses neither other seeds nor the test part.
     """
     records = [record | {"epsilon": math.nan} for record in rows.to_pylist()]
     clinician = {r["repetition"]: r for r in records if r["rare_below"] == RARE_BELOW and key(r) == CLINICIAN}
@@ -63,11 +63,11 @@ def with_chosen(rows: pa.Table) -> pa.Table:
 
 
 def no_worse(record: Record, clinician: Record, *, part: str = "valid_") -> bool:
-    """Whether neither DR nor WDR is worse than the clinician's on either objective; NaN is worse.
+    """Whether neither DR nor WDR is worse than the clinician's on either objective; NaN counts as worse.
 
     Args:
         record: A row of the study.
-        clinician: The clinician's of the same seed.
+        clinician: The clinician's row of the same seed.
         part: "valid_" for estimates on the validation part, "" for those on the test part.
     """
     return all(
@@ -78,20 +78,20 @@ def no_worse(record: Record, clinician: Record, *, part: str = "valid_") -> bool
 
 
 def key(record: Mapping[str, Any]) -> Key:
-    """What a policy is: preference, method, parameter."""
+    """Key of a policy: preference, method, parameter."""
     return record["preference"], record["method"], record["parameter"]
 
 
 def summarise_sepsis(rows: pa.Table) -> pa.Table:
-    """Means and standard deviations over seeds of every policy, in the order in which policies first appear.
+    """Means and standard deviations over seeds of every policy, in the order of first appearance.
 
     Args:
-        rows: Of the study, or of `with_chosen`.
+        rows: Rows of the study, or of `with_chosen`.
 
     Returns:
-        A row per combination of `GROUP`, with ``seeds``, for every column of numbers its mean and (named ``…_sd``) its
-        standard deviation, NaN of a single seed, and ``harmed``: the share of seeds in which the policy is truly worse
-        than the clinician by more than `HARM` on some objective; NaN where nobody knows the truth.
+        A row per combination of `GROUP`, with ``seeds``; the mean of every numeric column and its standard deviation
+        (``…_sd``, NaN for a single seed); and ``harmed``, the share of seeds in which the policy is worse than the clinician
+        by more than `HARM` on some objective, by exact values; NaN without exact values.
     """
     missing = [name for name in (*GROUP, "repetition", "true_survival") if name not in rows.column_names]
     if missing or rows.num_rows == 0:
@@ -117,7 +117,7 @@ def summarise_sepsis(rows: pa.Table) -> pa.Table:
 
 
 def measured(rows: pa.Table) -> list[str]:
-    """The columns with a result: numbers and truth values behind the policy's name."""
+    """Names of the result columns: numeric and boolean columns after the policy's name."""
     behind = rows.column_names.index("parameter") + 1
     return [
         field.name
@@ -127,36 +127,36 @@ def measured(rows: pa.Table) -> list[str]:
 
 
 def by_key(summary: pa.Table, *, rare_below: int = RARE_BELOW) -> dict[Key, Record]:
-    """The summary's rows by policy."""
+    """Rows of the summary by policy."""
     here = summary.filter(pc.equal(summary["rare_below"], rare_below))
     return {key(record): record for record in here.to_pylist()}
 
 
 def worse(record: Record, clinician: Record, column: str) -> bool:
-    """Whether a mean is visibly worse than the clinician's: less survival, or more rare treatments."""
+    """Whether a mean is worse than the clinician's by at least `VISIBLE`: less survival, or more rare treatments."""
     loss = record[column] - clinician[column] if column.endswith("_rare") else clinician[column] - record[column]
     return bool(loss >= VISIBLE)
 
 
 def knows_truth(summary: pa.Table) -> bool:
-    """Whether exact values are there: on route A."""
+    """Whether the summary has exact values (route A)."""
     return not any(math.isnan(value) for value in summary["true_survival"].to_pylist())
 
 
 def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record]:
-    """How far estimates are from the truth where few, some and many patients carry them.
+    """Errors of the estimates for small, medium and large effective sample sizes (ESS).
 
         error = estimate − exact        gain = (estimate − the clinician's estimate) − (exact − the clinician's exact)
 
     Args:
-        rows: Of the study, on route A; the clinician's policy, by whatever method it is returned, is left out.
-        bands: Edges between the bands of ESS.
+        rows: Rows of a route A study. Policies equal to the clinician's are left out, whichever method returned them.
+        bands: Boundaries between the bands of ESS.
 
     Returns:
-        For each band that has policies: ``low``, ``high``, ``policies``, and for every estimate on both objectives (rare
-        treatments as a cost): ``dr_survival`` and so on, the median error; with ``_size`` behind it the median of its
-        absolute value, with ``_from`` and ``_to`` its 10 % and 90 % quantiles, with ``_gain`` and ``_gain_size`` the
-        medians of the gain's error and of its absolute value.
+        For each non-empty band: ``low``, ``high``, ``policies``, and for every estimate and objective (rare treatments as a
+        cost), such as ``dr_survival``, the median error; with suffix ``_size`` the median absolute error, with ``_from`` and
+        ``_to`` the 10 % and 90 % quantiles of the error, with ``_gain`` and ``_gain_size`` the median error of the gain and
+        its median absolute error.
     """
     policies, clinician = _changed(rows)
     edges = [0.0, *bands, math.inf]
@@ -178,9 +178,9 @@ def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record
 
 
 def false_comfort(rows: pa.Table) -> tuple[int, int]:
-    """Policies that DR and WDR on the test part call no worse than the clinician, and how many of these truly are worse.
+    """Number of policies no worse than the clinician by DR and WDR on the test part, and how many of them are truly worse.
 
-    The clinician's own, by whatever method it is returned, is left out; worse is by more than `HARM` on some objective.
+    Policies equal to the clinician's are left out; worse means by more than `HARM` on some objective.
     """
     records, clinician = _changed(rows)
     fine = [record for record in records if no_worse(record, clinician[record["repetition"]], part="")]
@@ -188,9 +188,7 @@ def false_comfort(rows: pa.Table) -> tuple[int, int]:
 
 
 def _changed(rows: pa.Table) -> tuple[list[Record], dict[int, Record]]:
-    """Policies of the paper's methods that are not the clinician's (for λ = [0, 0], or fallen back to), and the clinician's by
-    repetition.
-    """
+    """Policies of the paper's methods that differ from the clinician's, without λ = [0, 0]; and the clinician's by repetition."""
     records = [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
     clinician = {record["repetition"]: record for record in records if key(record) == CLINICIAN}
     values = [f"{what}_{objective}" for what in (*OPE, "model", "true") for objective in ("survival", "rare")]

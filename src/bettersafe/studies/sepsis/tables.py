@@ -1,4 +1,4 @@
-"""Tables of the sepsis study in Markdown: estimates, the exact values where there are any, and the paper's beside ours."""
+"""Tables of the sepsis study in Markdown: estimates, exact values if known, and the paper's values."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ ADVISED: tuple[Key, ...] = (
     ("1,1", "s-opt", CHOSEN),
     ("0,1", "s-opt", CHOSEN),
 )
-"""Policies whose treatments are looked at, as in the paper."""
+"""Policies whose treatments are compared, as in the paper."""
 
 
 def sepsis_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
     """The tables of a sepsis study as one Markdown page.
 
     Args:
-        rows: Of the study.
-        study_id: Which one it is, such as ``sepsis/icu``.
-        note: A sentence for the head of the page, such as that the sweep is unfinished.
+        rows: Rows of the study.
+        study_id: Id of the study, such as ``sepsis/icu``.
+        note: Sentence at the top of the page, such as that the sweep is unfinished.
     """
     chosen = with_chosen(rows)
     summary = summarise_sepsis(chosen)
@@ -60,7 +60,7 @@ def sepsis_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
         *([note] if note else []),
         _notes(records[CLINICIAN], paper_words(rows), true=true),
     ]
-    main = [policy for policy in main_keys() if policy in records]  # a study may be without B-OPT
+    main = [policy for policy in main_keys() if policy in records]  # a study may leave out B-OPT
     page += _section("Table 1: the methods, for each preference λ", records, main, true=true)
     page += ["ε of S-OPT was chosen for each seed on the validation part:", _choices(chosen)]
     page += _section("S-OPT over ε (ε = ∞ is Adv-Linearized)", records, _over_epsilon(), true=true)
@@ -79,7 +79,7 @@ def sepsis_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
 
 
 def sepsis_summary(rows: pa.Table) -> pa.Table:
-    """The summary for spreadsheets: every policy, with the chosen ε as policies of their own."""
+    """Summary table for summary.csv: every policy, and S-OPT with the chosen ε."""
     return summarise_sepsis(with_chosen(rows))
 
 
@@ -92,7 +92,7 @@ def main_keys() -> list[Key]:
 
 
 def policy_name(policy: Key) -> str:
-    """A policy's name for people, without its preference: ``s-opt`` ``0.1`` is S-OPT ε = 0.1."""
+    """Display name of a policy without its preference: "S-OPT ε = 0.1" for ``s-opt`` and ``0.1``."""
     _, method, parameter = policy
     if method not in METHODS:
         return {
@@ -111,7 +111,7 @@ def policy_name(policy: Key) -> str:
 
 
 def preference_name(policy: Key) -> str:
-    """[1, 0]; the clinician has none."""
+    """Preference as text, such as "[1, 0]"; the clinician has none."""
     return NONE if policy == CLINICIAN else f"[{policy[0].replace(',', ', ')}]"
 
 
@@ -123,37 +123,33 @@ def with_sd(record: Record, column: str, digits: int = 2) -> str:
 
 
 def paper_words(rows: pa.Table) -> str:
-    """What the paper's values beside ours are of, by how the cohort came about."""
-    outcome = rows["outcome"][0].as_py() if "outcome" in rows.column_names else None  # of a prepared cohort alone
+    """Note on the paper's values, depending on the cohort of the rows."""
+    outcome = rows["outcome"][0].as_py() if "outcome" in rows.column_names else None  # only for a prepared cohort
     if outcome == "died_in_hosp":
-        return "Paper: on MIMIC-III too, with splits and states of its own."
+        return "Paper: also on MIMIC-III, with its own splits and states."
     if outcome is not None:
-        return "Paper: on MIMIC-III too, but with deaths in hospital, here within 90 days: compare the picture, not digits."
-    return "Paper: on MIMIC-III, another cohort and another outcome: compare the picture, not digits."
+        return "Paper: also on MIMIC-III, but with deaths in hospital, here within 90 days: compare conclusions, not digits."
+    return "Paper: on MIMIC-III, another cohort and another outcome: compare conclusions, not digits."
 
 
 def _notes(clinician: Record, paper: str, *, true: bool) -> str:
     seeds = clinician["seeds"]
-    many = (
-        f"{seeds} seeds; ± is the standard deviation over them"
-        if seeds > 1
-        else "1 seed, so nothing is known of chance"
-    )
+    many = f"{seeds} seeds; ± is the standard deviation over them" if seeds > 1 else "1 seed, so no standard deviations"
     lines = [
-        f"{many}. ▼: worse than the clinician in the same column, by {VISIBLE:g} or more. ESS: how many of the"
-        f" {clinician['test_episodes']:.0f} test patients effectively carry the estimate. Model: what the model that the"
-        " policy was made in says of it.",
+        f"{many}. ▼: worse than the clinician in the same column, by {VISIBLE:g} or more. ESS: effective sample size of the"
+        f" estimate, out of {clinician['test_episodes']:.0f} test patients. Model: in-sample estimate by the model from which the"
+        " policy was computed.",
     ]
     if true:
         lines.append(
-            "Exact: the value in the simulator, which no user of a log knows. Worse in truth: seeds in which the policy"
+            "Exact: value in the simulator, unknown to a user of a log. Worse in truth: seeds in which the policy"
             f" loses more than {HARM:g} on some objective."
         )
     return " ".join([*lines, paper])
 
 
 def _section(title: str, records: Mapping[Key, Record], keys: Sequence[Key], *, true: bool) -> list[str]:
-    """One table per objective."""
+    """A section with one table per objective."""
     page = [f"## {title}"]
     for objective, heading in OBJECTIVES.items():
         head = ["λ", "policy", "DR", "paper", "WDR", "paper", "model"]
@@ -190,7 +186,7 @@ def _over_delta(estimator: str) -> list[Key]:
 
 
 def _choices(rows: pa.Table) -> str:
-    """How often each ε was chosen."""
+    """Table of how often each ε was chosen."""
     found = [record for record in rows.to_pylist() if record["parameter"] == CHOSEN]
     body = [
         [
@@ -281,13 +277,13 @@ def _paper(policy: Key, column: str) -> str:
 
 
 def _truth_about_estimates(rows: pa.Table) -> list[str]:
-    """How far off estimates are, by ESS, and what believing them costs."""
+    """Tables of estimation errors by ESS, and the number of policies wrongly accepted by the estimates."""
     bands = errors_by_ess(rows)
     page = [
-        "## How far off the estimates are",
-        "Over the policies of the paper's methods, of all λ, parameters and seeds, that are not the clinician's own. Error:"
-        " estimate − exact value; its median, the median of its size (without the sign), its 10 % and 90 % quantiles. Error of"
-        " the gain: estimated − exact difference to the clinician; medians as before.",
+        "## Errors of the estimates",
+        "Over all policies of the paper's methods that differ from the clinician's, for all λ, parameters and seeds. Error:"
+        " estimate − exact value; its median, the median of its absolute value, its 10 % and 90 % quantiles. Error of"
+        " the gain: estimated − exact difference from the clinician; median and median absolute value.",
     ]
     head = ["ESS", "estimate", "policies", "error", "its size", "10 % to 90 %", "error of the gain", "its size"]
     for objective, heading in OBJECTIVES.items():
@@ -311,7 +307,7 @@ def _truth_about_estimates(rows: pa.Table) -> list[str]:
     fine, harmed = false_comfort(rows)
     return [
         *page,
-        f"DR and WDR on the test part call {fine} of these policies no worse than the clinician on both objectives;"
+        f"By DR and WDR on the test part, {fine} of these policies are no worse than the clinician on both objectives;"
         f" {harmed} of the {fine} are worse in truth, by more than {HARM:g}.",
     ]
 

@@ -9,7 +9,8 @@ from bettersafe.errors import DataError
 from bettersafe.logs._reader import cells
 from bettersafe.logs._reader.files import readable
 from bettersafe.logs._reader.tables import open_table
-from bettersafe.tasks.draft.words import ALONE, COSTS, GAINS, NAMES, REQUIRED, ROLES, quoted, says, words_of
+from bettersafe.logs.roles import REQUIRED, ROLES
+from bettersafe.tasks.draft.words import ALONE, COSTS, GAINS, NAMES, quoted, says, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,11 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-from bettersafe.tasks.settings import COLUMNS
-
-ROLES = tuple(row.name for row in COLUMNS)
-REQUIRED = tuple(row.name for row in COLUMNS if row.default is not None)
-
 NAMES: dict[str, tuple[str, ...]] = {
     "next_state": (
         "next_state", "nextstate", "state_next", "next_obs", "next_observation", "new_state", "to_state", "successor",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from bettersafe._system.files import whole_file
 from bettersafe.errors import RunError
 from bettersafe.logs._reader.checks import ROW_ORDER
+from bettersafe.logs.roles import REQUIRED, ROLES
 from bettersafe.tasks.draft.guess import guess_task
-from bettersafe.tasks.draft.words import REQUIRED, ROLES, quoted, words_of
+from bettersafe.tasks.draft.words import quoted, words_of
 
 if TYPE_CHECKING:
     from bettersafe.tasks.draft.guess import Start

@@ -7,7 +7,7 @@ import pytest
 from bettersafe.studies.catalogue import make_study
 from bettersafe.studies.figures import write_figures
 from bettersafe.studies.garnet.experiment import experiment
-from bettersafe.studies.garnet.plan import FAMILIES, METHODS, SIZES, garnet_study
+from bettersafe.studies.garnet.plan import COMPARED, FAMILIES, SIZES, garnet_study
 from bettersafe.studies.sweep import read_rows, run_sweep
 
 
@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
 
 def test_experiments_and_tables(folder):
     rows = read_rows(folder)
-    assert rows.num_rows == len(FAMILIES) * len(SIZES) * len(METHODS)
+    assert rows.num_rows == len(FAMILIES) * len(SIZES) * len(COMPARED)
     assert set(rows["family"].to_pylist()) == set(FAMILIES)
     names = {path.name for path in write_figures(folder)}
     assert names == {"garnet.png", "garnet.svg", "table.md", "summary.csv"}

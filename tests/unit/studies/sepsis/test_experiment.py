@@ -89,7 +89,7 @@ def test_route_b_in_small(tmp_path):
     page = (tmp_path / "study" / "figures" / "table.md").read_text(encoding="utf-8")
     assert "worse in truth" not in page
     assert "2 seeds; ±" in page
-    assert "Paper: on MIMIC-III too" in page
+    assert "Paper: also on MIMIC-III" in page
     rows = read_rows(tmp_path / "study")
     values = [r["dr_survival"] for r in rows.to_pylist() if key(r) == CLINICIAN and r["rare_below"] == 10]
     assert len(set(values)) == 2

@@ -97,7 +97,7 @@ def test_counts_and_notes(cohort):
     assert [note.split(":")[0] for note in document["notes"]] == [
         "this is not the paper's cohort",
         "1 stays of the cohort have no rows in the table",
-        f"{counts['rows_of_other_stays']} rows are of stays outside the cohort and were left out",
+        f"{counts['rows_of_other_stays']} rows belong to stays outside the cohort and were left out",
     ]
     assert sum(document["bins"]["iv"]) == sum(document["bins"]["vaso"]) == counts["rows"]
     assert document["bins"]["vaso"][0] == int((kept["max_dose_vaso"] == 0).sum())
@@ -213,7 +213,7 @@ def test_doses_at_the_cuts(tmp_path):
     assert not any("no row is in bin" in note for note in document["notes"])
     scarce = blocks | {"input_4hourly": np.minimum(dose, 999.0)}
     notes = prepare(tmp_path / "scarce", listed, scarce)["notes"]
-    assert "no row is in bin 3, 4 of input_4hourly (0: none, 1 to 4: by its cuts)" in notes
+    assert "no row is in bin 3, 4 of input_4hourly (0: no dose, 1 to 4: increasing doses)" in notes
     with pytest.raises(DataError, match="max_dose_vaso is 0 in every row"):
         prepare(tmp_path / "none", listed, blocks | {"max_dose_vaso": np.zeros(n)})
 
@@ -238,10 +238,10 @@ def test_bad_cohorts_and_settings_are_refused(tmp_path):
         tmp_path, "icustayid must be a whole number above 200000; got 1 .* line 2", listed={"icustayid": ids - 200_000}
     )
     refused(
-        tmp_path, "stay 200001 stands a second time in .*, line 3", listed={"icustayid": np.append(ids[0], ids[:-1])}
+        tmp_path, "stay 200001 occurs a second time in .*, line 3", listed={"icustayid": np.append(ids[0], ids[:-1])}
     )
     refused(tmp_path, "no stay of sepsis_mimiciii.csv has a row", listed={"icustayid": ids + 50_000})
-    refused(tmp_path, "it has more besides", listed={"more": ids})
+    refused(tmp_path, "it also has more", listed={"more": ids})
     refused(tmp_path, "iv_bins must be one of clinical, quartile", error=ParameterError, iv_bins="thirds")
     refused(tmp_path, "outcome must be one of", error=ParameterError, outcome="SOFA")
     refused(tmp_path, "three positive shares that sum to 1", error=ParameterError, split=(0.5, 0.5))
@@ -259,7 +259,7 @@ def test_what_was_prepared_is_checked_on_loading(tmp_path):
     prepare(tmp_path, listed, blocks, force=True)
     out = tmp_path / "out"
     (out / "valid.parquet").write_bytes((out / "test.parquet").read_bytes())
-    with pytest.raises(RunError, match=r"valid.parquet is not the file that prepare.json is about"):
+    with pytest.raises(RunError, match=r"valid.parquet does not match prepare.json"):
         load_mimic(out)
     for text, match in (("{", "can't be read"), ("[]", "can't be read"), ('{"schema": "mimic/9"}', "schema 'mimic/9'")):
         (out / "prepare.json").write_text(text, encoding="utf-8")
@@ -301,9 +301,9 @@ def test_splits_that_are_there_are_kept_and_others_not_overwritten(pair):
     assert more[:2] == documents
     assert more[2]["settings"]["seed"] == 5
     before = (two / "split-00/prepare.json").stat().st_mtime_ns
-    with pytest.raises(RunError, match=r"split-00 was prepared otherwise: k was 6, is 5\. Give the same .* `force`"):
+    with pytest.raises(RunError, match=r"split-00 was prepared differently: k was 6, is 5\. Give the same .* `force`"):
         prepare_splits(*files, two, Preparation(seed=3, **(SMALL | {"k": 5})), splits=3)
-    with pytest.raises(RunError, match=r"otherwise: seed was 3, is 4; the table file has other contents\."):
+    with pytest.raises(RunError, match=r"differently: seed was 3, is 4; the table file has other contents\."):
         prepare_splits(files[0], files[0], two, Preparation(seed=4, **SMALL), splits=1)
     assert (two / "split-00/prepare.json").stat().st_mtime_ns == before
     forced = prepare_splits(*files, two, Preparation(seed=3, **(SMALL | {"k": 5})), splits=1, force=True)
@@ -328,10 +328,10 @@ def test_folders_of_splits_are_opened_in_order(tmp_path, pair):
 
 def test_splits_that_are_not_of_one_study_are_refused(tmp_path, pair):
     _, two, _ = pair
-    with pytest.raises(ParameterError, match=r"split-01 is there twice"):
+    with pytest.raises(ParameterError, match=r"split-01 is given twice"):
         find_splits([two, two / ".." / "two" / "split-01"])
     shutil.copytree(two / "split-00", tmp_path / "again")
-    with pytest.raises(ParameterError, match=r"again and .*split-00 are the same split, that of seed 3"):
+    with pytest.raises(ParameterError, match=r"again and .*split-00 have the same seed 3"):
         find_splits([two, tmp_path / "again"])
     file = shutil.copytree(two / "split-01", tmp_path / "other") / "prepare.json"
     info = json.loads(file.read_text(encoding="utf-8"))

@@ -87,7 +87,7 @@ def cell(name, value, row=4):
         (lambda b: b | {"SpO2": b["SpO2"] / 100}, "SpO2 must be in per cent; its median"),
         (
             cell("age", 63.2),
-            "age must be in days.* in every row; got 63.2 in column 'age' of MIMICtable.csv, line 6; rows like it: 1",
+            "age must be in days.* in every row; got 63.2 in column 'age' of MIMICtable.csv, line 6; number of such rows: 1",
         ),
         (cell("age", 560_000), "age must be .* got 560000 in column 'age' of MIMICtable.csv, line 6"),
         (cell("Weight_kg", 82_000), "Weight_kg must be in kilograms .0 to 300.* got 82000 .* line 6"),
@@ -95,33 +95,33 @@ def cell(name, value, row=4):
         (cell("Temp_C", 98.6), "Temp_C must be in degrees Celsius .at most 70. .* got 98.6 .* line 6"),
         (
             lambda b: b | {"input_4hourly": b["input_4hourly"] / 1000},
-            r"input_4hourly must be in mL in four hours; the median of its doses above 0 in MIMICtable.csv is 0\.\d+, expected",
+            r"input_4hourly must be in mL in four hours, with a median .*; in MIMICtable.csv it is 0\.\d+",
         ),
         (
             lambda b: b | {"max_dose_vaso": b["max_dose_vaso"] * b["Weight_kg"]},
-            r"max_dose_vaso must be in µg/kg/min; the median .* is \d\d[.\d]*, expected was 0.01 to 5. Convert",
+            r"max_dose_vaso must be in µg/kg/min, with a median dose above 0 of 0.01 to 5; in MIMICtable.csv it is \d\d[.\d]*. Convert",
         ),
         (cell("FiO2_1", 40), "FiO2_1 must be a fraction .* got 40 in column 'FiO2_1' of MIMICtable.csv, line 6"),
         (
             lambda b: b | {"age": np.where(np.arange(b["age"].size) % 7 == 4, b["age"] / 365.25, b["age"])},
-            r"age must be in days.* in every row; got .* line 6; rows like it: \d\d\. Convert",
+            r"age must be in days.* in every row; got .* line 6; number of such rows: \d\d\. Convert",
         ),
         (lambda b: {k: v[:0] for k, v in b.items()}, "MIMICtable.csv has no rows"),
         (lambda b: {k: v for k, v in b.items() if k != "HR"}, "it lacks HR. Add it"),
-        (lambda b: b | {"Extra": b["HR"]}, "the 59 columns .* it has Extra besides. Remove it"),
-        (lambda b: b | {"Extra": b["HR"], "More": b["HR"]}, "it has Extra, More besides. Remove them"),
+        (lambda b: b | {"Extra": b["HR"]}, "the 59 columns .* it also has Extra. Remove it"),
+        (lambda b: b | {"Extra": b["HR"], "More": b["HR"]}, "it also has Extra, More. Remove them"),
         (
             lambda b: {("Hr" if k == "HR" else k): v for k, v in b.items()},
-            "it lacks HR and it has Hr besides. 'Hr' may be 'HR'. Rename",
+            "it lacks HR and it also has Hr. 'Hr' may be 'HR'. Rename",
         ),
         (
             lambda b: {("Extra" if k == "SOFA" else k.lower()): v for k, v in b.items()},
-            "it lacks Weight_kg, GCS, HR, SysBP, MeanBP, DiaBP and 34 more and it has weight_kg, gcs, hr, sysbp, meanbp, diabp"
-            " and 34 more besides. 'weight_kg' may be 'Weight_kg', .* 'diabp' may be 'DiaBP' and 33 more. Rename",
+            "it lacks Weight_kg, GCS, HR, SysBP, MeanBP, DiaBP and 34 more and it also has weight_kg, gcs, hr, sysbp, meanbp, diabp"
+            " and 34 more. 'weight_kg' may be 'Weight_kg', .* 'diabp' may be 'DiaBP' and 33 more. Rename",
         ),
         (
             lambda b: {(k if k in ("icustayid", "age") else f"x{i}"): v for i, (k, v) in enumerate(b.items())},
-            "it lacks bloc, charttime, gender, elixhauser, re_admission, died_in_hosp and 51 more and it has x0, x2, .* and 51",
+            "it lacks bloc, charttime, gender, elixhauser, re_admission, died_in_hosp and 51 more and it also has x0, x2, .* and 51",
         ),
         (lambda b: {"icustayid": b["icustayid"], **b}, "column 1 must be 'bloc' and is 'icustayid'"),
     ],
@@ -136,16 +136,18 @@ def test_files_in_the_wrong_order_are_told_apart(tmp_path):
     for files, match in (
         (
             (table, stays),
-            "^these look swapped: MIMICtable.csv has the columns of the four-hour blocks, sepsis_mimiciii.csv",
+            "^the files seem to be swapped: MIMICtable.csv has the columns of the four-hour blocks, sepsis_mimiciii.csv",
         ),
-        ((stays, stays), "^sepsis_mimiciii.csv has the columns of the stays, not those of the four-hour blocks. Name"),
-        ((table, table), "^MIMICtable.csv has the columns of the four-hour blocks, not those of the stays. Name"),
+        ((stays, stays), "^sepsis_mimiciii.csv has the columns of the stays, not those of the four-hour blocks. Give"),
+        ((table, table), "^MIMICtable.csv has the columns of the four-hour blocks, not those of the stays. Give"),
     ):
         with pytest.raises(DataError, match=match) as caught:
             prepare_mimic(*files, tmp_path / "out", Preparation(**SMALL))
         assert len(str(caught.value)) < 250
     swapped = synthetic_mimic.write(tmp_path, blocks, listed)  # names as they should be, contents not
-    with pytest.raises(DataError, match=r"^these look swapped: sepsis_mimiciii.csv has the columns of the four-hour"):
+    with pytest.raises(
+        DataError, match=r"^the files seem to be swapped: sepsis_mimiciii.csv has the columns of the four-hour"
+    ):
         prepare_mimic(*swapped, tmp_path / "out", Preparation(**SMALL))
 
 

@@ -24,7 +24,7 @@ def test_options_belong_to_their_studies():
         ("sepsis/icu", {"unseen": "deth"}, "unseen must be one of death, end, baseline.*'death'"),
         ("sepsis/icu", {"patients": 5}, "at least 100 patients"),
         ("sepsis/icu", {"seeds": 0}, "at least 1 seed"),
-        ("sepsis/mimic", {"data": ["."], "seed": 2}, "draws nothing; .* `prepare_mimic` with `seed` 2"),
+        ("sepsis/mimic", {"data": ["."], "seed": 2}, "takes no seed; .* `prepare_mimic` with `seed` 2"),
     ):
         with pytest.raises(ParameterError, match=match):
             make_study(study_id, **options)

@@ -43,10 +43,10 @@ def test_tables_mark_what_is_worse_and_have_the_paper_beside_ours():
     assert line[2:] == [
         "11.00 ± 0.00 ▼", "11.26", "11.00 ± 0.00 ▼", "11.00 ± 0.00 ▼", "10.00 ± 0.00", "10.00 ± 0.00", "100 ± 0", "2 of 2",
     ]  # fmt: skip
-    assert cells_of(page, "How far off", ["0 to 100", "DR"])[2:] == [
+    assert cells_of(page, "Errors of the estimates", ["0 to 100", "DR"])[2:] == [
         "6", "+50.00", "50.00", "+50.00 to +50.00", "+50.00", "50.00",
     ]  # fmt: skip
-    assert cells_of(page, "How far off", ["100 to 1000", "model"], table=1)[3] == "+0.00"
+    assert cells_of(page, "Errors of the estimates", ["100 to 1000", "model"], table=1)[3] == "+0.00"
 
 
 def test_without_a_truth_none_is_shown():
@@ -66,12 +66,12 @@ def test_without_a_truth_none_is_shown():
         ({}, "Paper: on MIMIC-III, another cohort and another outcome", "1 to 4: quarters of the non-zero doses;"),
         (
             {"outcome": "died_in_hosp", "iv_bins": "clinical"},
-            "Paper: on MIMIC-III too, with splits and states of its own.",
+            "Paper: also on MIMIC-III, with its own splits and states.",
             "1 to 4: fluid cut at 500, 1000, 2000 mL, vasopressor at the quarters of the non-zero doses;",
         ),
         (
             {"outcome": "mortality_90d", "iv_bins": "quartile"},
-            "but with deaths in hospital, here within 90 days: compare the picture",
+            "but with deaths in hospital, here within 90 days: compare conclusions",
             "1 to 4: quarters of the non-zero doses;",
         ),
     ],
