@@ -26,12 +26,8 @@ LINEARISED = (
 )
 """Additional assumption of a certificate without draws."""
 
-OPTIMISM = (
-    "A policy looks better to the log that made it. This optimism was measured by making the same candidates from parts of the log, and"
-    " taken off; parts are divided by transitions, so dependence within episodes is not in it."
-)
 NO_OPTIMISM = "A policy looks better to the log that made it. If this log made the policy, its gains are too high: this was not measured."
-"""Assumptions of a certificate with and without an audit."""
+"""Assumption of a certificate without an audit."""
 
 NOT_PESSIMISTIC = (
     "No pessimistic prior was used. The error rates of B-OPT in the studies were measured with pessimistic priors; without them errors"
@@ -105,7 +101,7 @@ def certify_posterior(
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; the uncertainty of its return is part of the probabilities, to first order.",
-            OPTIMISM if candidate.optimism is not None else NO_OPTIMISM,
+            _taken_off(answer, candidate),
             *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
             "The posterior does not depend on the preference, so other preferences may be tried on the same log. The probability is"
             " conditional on this data; it is not an error rate over many data sets.",
@@ -132,6 +128,21 @@ def certify_posterior(
             ),
         },
         seed=answer.question.seed,
+    )
+
+
+def _taken_off(answer: Answer, candidate: Candidate) -> str:
+    """What was taken off as optimism, in words; with many objectives the largest."""
+    if candidate.optimism is None or candidate.optimism_error is None:
+        return NO_OPTIMISM
+    found = sorted(
+        zip(candidate.optimism.tolist(), candidate.optimism_error.tolist(), answer.objectives, strict=True),
+        reverse=True,
+    )
+    parts = ", ".join(f"{size:.2g} ± {error:.1g} on {name}" for size, error, name in found[:MOST_NAMED])
+    return (
+        "A policy looks better to the log that made it. This optimism was measured by making the same candidates from parts of the log,"
+        f" and taken off: {parts}. Parts are divided by transitions, so dependence within episodes is not in it."
     )
 
 

@@ -38,14 +38,14 @@ def audited(given, make, seed=0):
         lambda part, base: [make(part, base)],
         sd=np.full((1, 1), 0.1),
         seed=seed,
-        splits=8,
+        splits=4,
     ), policies[0]
 
 
 def test_a_recipe_that_fits_noise_is_found_out():
     """Its gain is 0 in truth; over worlds the gain that it claims is about the optimism that the audit takes off."""
     claimed, taken = [], []
-    for seed in range(25):
+    for seed in range(12):
         given = bandit(np.random.default_rng(seed))
         found, policy = audited(given, luckiest, seed)
         claimed.append((mean_returns(given, policy) - mean_returns(given, BASELINE))[0])
@@ -57,11 +57,11 @@ def test_a_recipe_that_fits_noise_is_found_out():
 def test_a_policy_that_no_log_made_has_no_optimism():
     """On average over worlds; in one, what is below 0 counts as 0, and the rest is within the error."""
     taken, error = [], []
-    for seed in range(25):
+    for seed in range(12):
         found, _ = audited(bandit(np.random.default_rng(seed)), fixed, seed)
         taken.append(found.optimism[0, 0])
         error.append(found.error[0, 0])
-    fitted = [audited(bandit(np.random.default_rng(seed)), luckiest, seed)[0].optimism[0, 0] for seed in range(10)]
+    fitted = [audited(bandit(np.random.default_rng(seed)), luckiest, seed)[0].optimism[0, 0] for seed in range(6)]
     assert np.median(taken) < 0.3 * np.mean(fitted)
     assert np.all(np.array(taken) <= 5.0 * np.array(error) + 1e-12)
 
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_audit():
     one, again = (audited(given, luckiest, 5)[0] for _ in range(2))
     assert np.array_equal(one.optimism, again.optimism)
     assert 0.5 <= one.ratio <= 1.0
-    assert one.splits == 8
+    assert one.splits == 4
 
 
 def test_a_recipe_that_makes_nothing_of_a_part_has_the_optimism_of_the_others():

@@ -16,6 +16,8 @@ from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import counted_gains, counted_posterior, gather_counted, side_of
 from bettersafe.posterior.outcomes import outcomes_of
 from bettersafe.posterior.priors import PriorSet, posterior
+from bettersafe.studies.gauntlet.choose import CHOOSE
+from bettersafe.studies.gauntlet.instance import sample_log
 from posterior_cases import needs_kernel, noisy_log, some_policies
 
 
@@ -148,3 +150,24 @@ def test_many_states_have_the_numbers_of_lists_on_any_number_of_cores(monkeypatc
             found["1", k], linearised_gains(slow, policy[None], baseline, objectives=objectives), strict=True
         ):
             assert np.allclose(quick, known, rtol=0.0, atol=1e-6 * np.max(np.abs(known)))
+
+
+@needs_kernel
+@pytest.mark.parametrize(("seed", "episodes"), [(0, 2), (2, 10)])
+@pytest.mark.parametrize("neutral", ["hierarchical", "support"])
+def test_nearly_deterministic_worlds_are_solved(seed, episodes, neutral):
+    """Few paths through a gridworld: residuals become orthogonal to the first one, where the solver must start anew."""
+    rng = np.random.default_rng(seed)
+    gridworld = next(kind for kind in CHOOSE if kind.name == "gridworld").make(rng)
+    for n in (2, 3, 5, 10):
+        data = sample_log(gridworld, n, rng)
+        if n == episodes:
+            break
+    counts = count(data)
+    priors = PriorSet(neutral=neutral)
+    fast = counted_posterior(gather_counted(counts, estimate_model(counts)), priors)
+    policy = np.eye(gridworld.baseline.shape[1])[gridworld.baseline.argmax(axis=1)]
+    mean, covariance = counted_gains(fast, [policy], side_of(fast, gridworld.baseline, range(2)))
+    known = linearised_gains(posterior(outcomes_of(counts), priors), policy[None], gridworld.baseline)
+    assert mean == pytest.approx(known[0], abs=1e-6 * max(np.max(np.abs(known[0])), 1.0))
+    assert covariance == pytest.approx(known[1], abs=1e-5 * max(np.max(np.abs(known[1])), 1.0))
