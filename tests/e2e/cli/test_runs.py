@@ -182,6 +182,7 @@ def test_keep_the_baseline_has_its_own_exit_code(log, tmp_path):
 
 @pytest.mark.slow
 def test_given_baselines(log, tmp_path):
+    goals = (*COLUMNS, *GOALS, "--epsilon", "0.5")
     states, actions = ("at ease", "in größter Not"), ("treat “now”", "wait & see")
 
     def baseline(name, rows):
@@ -190,16 +191,16 @@ def test_given_baselines(log, tmp_path):
         )
 
     good = [(s, a, p) for s in states for a, p in zip(actions, (0.4, 0.6), strict=True)]
-    text, _ = run("improve", log, "-o", tmp_path / "given", *COLUMNS, *GOALS, "--baseline", baseline("good.csv", good))
+    text, _ = run("improve", log, "-o", tmp_path / "given", *goals, "--baseline", baseline("good.csv", good))
     assert "given in good.csv" in text
     extra = [(s, a, p) for s in states for a, p in ((actions[0], 0.4), (actions[1], 0.5), ("operate", 0.1))]
-    run("improve", log, "-o", tmp_path / "more", *COLUMNS, *GOALS, "--baseline", baseline("more.csv", extra))
+    run("improve", log, "-o", tmp_path / "more", *goals, "--baseline", baseline("more.csv", extra))
     assert load_run(tmp_path / "more").action_labels.tolist() == ["operate", "treat “now”", "wait & see"]
 
     third = [("at home", a, f"{p:.6f}") for a, p in ((actions[0], 1 / 3), (actions[1], 2 / 3 - 2e-6))]
     full = baseline("full.csv", [*good, *third])
-    for command in (("describe", log), ("improve", log, "-o", tmp_path / "full")):
-        text, _ = run(*command, *COLUMNS, *GOALS, "--baseline", full)
+    for command in (("describe", log, *COLUMNS, *GOALS), ("improve", log, "-o", tmp_path / "full", *goals)):
+        text, _ = run(*command, "--baseline", full)
         text = " ".join(text.split())
         assert (
             "probabilities in full.csv are rounded: their sum differs from 1 by up to 2e-06, in 1 of 3 states" in text
@@ -224,9 +225,7 @@ def test_given_baselines(log, tmp_path):
         ([(s, a, p * 3 - 0.7) for s, a, p in good], "must be numbers in [0, 1]"),
         ([(s, a, float(a == actions[0])) for s, a, _ in good], "never plays action"),
     ):
-        _, error = run(
-            "improve", log, "-o", tmp_path / "bad", *COLUMNS, *GOALS, "--baseline", baseline("bad.csv", rows), code=1
-        )
+        _, error = run("improve", log, "-o", tmp_path / "bad", *goals, "--baseline", baseline("bad.csv", rows), code=1)
         assert message in error.replace("\n", " ")
         assert not (tmp_path / "bad").exists()
     _, error = run("describe", log, *COLUMNS, *GOALS, "--baseline", tmp_path / "gone.csv", code=1)
