@@ -69,3 +69,5 @@ GOALS = ("--objective", "recovery", "--objective", "pain=0", "--lower-is-better"
 
 
 run_on_one_core = partial(run, OMP_NUM_THREADS="1")
+SOME_PAIN = ("--zeta", "pain=1")
+"""An accepted loss: with an estimated baseline, small logs can't show that pain is no worse."""

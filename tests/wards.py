@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from bettersafe.explore import answers
 from bettersafe.explore import session as explore
 from bettersafe.logs.dataset import Objective
 from bettersafe.mdp.values import policy_values
+from bettersafe.posterior.habits import informed
 from bettersafe.posterior.linearised import linearised_gains
-from bettersafe.posterior.priors import PriorSet, pessimistic, posterior
+from bettersafe.posterior.priors import PriorSet, pessimistic
 from bettersafe.tasks.task import Task
 
 ACTIONS = ("wait & see", "treat", "<b>operate</b>")
@@ -66,8 +68,11 @@ def assert_belief(session, settings):
     zeta = settings.zeta
     found = explore.solve(session, settings)
     belief = answers.believe(session, settings, found, explore.spread(session, found.policy))
-    outcomes = session.priors[0].outcomes
-    neutral = posterior(outcomes, PriorSet(neutral=session.task.prior, pessimism=session.task.pessimism))
+    learnt = session.priors[0].outcomes
+    outcomes = replace(learnt, effects=learnt.effects[:-2])  # without the two of habits
+    neutral = informed(
+        outcomes, PriorSet(neutral=session.task.prior, pessimism=session.task.pessimism), session.baseline
+    )
     mean, covariance = linearised_gains(neutral, found.policy[None], session.baseline)
     v, _ = policy_values(session.model.mdp, session.baseline)
     dark_lost = 0.0

@@ -165,7 +165,7 @@ def b_opt(
         >>> found.accepted
         True
         >>> print(found.reason)
-        G-OPT ε = ... is the best of ... candidates that is no worse than the baseline on any objective with probability 90 %...
+        global, z = ... is the best of ... candidates that is no worse than the baseline on any objective with probability 90 %...
     """
     check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
     check_type("model", model, Model)

@@ -15,7 +15,7 @@ import synthetic_mimic
 from bettersafe.cli.main import app
 from bettersafe.logs.discretize import assign_states, load_discretizer
 from bettersafe.tasks.toml import read_task
-from commands import COLUMNS, GOALS, run, run_on_one_core, visits, write_log
+from commands import COLUMNS, GOALS, SOME_PAIN, run, run_on_one_core, visits, write_log
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_days_add_up_to_the_week(days):
 def test_the_posterior_from_counts_without_draws(days):
     """From counts to a saved run that can be shown, reported on and repeated."""
     run("count", "week.csv", "-o", "week.parquet", *COLUMNS, *GOALS, cwd=days)
-    out, _ = run("improve", "week.parquet", "-o", "quick", "--form", "linearised", "--json", cwd=days)
+    out, _ = run("improve", "week.parquet", "-o", "quick", "--form", "linearised", *SOME_PAIN, "--json", cwd=days)
     found = json.loads(out)
     assert found["method"] == "b-opt"
     assert "by linearisation, without draws" in found["status"]

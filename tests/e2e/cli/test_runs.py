@@ -13,7 +13,7 @@ import pytest
 from bettersafe.runs.evaluation_file import read_evaluation
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Decision, load_run
-from commands import COLUMNS, GOALS, run, visits, write_log
+from commands import COLUMNS, GOALS, SOME_PAIN, run, visits, write_log
 
 
 def test_improve_show_and_read_again(log, tmp_path):
@@ -73,7 +73,7 @@ def test_report(log, tmp_path):
 
 def test_the_same_input_gives_the_same_bytes(log, tmp_path):
     for name in ("one", "two"):
-        run("improve", log, "-o", tmp_path / name, *COLUMNS, *GOALS)
+        run("improve", log, "-o", tmp_path / name, *COLUMNS, *GOALS, *SOME_PAIN)
     assert (tmp_path / "one/policy.parquet").read_bytes() == (tmp_path / "two/policy.parquet").read_bytes()
 
 
@@ -265,10 +265,10 @@ def test_usage():
 @pytest.mark.slow
 def test_a_run_is_not_overwritten_or_trusted_blindly(log, tmp_path):
     folder = tmp_path / "run"
-    run("improve", log, "-o", folder, *COLUMNS, *GOALS)
+    run("improve", log, "-o", folder, *COLUMNS, *GOALS, *SOME_PAIN)
     _, error = run("improve", log, "-o", folder, *COLUMNS, *GOALS, code=1)
     assert "already has a run.json" in error
-    run("improve", log, "-o", folder, *COLUMNS, *GOALS, "--force")
+    run("improve", log, "-o", folder, *COLUMNS, *GOALS, *SOME_PAIN, "--force")
     other = tmp_path / "notes"
     other.mkdir()
     (other / "mine.txt").write_text("keep me")
@@ -298,7 +298,7 @@ def test_places_that_cannot_be_written(log, tmp_path):
     empty.mkdir()
     run("improve", log, "-o", empty, *COLUMNS, "--objective", "recovry", code=1)
     assert empty.is_dir()  # not ours to remove
-    run("improve", log, "-o", empty, *COLUMNS, *GOALS)
+    run("improve", log, "-o", empty, *COLUMNS, *GOALS, *SOME_PAIN)
     assert (empty / "run.json").is_file()
 
 
@@ -324,7 +324,7 @@ def test_labels_of_policy_files_stay_what_they_are(tmp_path):
 
 def test_runs_that_are_not_complete(log, tmp_path):
     folder = tmp_path / "run"
-    run("improve", log, "-o", folder, *COLUMNS, *GOALS)
+    run("improve", log, "-o", folder, *COLUMNS, *GOALS, *SOME_PAIN)
     document = json.loads((folder / "run.json").read_text())
     for broken in ({"schema": "run/1"}, {k: v for k, v in document.items() if k != "status"}, [1]):
         (folder / "run.json").write_text(json.dumps(broken))
@@ -417,7 +417,7 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     # nor does the posterior take the place of a test
     message = " ".join(run("certify", folder, logs[0], "--posterior", code=1)[1].split())
     assert "tested on held-out episodes and did not pass" in message
-    run("certify", folder, logs[0], "--posterior", "--force", "--draws", "40")
+    run("certify", folder, logs[0], "--posterior", "--force", "--draws", "40", *SOME_PAIN)
     assert load_run(folder).decision is Decision.USE_POLICY
     assert "tested already" in run("certify", folder, logs[1], code=1)[1]
 

@@ -48,7 +48,7 @@ def test_rows_say_what_is_true(instance):
 
 def test_the_share_is_of_the_best_that_is_safe(instance, monkeypatch):
     best = best_safe_gain(instance)
-    found = SimpleNamespace(improvement=SimpleNamespace(policy=np.eye(3)[[0] * 6]), chosen=None)
+    found = SimpleNamespace(improvement=SimpleNamespace(policy=np.eye(3)[[0] * 6]), chosen=None, accepted=False)
     monkeypatch.setattr("bettersafe.studies.case.Case.b_opt", lambda self, preference: found)
     row = rows_of(instance)["b-opt"]
     gain = expected_return(instance.truth, found.improvement.policy) - expected_return(instance.truth, UNIFORM)
