@@ -94,18 +94,18 @@ def write_csv(path, columns):
 def desk(tmp_path, monkeypatch):
     """A folder with the files that the pages speak of; the examples as they are in the repository."""
     monkeypatch.chdir(tmp_path)
-    write_csv(Path("visits.csv"), log_columns(200, 0))
-    write_csv(Path("later.csv"), log_columns(200, 1))
+    write_csv(Path("visits.csv"), log_columns(2000, 0))
+    write_csv(Path("later.csv"), log_columns(2000, 1))
     Path("visits").mkdir()
     numbered = log_columns(200, 2, episode="stay", step="block", state="cluster", action="dose")
     numbered["dose"] = np.where(numbered["dose"] == "treat", 1, 0)
     parquet.write_table(pa.table(numbered), "visits/one.parquet")
     for name, seed in (("vitals.csv", 3), ("new.csv", 4)):
         rng = np.random.default_rng(seed)
-        log = log_columns(300, seed, episode="stay", step="block", action="dose")
+        log = log_columns(3000, seed, episode="stay", step="block", action="dose")
         del log["state"]
         write_csv(
-            Path(name), {**log, "rate": rng.normal(80, 9, 600).round(1), "lactate": rng.exponential(2, 600).round(3)}
+            Path(name), {**log, "rate": rng.normal(80, 9, 6000).round(1), "lactate": rng.exponential(2, 6000).round(3)}
         )
     Path("examples").symlink_to(ROOT / "examples")
     monkeypatch.setattr("webbrowser.open", lambda url: True)

@@ -206,7 +206,7 @@ def prepare_steps(log: Log, *, baseline: npt.ArrayLike | None = None) -> Steps |
     given = None
     if baseline is not None:
         given = check_policy(baseline, log.n_states, log.n_actions, name="baseline", state_labels=log.state_labels)
-    data = _without_open_ends(_sample(log))
+    data = _discounted(_without_open_ends(_sample(log)))
     if not data.n_rows:
         return None
     counts = count(data)
@@ -231,6 +231,17 @@ def prepare_steps(log: Log, *, baseline: npt.ArrayLike | None = None) -> Steps |
         mdp=mdp,
         v=v,
         q=q,
+    )
+
+
+def _discounted(data: Dataset) -> Dataset:
+    """The log with discounts below 1: values without a discount need episodes that end, and the checks don't."""
+    if all(objective.discount < 1.0 for objective in data.objectives) or not data.n_rows:
+        return data
+    most = 1.0 - 1.0 / (1.0 + float(np.max(np.diff(data.episode_ptr))))
+    return replace(
+        data,
+        objectives=tuple(replace(each, discount=min(each.discount, most)) for each in data.objectives),
     )
 
 

@@ -64,7 +64,19 @@ def test_days_add_up_to_the_week(days):
 def test_the_posterior_from_counts_without_draws(days):
     """From counts to a saved run that can be shown, reported on and repeated."""
     run("count", "week.csv", "-o", "week.parquet", *COLUMNS, *GOALS, cwd=days)
-    out, _ = run("improve", "week.parquet", "-o", "quick", "--form", "linearised", *SOME_PAIN, "--json", cwd=days)
+    out, _ = run(
+        "improve",
+        "week.parquet",
+        "-o",
+        "quick",
+        "--form",
+        "linearised",
+        *SOME_PAIN,
+        "--zeta",
+        "recovery=1",
+        "--json",
+        cwd=days,
+    )
     found = json.loads(out)
     assert found["method"] == "b-opt"
     assert "by linearisation, without draws" in found["status"]

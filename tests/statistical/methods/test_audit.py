@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from bettersafe.methods.b_opt import b_opt
+from bettersafe.methods.recipes import CandidateGrid
 from bettersafe.model import estimate_model
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
@@ -37,7 +38,7 @@ def bounds_above(name, size, seeds, *, audited=True):
             instance.baseline,
             preference=instance.preference,
             question=Question(delta=DELTA, form="linearised"),
-            audited=audited,
+            grid=CandidateGrid(audited=audited),
             screen=False,
         )
         if made.candidates:
