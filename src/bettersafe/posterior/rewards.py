@@ -254,9 +254,19 @@ def _given(x: Ints, a: Ints, y: Floats, noise: Floats, strengths: Floats, n_stat
         state=state,
         action=action,
         state_var=np.asarray(kept, dtype=np.float64),
-        action_var=np.maximum(np.diagonal(inverse)[:-1], 0.0),
+        action_var=_centred_variance(inverse[:-1, :-1]),
         log_likelihood=log_likelihood,
     )
+
+
+def _centred_variance(covariance: Floats) -> Floats:
+    """Variances of α_a − mean of α, shape [A].
+
+    The mean of all α is confounded with m: with few actions its variance is large. Policies move decisions from one action to
+    another, so what they gain depends on differences alone.
+    """
+    rows = covariance.mean(axis=1)
+    return np.maximum(np.diagonal(covariance) - 2.0 * rows + rows.mean(), 0.0)
 
 
 def _learn(x: Ints, a: Ints, y: Floats, noise: Floats, n_states: int, n_actions: int) -> Strengths:

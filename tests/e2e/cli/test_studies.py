@@ -125,5 +125,5 @@ def test_sepsis_prepare_then_improve(tmp_path):
     _, error = run_on_one_core("sepsis", "prepare", files[0], files[0], "-o", tmp_path / "other", code=1)
     assert "has the columns of the stays, not those of the four-hour blocks" in " ".join(error.split())
     _, error = run_on_one_core("sepsis", "prepare", *files[::-1], "-o", tmp_path / "other", code=1)
-    assert "these look swapped" in error
+    assert "seem to be swapped" in error
     run_on_one_core("sepsis", "prepare", *files, code=2)
