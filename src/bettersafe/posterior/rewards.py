@@ -266,7 +266,7 @@ def _centred_variance(covariance: Floats) -> Floats:
     another, so what they gain depends on differences alone.
     """
     rows = covariance.mean(axis=1)
-    return np.maximum(np.diagonal(covariance) - 2.0 * rows + rows.mean(), 0.0)
+    return np.asarray(np.maximum(np.diagonal(covariance) - 2.0 * rows + rows.mean(), 0.0))
 
 
 def _learn(x: Ints, a: Ints, y: Floats, noise: Floats, n_states: int, n_actions: int) -> Strengths:
