@@ -108,6 +108,11 @@ class PriorSet:
         if not 0.0 < self.concentration_scale < math.inf:
             raise ParameterError(f"concentration_scale must be a number above 0; got {self.concentration_scale}.")
 
+    @property
+    def most_pessimistic(self) -> float:
+        """Largest concentration of a pessimistic prior; scaled too, or halving and doubling would both end at the same limit."""
+        return PESSIMISTIC_CONCENTRATION * self.concentration_scale
+
     def names(self, objectives: Sequence[str]) -> tuple[str, ...]:
         """Names of the priors, the neutral one first."""
         pessimistic = objectives if self.pessimism > 0.0 else ()
@@ -334,7 +339,7 @@ def likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
     return np.asarray(weight / weight.sum())
 
 
-def capped(concentration: Floats, weight: Floats, most: float = PESSIMISTIC_CONCENTRATION) -> tuple[Floats, Floats]:
+def capped(concentration: Floats, weight: Floats, most: float) -> tuple[Floats, Floats]:
     """Concentrations, at most ``most``, and their probabilities."""
     kept, place = np.unique(np.minimum(concentration, most), return_inverse=True)
     return np.asarray(kept), np.bincount(place, weights=weight).astype(np.float64)
@@ -442,12 +447,13 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     v = check_pessimistic(k, o.n_objectives, baseline_v)
     extra = np.zeros_like(neutral.share)
     extra[_worst_outcomes(o, k, v)] = neutral.priors.pessimism
-    concentration, weight = capped(neutral.concentration, neutral.weight)
-    end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
+    most = neutral.priors.most_pessimistic
+    concentration, weight = capped(neutral.concentration, neutral.weight, most)
+    end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight, most)
     pair_reward = neutral.pair_reward.copy()
     if o.noisy[k]:
         bad = neutral.priors.pessimism * o.bad_share[k]
-        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k], most)
     return replace(
         neutral,
         extra=extra,
@@ -469,9 +475,9 @@ def check_pessimistic(k: int, n_objectives: int, baseline_v: Floats | None) -> F
     return baseline_v
 
 
-def pessimistic_step(bad: float, visits: Floats | float, worse: Floats | float) -> Floats | float:
-    """Change of a value by ``bad`` additional visits that are ``worse``, beside the pair's visits and a prior of limited weight."""
-    return bad / (visits + PESSIMISTIC_CONCENTRATION + bad) * worse
+def pessimistic_step(bad: float, visits: Floats | float, worse: Floats | float, prior: float) -> Floats | float:
+    """Change of a value by ``bad`` additional visits that are ``worse``, beside the pair's visits and a prior that weighs ``prior``."""
+    return bad / (visits + prior + bad) * worse
 
 
 def _end_mass(o: Outcomes) -> Floats:
