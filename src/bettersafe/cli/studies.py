@@ -86,8 +86,8 @@ STUDY = (
         help="gridworld/bopt, gridworld/bopt-scaling, garnet/bopt, gauntlet: allowed risk",
     ),
     Setting(
-        name="half", kind="text", default=None, metavar="HALF", otherwise="all",
-        help="Gauntlet: choose (kinds to choose rules by), confirm (the others) or all",
+        name="half", kind="text", default=None, metavar="HALF", otherwise="choose and confirm",
+        help="Gauntlet: choose (kinds to choose rules by), confirm (others, looked at once), fresh (not looked at yet) or all",
     ),
     Setting(
         name="kinds", kind="text", default=None, metavar="NAMES", otherwise="all of the half",

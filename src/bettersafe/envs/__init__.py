@@ -5,6 +5,10 @@ random_mdp  random worlds (Garnets)
 benchmarks  public benchmarks as worlds: FrozenLake, Taxi, deep sea treasure and others
 hazards     worlds that are difficult to learn from: rare harm, rare or noisy rewards
 operations  stock, queues, machines, a shop, a clinic
+routes      ways with rare harm: mined roads, icy passes, rope bridges
+care        doses, transfers, an epidemic, a tutor
+trade       prices, advertisements, lotteries, a reservoir, heating, bus engines, a fishery
+services    queues in tandem, a shop floor, grants
 gridworld   gridworlds with pits
 icu_sepsis  ICU-Sepsis: a simulator of sepsis treatment, and its clinicians' policy
 gym         Gymnasium environments of these worlds, and logs of any Gymnasium environment; needs the extra 'gym'

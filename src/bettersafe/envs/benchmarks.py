@@ -1,8 +1,8 @@
 """Public tabular benchmarks as worlds with several objectives, each with a random map or random constants.
 
 FrozenLake, CliffWalking and Taxi follow Gymnasium; deep sea treasure and resource gathering MO-Gymnasium; wet chicken
-Scholl et al. (2022) and RiverSwim Strehl and Littman (2008). Penalties of the originals are objectives of their own, so
-that they can be protected. Moves of grids are down, left, right, up.
+Scholl et al. (2022), RiverSwim Strehl and Littman (2008), blackjack Sutton and Barto (2018). Penalties of the originals
+are objectives of their own, so that they can be protected. Moves of grids are down, left, right, up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bettersafe.typing import frozen, generator
 
 if TYPE_CHECKING:
     from bettersafe.envs.tabular import Result, World
-    from bettersafe.typing import Bools, Rng
+    from bettersafe.typing import Bools, Floats, Rng
 
 Cell = tuple[int, int]
 
@@ -271,6 +271,65 @@ def river_swim(rng: Rng, *, length: int = 8) -> World:
     return world_of(
         step, n_states=length, n_actions=3, initial=1, objectives=("reward", "effort"), discount=0.97, end=0.02
     )
+
+
+def blackjack(rng: Rng) -> World:
+    """Blackjack with aces that count 1 and a random deck: states are the hand, 8 … 20, × the dealer's card, actions stick, hit, double.
+
+    Cards come back after each draw. Who holds less than 8 draws on, who holds 21 sticks; the dealer draws up to 17. "winnings" are ±1,
+    ±2 after a double, for which there is one more card; "busts" is −1 for a hand above 21.
+    """
+    draw = generator(rng)
+    card = draw.dirichlet(np.append(np.full(9, 8.0), 32.0))  # of 1 … 10
+    values = range(1, 11)
+    dealt = _dealer(card)
+
+    def settle(hand: int, shown: int, stake: float) -> list[Result]:
+        if hand > 21:
+            return [(1.0, END, (-stake, -1.0))]
+        return [
+            (float(p), END, (stake * float(np.sign(hand - final) if final <= 21 else 1), 0.0))
+            for final, p in enumerate(dealt[shown])
+            if p > 0.0
+        ]
+
+    def step(x: int, a: int) -> list[Result]:
+        hand, shown = x // 10 + 8, x % 10
+        if a == 0:
+            return settle(hand, shown, 1.0)
+        results: list[Result] = []
+        for value, p in zip(values, card, strict=True):
+            now = hand + value
+            if a == 1 and now <= 20:
+                results.append((float(p), (now - 8) * 10 + shown, (0.0, 0.0)))
+            else:
+                results += [(float(p) * q, END, paid) for q, _, paid in settle(now, shown, float(a))]
+        return results
+
+    hands = np.append([0.0, 0.0], np.convolve(card, card))  # two cards
+    for hand in range(8):
+        hands[hand + 1 : hand + 11] += hands[hand] * card
+    return world_of(
+        step,
+        n_states=130,
+        n_actions=3,
+        initial=np.outer(hands[8:21] / hands[8:21].sum(), card).ravel(),
+        objectives=("winnings", "busts"),
+        discount=0.99,
+    )
+
+
+def _dealer(card: Floats) -> Floats:
+    """Probabilities of the dealer's final hand 0 … 26, for each card shown, shape [10, 27]."""
+    final = np.zeros((10, 27))
+    for shown in range(10):
+        hand = np.zeros(27)
+        hand[shown + 1] = 1.0
+        for total in range(1, 17):
+            hand[total + 1 : total + 11] += hand[total] * card
+            hand[total] = 0.0
+        final[shown] = hand
+    return final
 
 
 def _moved(here: Cell, move: Cell, shape: Cell) -> Cell:

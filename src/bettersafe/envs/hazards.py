@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 NORMAL_POINTS = ((-1.857, 0.0665), (-0.9, 0.2415), (0.0, 0.384), (0.9, 0.2415), (1.857, 0.0665))
 """Values and probabilities of a discretised standard normal: mean 0, variance 0.85."""
 
+STUDENT_POINTS = (
+    (-8.912, 0.005), (-3.869, 0.025), (-2.008, 0.09), (-0.961, 0.18), (0.0, 0.4),
+    (0.961, 0.18), (2.008, 0.09), (3.869, 0.025), (8.912, 0.005),
+)  # fmt: skip
+"""Values and probabilities of a discretised Student t with 3 degrees of freedom: the means between nine quantiles."""
+
+EXPONENTIAL_POINTS = ((0.2338, 0.4), (0.8855, 0.35), (1.9839, 0.2), (3.9957, 0.05))
+"""Values and probabilities of a discretised exponential distribution: the means between four quantiles, 1 overall."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hazard:
@@ -39,12 +48,14 @@ class Hazard:
     harm: int
 
 
-def with_noise(results: Sequence[Result], k: int, sd: float) -> list[Result]:
-    """The outcomes with normal noise, discretised to five values, on objective k."""
+def with_noise(
+    results: Sequence[Result], k: int, scale: float, points: Sequence[tuple[float, float]] = NORMAL_POINTS
+) -> list[Result]:
+    """The outcomes with noise on objective k: ``scale`` times a value of ``points``, which are values and probabilities."""
     return [
-        (p * share, there, (*paid[:k], paid[k] + sd * value, *paid[k + 1 :]))
+        (p * share, there, (*paid[:k], paid[k] + scale * value, *paid[k + 1 :]))
         for p, there, paid in results
-        for value, share in NORMAL_POINTS
+        for value, share in points
     ]
 
 

@@ -9,6 +9,11 @@ an outcome, ρ_k(o) + γ_k v_k^{π_b}(o), the residual of a pair,
 is modelled like a reward (`rewards`): a level, an effect of the group of π_b(a|x) (`EDGES`), an effect of the action, and one of the pair.
 The sum of the first three is added to the mean of a pair in proportion to the weight of the prior in it, so it matters for pairs with
 few visits. Ends and next states are treated apart, because they have different priors.
+
+The effect of the pair has a standard deviation τ, learnt with the others: how much a pair differs from the other pairs of its state
+beyond what groups and actions explain. The Dirichlet prior of a pair may be more certain than that, above all if an untried action
+leads to states that the log has not seen from here. So the standard deviation of a pair's value is at least τ times the weight of the
+prior in its mean.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.posterior.linearised import mean_mix, mean_values
+from bettersafe.posterior.linearised import mean_mix, mean_values, step_variance
 from bettersafe.posterior.priors import pessimistic, posterior
 from bettersafe.posterior.rewards import Effects, reward_posterior
 
@@ -80,8 +85,13 @@ def with_habits(
     own_on = sum(b.probability * b.own * o.visits_on / np.maximum(b.total, 1e-300) for b in given.on_blocks)
     pair_reward, effects = given.pair_reward.copy(), list(o.effects)
     on = ~o.ends[o.count_outcome]
-    shares = {True: np.clip(1.0 - np.asarray(own_on), 0.0, 1.0), False: np.clip(1.0 - np.asarray(own_end), 0.0, 1.0)}
+    shares = {
+        True: given.mean_going
+        * np.clip(1.0 - np.asarray(own_on), 0.0, 1.0),  # a pair that always ends has no next state
+        False: np.clip(1.0 - np.asarray(own_end), 0.0, 1.0),
+    }
     found = {which: _Groups(o.n_objectives, o.pair_state.size, o.n_actions) for which in shares}
+    pair_noise = o.pair_noise.copy()
     for k in range(o.n_objectives):
         v = mean_values(given, mixed, weight, np.array([k]))[0]
         after = np.where(o.outcome_next >= 0, v[np.maximum(o.outcome_next, 0)], 0.0)
@@ -94,6 +104,9 @@ def with_habits(
             part = np.where(on == which, centred, 0.0)
             learnt[which, k] = found[which].fit(k, part, o, group, learnt.get((which, k)))
             pair_reward[k] += share * found[which].mean[k]
+        least = sum((share * found[which].pair_sd[k]) ** 2 for which, share in shares.items())
+        known = step_variance(given, o.outcome_reward[k] + o.discount[k] * after) + pair_noise[k] ** 2
+        pair_noise[k] = np.sqrt(pair_noise[k] ** 2 + np.maximum(least - known, 0.0))
     effects += [
         Effects(
             share=np.tile(shares[which], (o.n_objectives, 1)),
@@ -103,14 +116,15 @@ def with_habits(
         )
         for which, each in found.items()
     ]
-    return replace(given, pair_reward=pair_reward, outcomes=replace(o, effects=tuple(effects)), habits=learnt)
+    changed = replace(o, effects=tuple(effects), pair_noise=pair_noise)
+    return replace(given, pair_reward=pair_reward, outcomes=changed, habits=learnt)
 
 
 class _Groups:
     """Effects of groups and actions on one part of the value, for d objectives."""
 
     def __init__(self, d: int, n_pairs: int, n_actions: int) -> None:
-        self.mean = np.zeros((d, n_pairs))
+        self.mean, self.pair_sd = np.zeros((d, n_pairs)), np.zeros((d, n_pairs))
         self.group_sd, self.action_sd = np.zeros((d, N_GROUPS)), np.zeros((d, n_actions))
 
     def fit(self, k: int, part: Floats, o: Outcomes, group: Ints, strengths: Strengths | None) -> Strengths:
@@ -140,5 +154,6 @@ class _Groups:
             strengths=strengths,
         )
         self.mean[k] = both.mean[n_pairs:]  # of a pair without data: the effects alone
+        self.pair_sd[k] = both.sd[n_pairs:]
         self.group_sd[k], self.action_sd[k] = both.state_sd, both.action_sd
         return both.strengths

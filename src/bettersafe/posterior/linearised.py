@@ -63,6 +63,40 @@ def mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
     return np.asarray(_solved(o, sparse.csr_array(_mean_matrix(o, mixed).T), gamma, o.initial[None])[0])
 
 
+def step_variance(posterior: Posterior, value: Floats) -> Floats:
+    """Posterior variance of Σ_o p(o) y(o) of every pair, shape [P], for values y of outcomes, shape [K]."""
+    o = posterior.outcomes
+    ends = o.ends[o.count_outcome]
+    seen = value[o.count_outcome]
+
+    def moments(block: Block, count: Floats) -> tuple[Floats, Floats]:
+        first, second = (
+            block.scale * by_state(o, block.share * row)[o.pair_state]
+            + by_state(o, block.extra * row)[o.pair_state]
+            + block.own * np.bincount(o.count_pair, count * each, o.pair_state.size)
+            for row, each in ((value, seen), (value**2, seen**2))
+        )
+        total = nonzero(block.total)
+        return first / total, second / total
+
+    on_mean, on_square, on_variance = np.zeros((3, o.pair_state.size))
+    for block in posterior.on_blocks:
+        first, second = moments(block, o.count * ~ends)
+        on_mean += block.probability * first
+        on_square += block.probability * first**2
+        on_variance += block.probability * (second - first**2) / (block.total + 1.0)
+    on_variance += on_square - on_mean**2
+    found, mean, square = np.zeros((3, o.pair_state.size))
+    for block in posterior.end_blocks:
+        first, second = moments(block, o.count * ends)
+        going = block.going / nonzero(block.total)
+        first, second = first + going * on_mean, second + going * on_mean**2
+        mean += block.probability * first
+        square += block.probability * first**2
+        found += block.probability * ((second - first**2) / (block.total + 1.0) + going**2 * on_variance)
+    return np.asarray(np.maximum(found + square - mean**2, 0.0))
+
+
 def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) -> Floats:
     """(I − γM)⁻¹ rhs."""
     states = np.arange(o.n_states + 1)

@@ -349,8 +349,8 @@ class Effects:
             ]
         )
 
-    def only(self, keep: Bools) -> Effects:
-        """Of the pairs ``keep`` [P] alone."""
+    def only(self, keep: Bools | Ints) -> Effects:
+        """Of the pairs ``keep`` alone: a mask [P], or indices."""
         return replace(self, share=self.share[:, keep], group=None if self.group is None else self.group[keep])
 
 

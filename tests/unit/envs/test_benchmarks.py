@@ -7,6 +7,7 @@ import pytest
 
 from bettersafe.envs import benchmarks
 from bettersafe.envs.benchmarks import (
+    blackjack,
     cliff_walking,
     deep_sea_treasure,
     frozen_lake,
@@ -98,6 +99,31 @@ def test_swimming_pays_more_than_drifting():
     swim, drift = (expected_return(truth, np.eye(3)[np.full(8, a)]) for a in (1, 0))
     assert swim[0] > drift[0] > 0.0
     assert swim[1] < drift[1] == 0.0
+
+
+def test_blackjack_is_lost_slowly_by_those_who_play_it_well():
+    truth = true_mdp(blackjack(0))
+    stick, hit = (expected_return(truth, np.eye(3)[np.full(130, a)]) for a in (0, 1))
+    best = expected_return(truth, optimal_policy(truth, [1.0, 0.0]))
+    assert -0.3 < best[0] < 0.3
+    assert best[0] > max(stick[0], hit[0])
+    assert stick[1] == 0.0
+    assert hit[1] < -0.7
+
+
+def test_the_dealer_draws_up_to_17():
+    even = np.full(10, 0.1)
+    final = benchmarks._dealer(even)
+    assert final.sum(axis=1) == pytest.approx(1.0)
+    assert np.all(final[:, :17] == 0.0)
+    rng = np.random.default_rng(0)
+    hands = []
+    for _ in range(20000):
+        hand = 6
+        while hand < 17:
+            hand += int(rng.integers(1, 11))
+        hands.append(hand)
+    assert np.bincount(hands, minlength=27) / 20000 == pytest.approx(final[5], abs=0.02)
 
 
 def test_walls_keep_one_in_place():

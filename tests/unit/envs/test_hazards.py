@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from bettersafe.envs.hazards import (
+    EXPONENTIAL_POINTS,
     NORMAL_POINTS,
+    STUDENT_POINTS,
     arms,
     catastrophe,
     deadly_actions,
@@ -79,6 +81,19 @@ def test_noise_has_mean_zero():
     assert sum(p for p, _, _ in noisy) == pytest.approx(0.5)
     assert sum(p * paid[1] for p, _, paid in noisy) == pytest.approx(1.0)
     assert {paid[0] for _, _, paid in noisy} == {1.0}
+
+
+def test_other_noise_is_skewed_or_has_heavy_tails():
+    value, share = np.array(EXPONENTIAL_POINTS).T
+    assert share.sum() == pytest.approx(1.0)
+    assert share @ value == pytest.approx(1.0, abs=1e-4)
+    assert share @ (value - 1.0) ** 3 > 1.0
+    value, share = np.array(STUDENT_POINTS).T
+    assert share.sum() == pytest.approx(1.0)
+    assert share @ value == pytest.approx(0.0, abs=1e-12)
+    assert share @ value**4 > 5.0 * (share @ value**2) ** 2
+    noisy = with_noise([(1.0, 3, (1.0, 2.0))], 0, -6.0, EXPONENTIAL_POINTS)
+    assert sum(p * paid[0] for p, _, paid in noisy) == pytest.approx(-5.0, abs=1e-3)
 
 
 def test_rare_rewards_and_costs_are_rare():

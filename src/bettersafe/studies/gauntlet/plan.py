@@ -14,20 +14,28 @@ and for the policy that B-OPT proposes, over the d objectives,
     z_…        (true gain − estimate) / sd: mean over the objectives pursued (λ_k > 0), over all, and the least
 
 An estimated baseline says nothing about states that the log never visits; there a proposed policy is taken to leave the practice as
-it is. Kinds of the half "choose" may be used to choose rules; those of the half "confirm" are looked at once, at the end.
+it is. Kinds of the half "choose" may be used to choose rules; those of the half "confirm" were looked at once, when the first rules stood.
+Rules that are chosen later have a third set, "fresh", to be looked at once. It runs only if it is asked for, so that nobody looks at it by
+accident.
 """
 
 from __future__ import annotations
 
+from typing import get_args
+
 from bettersafe.errors import ParameterError, check_choice, check_probability, did_you_mean
 from bettersafe.studies.case import draws_for
+from bettersafe.studies.gauntlet.instance import Half
 from bettersafe.studies.gauntlet.kinds import KINDS
 from bettersafe.studies.sweep import Study
 
 STUDY = "gauntlet"
 ABOUT = "B-OPT and other methods in many kinds of difficult worlds, with exact truth"
 WORLDS = 60
-HALVES = ("choose", "confirm", "all")
+HALVES = ("choose", "confirm", "fresh", "all")
+KNOWN = ("choose", "confirm")
+"""Halves that have been looked at: they run if neither a half nor kinds are asked for."""
+
 METHODS = (
     "linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr", "g-opt 1.0", "b-opt",
 )  # fmt: skip
@@ -46,8 +54,8 @@ def gauntlet_study(
     Args:
         worlds: Worlds, each with one log, of every kind and size; 60 if left out.
         delta: δ; 0.1 if left out.
-        half: "choose", "confirm" or "all", which it is if left out.
-        kinds: Names of kinds, with commas between them; all of the half if left out.
+        half: "choose", "confirm", "fresh" or "all"; the first two if left out.
+        kinds: Names of kinds, with commas between them, of any half if that is left out; all of the half if left out.
         seed: Draws everything.
     """
     n, allowed = WORLDS if worlds is None else worlds, 0.1 if delta is None else delta
@@ -55,13 +63,14 @@ def gauntlet_study(
     check_choice("half", half or "all", HALVES)
     if n < 1:
         raise ParameterError(f"a study needs at least 1 world; got {n}.")
+    halves = (half,) if half in get_args(Half) else get_args(Half) if half or kinds else KNOWN
     wanted = list(KINDS) if kinds is None else [name.strip() for name in kinds.split(",")]
     for name in wanted:
         if name not in KINDS:
             raise ParameterError(
                 f"there is no kind {name!r} in `kinds`; there are {', '.join(KINDS)}.{did_you_mean(name, KINDS)}"
             )
-    chosen = [KINDS[name] for name in dict.fromkeys(wanted) if half in (None, "all", KINDS[name].half)]
+    chosen = [KINDS[name] for name in dict.fromkeys(wanted) if KINDS[name].half in halves]
     if not chosen:
         raise ParameterError(f"none of the kinds {', '.join(wanted)} is in the half {half!r}. Leave `half` out.")
     return Study(

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
-HALVES = {"choose": "Kinds to choose rules by", "confirm": "Kinds to look at once, at the end"}
+HALVES = {
+    "choose": "Kinds to choose rules by",
+    "confirm": "Kinds to look at once, at the end",
+    "fresh": "Fresh kinds, for rules chosen after the others had been looked at",
+}
 MOST_ABOVE = 1.5
 """Multiple of δ above which a share of bounds above the truth is marked."""
 

@@ -29,3 +29,4 @@ def test_a_figure_for_each_half():
     drawn = np.concatenate([line.get_xdata() for line in share.get_lines()])
     assert np.any(drawn == 0.5)
     assert list(draw_gauntlet(table(row(0, kind="taxi", half="confirm")))) == ["gauntlet-confirm"]
+    assert list(draw_gauntlet(table(row(0, kind="mines", half="fresh")))) == ["gauntlet-fresh"]

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import expected_return
+from bettersafe.studies.gauntlet.experiment import _harm_unseen
+from bettersafe.studies.gauntlet.instance import Half
 from bettersafe.studies.gauntlet.kinds import KINDS, best_safe, best_safe_gain, sample_log, true_gain
 
 SEEDS = range(3)
 RARE = {"unseen"}  # kinds whose harm few logs show: the mean of a log says little of it
-HARMS = ("catastrophe", "pit", "hazards", "unseen", "door", "late-harm", "machine")
+HARMS = (
+    "catastrophe", "pit", "hazards", "unseen", "door", "late-harm", "machine",
+    "mines", "passes", "bridges", "reservoir", "bus", "transfers", "skippers", "epidemic", "tandem",
+)  # fmt: skip
+FRESH = [name for name, kind in KINDS.items() if kind.half == "fresh"]
 
 
 def made(name, seed):
     return KINDS[name].make(np.random.default_rng([seed, 77]))
 
 
-def test_both_halves_have_every_family():
-    halves = {half: [kind for kind in KINDS.values() if kind.half == half] for half in ("choose", "confirm")}
-    assert len(KINDS) >= 28
+def test_all_halves_have_every_family():
+    halves = {half: [kind for kind in KINDS.values() if kind.half == half] for half in get_args(Half)}
+    assert (len(KINDS), len(FRESH)) == (65, 18)
     assert abs(len(halves["choose"]) - len(halves["confirm"])) <= 2
-    families = {half: {kind.family for kind in kinds} for half, kinds in halves.items()}
-    assert (
-        families["choose"] == families["confirm"] == {"hazard", "rewards", "visits", "baseline", "benchmark", "model"}
-    )
+    for kinds in halves.values():
+        assert {kind.family for kind in kinds} == {"hazard", "rewards", "visits", "baseline", "benchmark", "model"}
     assert all(kind.name == name and 2 <= len(kind.sizes) <= 3 for name, kind in KINDS.items())
     assert {name for name in KINDS if made(name, 0).unlearnable} == {"unseen", "hidden-severity"}
 
@@ -99,6 +104,44 @@ def test_who_pursues_the_preference_alone_does_harm(name):
         assert instance.preference @ gain > 0.0
         harmed.append(np.any(gain < -0.01 * np.abs(instance.before)))
     assert np.mean(harmed) > 0.5
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_fresh_worlds_are_small_and_their_logs_show_the_harm(name):
+    kind, hidden, lengths = KINDS[name], 0, []
+    for seed in range(8):
+        instance = made(name, seed)
+        log = sample_log(instance, max(kind.sizes), np.random.default_rng(seed))
+        hidden += _harm_unseen(instance, log)
+        lengths.append(log.n_rows / log.n_episodes)
+        assert instance.world.n_states <= 150
+        assert instance.world.n_actions <= 25
+    assert hidden <= 1
+    assert 1.0 < np.mean(lengths) <= 60.0
+
+
+def test_late_toxicity_harms_those_who_look_at_the_response():
+    """Discounts differ, so that no program gives the best; policies for one discount bound it."""
+    harmed = gained = 0
+    for seed in range(6):
+        instance = made("toxicity", seed)
+        same = replace(instance.truth, discount=np.full(3, 0.95))
+        harmed += true_gain(instance, optimal_policy(same, [1.0, 0.5, 0.0]))[2] < 0.0
+        careful = [true_gain(instance, optimal_policy(same, [1.0, 0.5, weight])) for weight in (5.0, 10.0, 15.0, 20.0)]
+        gained += any(np.all(gain > 0.0) for gain in careful)
+    assert harmed >= 3
+    assert gained >= 4
+
+
+def test_what_helps_one_kind_of_student_harms_another():
+    """A rule over logged states gains on both objectives; a hard exercise always makes more of them drop out."""
+    tired = np.arange(24) % 3
+    for seed in range(6):
+        instance = made("tutor", seed)
+        assert np.all(true_gain(instance, np.eye(4)[np.array([2, 0, 0])[tired]]) > 0.0)
+        assert true_gain(instance, np.eye(4)[np.full(24, 3)])[1] < 0.0
+        kinds = instance.truth.reward[0].reshape(3, 24, 4)[:, :21]
+        assert len({int(np.argmax(paid.mean(axis=0))) for paid in kinds}) >= 2
 
 
 def test_no_log_of_the_unseen_catastrophe_is_likely_to_show_it():

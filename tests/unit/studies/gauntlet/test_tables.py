@@ -32,6 +32,8 @@ def test_what_is_too_much_is_marked():
     assert line(page, "Kinds to look at once", "Taxi, small") == [
         "Taxi, small", "100", "0/10 [0.00, 0.31]", "1", "0 %", "100 %", "+0.0", "+0.0", "50 %", "100 %",
     ]  # fmt: skip
+    fresh = gauntlet_tables(table(row(0, kind="grants", half="fresh", episodes=50)))
+    assert line(fresh, "Fresh kinds", "30 objectives (grants for 29 groups)")[1:3] == ["50", "0/1 [0.00, 0.97]"]
     assert line(page, "Averages", "B-OPT")[:3] == ["B-OPT", "40 %", "1 of 1"]
 
 
