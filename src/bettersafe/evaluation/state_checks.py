@@ -120,6 +120,16 @@ class Steps:
         ahead = float(self.mdp.discount[k]) * np.where(self.next_state >= 0, following, 0.0)
         return np.asarray(ahead + self.reward[k] if values is None else ahead)
 
+    @property
+    def words(self) -> str:
+        """Which returns are compared, in words; empty if they are those of whole logged episodes."""
+        last = np.append(np.flatnonzero(np.diff(self.episode)), self.episode.size - 1)
+        cut = bool(np.any(self.next_state[last] >= 0))
+        own = np.array([objective.discount for objective in self.objectives])
+        other = np.flatnonzero(own != self.mdp.discount)
+        parts = [f"discount {self.mdp.discount[other[0]]:.3g} instead of 1"] if other.size else []
+        return ", ".join([*parts, "cut-off episodes continued by the model"] if cut else parts)
+
     def weight(self, k: int) -> Floats:
         """γ_k^t of every row, shape [N]."""
         return np.asarray(self.mdp.discount[k] ** self.time)
@@ -219,7 +229,7 @@ def prepare_steps(log: Log, *, baseline: npt.ArrayLike | None = None) -> Steps |
     pair[mdp.pair_state, mdp.pair_action] = np.arange(mdp.n_pairs)
     lengths = np.diff(data.episode_ptr)
     return Steps(
-        objectives=data.objectives,
+        objectives=log.objectives,
         episode=np.repeat(np.arange(lengths.size), lengths),
         time=np.arange(data.n_rows) - np.repeat(data.episode_ptr[:-1], lengths),
         state=data.states,
@@ -235,8 +245,9 @@ def prepare_steps(log: Log, *, baseline: npt.ArrayLike | None = None) -> Steps |
 
 
 def _discounted(data: Dataset) -> Dataset:
-    """The log with discounts below 1: values without a discount need episodes that end, and the checks don't."""
-    if all(objective.discount < 1.0 for objective in data.objectives) or not data.n_rows:
+    """The log with discounts below 1 if episodes are cut off: values without a discount need episodes that end."""
+    ends = data.n_rows > 0 and bool(np.all(data.terminated[data.episode_ptr[1:] - 1]))
+    if ends or all(objective.discount < 1.0 for objective in data.objectives) or not data.n_rows:
         return data
     most = 1.0 - 1.0 / (1.0 + float(np.max(np.diff(data.episode_ptr))))
     return replace(
@@ -256,7 +267,7 @@ def check_return(steps: Steps) -> StateCheck:
         returns = steps.returns(k)
         model = float(np.mean(steps.v[k][steps.state[steps.time == 0]]))
         gaps.append(_gap(steps, k, model, float(returns.mean()), found.error / n, found.z, d))
-    return StateCheck(kind="return", gaps=tuple(gaps))
+    return StateCheck(kind="return", gaps=tuple(gaps), returns=steps.words)
 
 
 def check_step_before(steps: Steps) -> StateCheck:
@@ -325,7 +336,7 @@ def check_small_step(steps: Steps, policy: npt.ArrayLike) -> StateCheck:
         model = STEP * float(np.mean(gain_v[steps.state[starts]]))
         seen = model + STEP * float(terms.rows.sum()) / n
         gaps.append(_gap(steps, k, model, seen, STEP * found.error / n, found.z, d, scale=STEP))
-    return StateCheck(kind="small-step", gaps=tuple(gaps))
+    return StateCheck(kind="small-step", gaps=tuple(gaps), returns=steps.words)
 
 
 def _residual_terms(steps: Steps, feature: Floats, target: Floats, q: Floats, v: Floats) -> Terms:

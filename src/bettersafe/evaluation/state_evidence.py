@@ -82,6 +82,7 @@ class StateCheck:
         required: Whether the check speaks against the model if it was not made: states that were made from continuous features are
             not taken as enough without it.
         level: Level of the check.
+        returns: Words on the returns that are compared, if they are not those of whole logged episodes.
 
     Examples:
         >>> checks = bettersafe.check_states(log)
@@ -95,6 +96,7 @@ class StateCheck:
     reason: str = ""
     required: bool = False
     level: float = LEVEL
+    returns: str = ""
 
     @property
     def p_value(self) -> float:
@@ -149,7 +151,8 @@ class StateCheck:
     def _chance(self) -> str:
         """The p-value in words."""
         p = self.p_value
-        return "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}"
+        chance = "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}"
+        return f"{chance}; {self.returns}" if self.returns else chance
 
 
 TOPICS: dict[Kind, str] = {

@@ -21,7 +21,7 @@ from bettersafe.report import charts, differences, limits, objectives, trade_off
 from bettersafe.runs.changes import deciding
 from bettersafe.runs.run import FILES, REPORT, Decision, Run, load_run
 from bettersafe.text.headlines import summarise
-from bettersafe.text.names import listed, proposed, shorten
+from bettersafe.text.names import certificate_steps, listed, proposed, shorten
 from bettersafe.text.numbers import percent, risk
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
 def _sections(run: Run) -> dict[str, Any]:
     """Template variables that come from the run."""
     found = trade_off.dots(run)
+    steps = certificate_steps(run)
     titles = [shorten(o.title) for o in run.objectives]
     grid = differences.action_grid(run.action_labels, run.info.settings.get("action_shape"))
     use = differences.action_use(run)
@@ -125,6 +126,8 @@ def _sections(run: Run) -> dict[str, Any]:
         "pickers": [(k, titles[k]) for k in sorted({k for pair in trade_off.drawn_pairs(run) for k in pair})],
         "trade_offs": [_trade_off(run, found, i, j) for i, j in trade_off.drawn_pairs(run)],
         "dot_rows": trade_off.dot_rows(run, found),
+        "steps_words": steps,
+        "change_title": f"Change against the baseline, {steps}" if steps else "Change against the baseline",
         "dot_kinds": {dot.kind for dot in found},
         "bars_words": trade_off.bars_words(run),
         "most_drawn": trade_off.MOST_DRAWN,

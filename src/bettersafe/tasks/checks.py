@@ -55,6 +55,16 @@ def row_checks(
     return check_states(log, baseline=baseline if known else None, policy=policy)
 
 
+def of_all_steps(checks: tuple[StateCheck, ...], horizon: int | None) -> tuple[StateCheck, ...]:
+    """Checks that say of which steps their returns are, if those of the run are of the first ``horizon`` steps."""
+    if horizon is None:
+        return checks
+    return tuple(
+        dataclasses.replace(check, returns=", ".join(["all steps", check.returns] if check.returns else ["all steps"]))
+        for check in checks
+    )
+
+
 def count_checks(
     data: str, counts: Counts, baseline: Floats, *, model: Model, with_policy: bool, strict: bool = True
 ) -> tuple[StateCheck, ...]:

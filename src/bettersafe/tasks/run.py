@@ -44,6 +44,7 @@ from bettersafe.runs.run import Run, make_run
 from bettersafe.tasks.checks import (
     HELD_OUT_NOTE,
     count_checks,
+    of_all_steps,
     row_checks,
     rows_are_checked,
     rows_for_checks,
@@ -62,12 +63,12 @@ from bettersafe.tasks.inputs import (
     without_outcomes,
 )
 from bettersafe.tasks.outcomes import (
-    PAIR_REWARDS,
     check_size,
     counted_outcomes,
     fits,
     known_rewards,
     memory_needed,
+    reward_notes,
     task_outcomes,
 )
 from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
@@ -341,7 +342,9 @@ def _chosen_and_tested(
         outcomes: Outcomes | CountedOutcomes = gather_outcomes(train, known_rewards=known)
     else:
         outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
-        problem = dataclasses.replace(problem, counts=dataclasses.replace(counts, notes=(*counts.notes, PAIR_REWARDS)))
+        problem = dataclasses.replace(
+            problem, counts=dataclasses.replace(counts, notes=(*counts.notes, *reward_notes(outcomes)))
+        )
     problem, found = _posterior_found(problem, outcomes, progress, cluster, tested=True)
     if found.improvement.changed.size:
         certificate = _test(problem, parts, found.improvement, progress)
@@ -410,7 +413,7 @@ def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCl
     problem = _counted(task, progress)
     counts = problem.counts
     outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
-    header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, PAIR_REWARDS))
+    header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, *reward_notes(outcomes)))
     problem = dataclasses.replace(problem, counts=header)
     del counts  # frees memory; only the model is used from here on
     return _run(*_posterior_found(problem, outcomes, progress, cluster))
@@ -590,7 +593,9 @@ def _run(problem: _Problem, found: _Found) -> Run:
             data={"made_from": to_json(data), **certificate.data},
             versions=versions(),
             seed=task.seed,
-            checks=problem.checks(found.improvement.policy if found.improvement.changed.size else None),
+            checks=of_all_steps(
+                problem.checks(found.improvement.policy if found.improvement.changed.size else None), task.horizon
+            ),
         )
     run = make_run(
         found.improvement,

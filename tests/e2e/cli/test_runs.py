@@ -624,6 +624,7 @@ def test_a_log_that_is_cut_off_has_one_horizon_per_table(tmp_path):
 
     text, _ = run("improve", log, "-o", tmp_path / "ALL", *goals, "--no-report")
     assert "In the estimated model, all steps, also after logging stopped" in text
+    assert "not estimated, all steps, also after logging stopped" in " ".join(text.split())  # bounds from the counts
     found = run("evaluate", tmp_path / "ALL", later)[0]
     text = " ".join(found.split())
     assert "Expected return, all steps, also after logging stopped, with 90 % intervals (t)" in text

@@ -279,3 +279,19 @@ def test_a_coarse_thermometer_is_found_and_a_fine_one_is_not():
     assert check_states(store_log(np.random.default_rng(0), 60, bins=5))[1].against
     assert not check_states(store_log(np.random.default_rng(0), 60, bins=80))[1].against
     assert not any(check.against for check in check_states(garnet_log(np.random.default_rng(0), 60)[0]))
+
+
+def test_it_says_which_returns_are_compared():
+    """Cut-off episodes are continued by the model, and a discount of 1 is lowered only for them."""
+    whole, cut = small()[0], small(horizon=3)[0]
+    undiscounted = tuple(dataclasses.replace(objective, discount=1.0) for objective in whole.objectives)
+    assert [check.returns for check in check_states(whole)] == ["", ""]
+    (found, _) = check_states(cut)
+    assert found.returns == "cut-off episodes continued by the model"
+    assert found.returns in found.sentence
+    (found, _) = check_states(dataclasses.replace(whole, objectives=undiscounted))
+    assert found.returns == ""
+    assert found.gaps[0].log == pytest.approx(np.add.reduceat(whole.rewards, whole.episode_ptr[:-1])[:, 0].mean())
+    (found, _) = check_states(dataclasses.replace(cut, objectives=undiscounted))
+    assert found.returns.startswith("discount 0.75 ")
+    assert found.returns.endswith("instead of 1, cut-off episodes continued by the model")

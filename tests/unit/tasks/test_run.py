@@ -327,9 +327,13 @@ def test_all_returns_of_a_run_are_of_the_same_steps(endless, tmp_path, horizon):
         assert "discount 0.9, all steps, also after logging stopped" in words
         assert "Off-policy estimates, all steps, also after logging stopped" in words
         assert "Off-policy estimates, logged steps only, up to 6 steps" in words
+        assert "Change against the baseline, all steps, also after logging stopped" in words
+        assert "; cut-off episodes continued by the model)" in words
     else:
         assert f"discount 0.9, first {horizon} steps" in words
         assert f"Off-policy estimates, first {horizon} steps" in words
+        assert f"Change against the baseline, first {horizon} steps" in words
+        assert "; all steps, cut-off episodes continued by the model)" in words  # of the checks
         assert "logged steps only" not in words
         assert f"All returns are of the first {horizon} steps." in words
 

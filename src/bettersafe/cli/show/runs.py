@@ -342,7 +342,7 @@ def _print_theory(console: Console, run: Run, certificate: Certificate, shown: S
     if theory is None:
         return
     condition = "" if theory.baseline_known else ", if the baseline were known and not estimated"
-    table = new_table(f"Bounds from the counts alone, at risk {risk(theory.delta)}{condition}")
+    table = new_table(_titled(f"Bounds from the counts alone, at risk {risk(theory.delta)}{condition}", run_steps(run)))
     for column in (
         "objective", "range of returns", "loss at most: Proposition 3.1", "after the fact", "states proven safe",
     ):  # fmt: skip
