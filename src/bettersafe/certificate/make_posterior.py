@@ -95,6 +95,7 @@ def certify_posterior(
             "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
             " elsewhere in the log.",
             *_hazards(answer, hazards),
+            *_hidden(answer),
             "Future episodes start like the logged ones.",
             f"The priors: {_priors(answer)}. {_fit(answer)}",
             *([LINEARISED] if answer.linearised else []),
@@ -168,6 +169,19 @@ def _hazards(answer: Answer, hazards: Sequence[HazardMargin]) -> list[str]:
     return [
         f"No harm that the log has not shown: if {times} of the decisions that the policy makes more often caused a loss of"
         f" {margin.size:.3g} on {name}, it would lose on {name}; {seen}."
+    ]
+
+
+def _hidden(answer: Answer) -> list[str]:
+    """What counts can't tell about rewards; with many objectives, how many."""
+    if not answer.hidden:
+        return []
+    many = len(answer.hidden) > MOST_NAMED
+    names = f"{len(answer.hidden)} objectives" if many else ", ".join(answer.hidden)
+    return [
+        f"The data was counts, with sums and squares of rewards by state and action. Of {names} they do not say which next state paid"
+        " what, nor how rare a large loss is. Both are treated as noise of the action in its state: a loss that is rare everywhere is"
+        " expected only where it was seen."
     ]
 
 

@@ -30,7 +30,7 @@ from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, only_played
 from bettersafe.tasks.checks import row_checks, with_default_test
 from bettersafe.tasks.inputs import check_ranges, task_baseline, task_counts, task_dataset, task_model
-from bettersafe.tasks.outcomes import PAIR_REWARDS, check_size, counted_outcomes, fits, task_outcomes
+from bettersafe.tasks.outcomes import check_size, counted_outcomes, fits, reward_notes, task_outcomes
 from bettersafe.tasks.rules import by_objective, task_priors
 from bettersafe.tasks.run import task_improve
 from bettersafe.typing import Event, Floats, Progress, ignore
@@ -178,7 +178,7 @@ def _outcomes(
     check_memory(outcomes_bytes(counts.sizes), f"the explorer on {counts.sizes}")
     outcomes = counted_outcomes(counts, model, task.derived, form="draws", draws=task.draws)
     assert isinstance(outcomes, Outcomes)  # of the form "draws"
-    return outcomes, (PAIR_REWARDS,)
+    return outcomes, reward_notes(outcomes)
 
 
 def first_settings(session: Session) -> Settings:

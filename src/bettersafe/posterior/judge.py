@@ -207,6 +207,7 @@ class Answer:
         concentration: Posterior mean of the neutral prior's concentration for the next state.
         end_concentration: Posterior mean of the neutral prior's concentration for ends; None if the log has no ends.
         objectives: Names of the objectives, length d.
+        hidden: Names of the objectives whose rewards by next state, and whose rare harm, counts leave open.
     """
 
     candidates: tuple[Candidate, ...]
@@ -217,6 +218,7 @@ class Answer:
     concentration: float
     end_concentration: float | None
     objectives: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
 
     @property
     def linearised(self) -> bool:
@@ -363,6 +365,7 @@ def judge(
         concentration=float(neutral.weight @ neutral.concentration),
         end_concentration=float(neutral.end_weight @ neutral.end_concentration) if outcomes.has_ends else None,
         objectives=model.objectives,
+        hidden=tuple(model.objectives[k] for k in outcomes.hidden),
     )
 
 

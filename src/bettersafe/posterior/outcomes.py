@@ -12,6 +12,7 @@ from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, lowest_rewards
 from bettersafe.posterior.rare import harm_excess
+from bettersafe.posterior.recovered import recover_steps, reward_parts
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen, generator
 
@@ -54,6 +55,7 @@ class Outcomes:
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
         n_actions: |A|.
+        hidden: Objectives whose rewards by next state, and whose rare harm, counts leave open.
     """
 
     pair_state: Ints
@@ -78,6 +80,7 @@ class Outcomes:
     discount: Floats
     starts: Floats
     n_actions: int
+    hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_indices("pair_state", self.pair_state, self.n_states)
@@ -222,12 +225,50 @@ def _kinds_of_ends(reward: Floats, end: Bools, asked: list[int]) -> Ints:
     return kind
 
 
-def _missing_ends(state: Ints, kind: Ints, n_kinds: int) -> tuple[Ints, Ints]:
-    """States and kinds of the ends that are not among the outcomes, for every state with outcomes."""
-    every = np.unique(state)[:, None] * n_kinds + np.arange(n_kinds)
-    ended = kind >= 0
-    missing = np.setdiff1d(every, state[ended] * n_kinds + kind[ended])
-    return missing // n_kinds, missing % n_kinds
+@dataclass(frozen=True, kw_only=True)
+class _Listed:
+    """Outcomes of all states, sorted by state: those that were observed, and in every state every kind of end in the log.
+
+    Attributes:
+        state: State of every outcome, shape [K].
+        following: Next state, −1 for the end, shape [K].
+        kind: Kind of end, −1 if the episode continues, shape [K].
+        reward: Rewards, shape [d, K].
+        assumed: Whether an outcome was not observed in its state, shape [K].
+        place: Place of every observed outcome.
+    """
+
+    state: Ints
+    following: Ints
+    kind: Ints
+    reward: Floats
+    assumed: Bools
+    place: Ints
+
+    @classmethod
+    def of(cls, state: Ints, following: Ints, kind: Ints, reward: Floats, paid: Floats) -> _Listed:
+        """From the observed outcomes, sorted by state; ``paid`` [d, kinds] has the rewards of kinds of ends that are added."""
+        n_kinds = paid.shape[1]
+        every = np.unique(state)[:, None] * n_kinds + np.arange(n_kinds)
+        ended = kind >= 0
+        missing = np.setdiff1d(every, state[ended] * n_kinds + kind[ended])
+        there, of_kind = missing // max(n_kinds, 1), missing % max(n_kinds, 1)
+        order = np.argsort(np.concatenate([state, there]), kind="stable")
+        return cls(
+            state=np.concatenate([state, there])[order],
+            following=np.concatenate([following, np.full(there.size, -1)])[order],
+            kind=np.concatenate([kind, of_kind])[order],
+            reward=np.concatenate([reward, paid[:, of_kind]], axis=1)[:, order],
+            assumed=order >= state.size,
+            place=np.argsort(order),
+        )
+
+
+def _all_pairs(acted: Ints, n_states: int, n_actions: int) -> tuple[Ints, Ints, Ints]:
+    """States and actions of all pairs of the states ``acted``, and the place of a state among them, −1 for others."""
+    place = np.full(n_states, -1)
+    place[acted] = np.arange(acted.size)
+    return np.repeat(acted, n_actions), np.tile(np.arange(n_actions), acted.size), place
 
 
 def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
@@ -271,30 +312,15 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     harm = np.array([np.bincount(outcome_of_row, weights=part) / times for part in arrival.T])
     outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0) - harm
     reward = np.where(noisy, reward - (excess - harm[:, outcome_of_row].T), reward)
-    assumed = np.zeros(outcome_next.size, dtype=np.bool_)
-    if np.any(end):  # every kind of end in the log is possible in every state, with the reward that it has elsewhere
-        n_kinds = int(kind.max()) + 1
-        paid = np.array(
-            [np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)]
-        ).T  # [d, kinds]
-        state, of_kind = _missing_ends(outcome_state, outcome_kind, n_kinds)
-        order = np.argsort(np.concatenate([outcome_state, state]), kind="stable")
-        assumed = order >= outcome_next.size
-        outcome_next = np.concatenate([outcome_next, np.full(state.size, -1)])[order]
-        outcome_reward = np.concatenate([outcome_reward, paid[:, of_kind]], axis=1)[:, order]
-        outcome_state = np.concatenate([outcome_state, state])[order]
-        outcome_kind = np.concatenate([outcome_kind, of_kind])[order]
-        outcome_of_row = np.argsort(order)[outcome_of_row]
-    outcome_ptr = np.searchsorted(outcome_state, np.arange(n_states + 1))
+    n_kinds = int(kind.max()) + 1
+    paid = np.array([np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)])
+    listed = _Listed.of(outcome_state, outcome_next, outcome_kind, outcome_reward, paid.reshape(n_kinds, d).T)
+    outcome_of_row = listed.place[outcome_of_row]
 
     # every action of a state with decisions is a pair, with data or not
-    acted = np.flatnonzero(np.diff(outcome_ptr) > 0)
-    pair_state = np.repeat(acted, n_actions)
-    pair_action = np.tile(np.arange(n_actions), acted.size)
-    place = np.full(n_states, -1)
-    place[acted] = np.arange(acted.size)
+    pair_state, pair_action, place = _all_pairs(np.unique(outcome_state), n_states, n_actions)
     pair_of_row = place[x] * n_actions + a
-    n_pairs, n_outcomes = pair_state.size, outcome_next.size
+    n_pairs, n_outcomes = pair_state.size, listed.following.size
     seen, count = np.unique(pair_of_row * n_outcomes + outcome_of_row, return_counts=True)
 
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
@@ -310,11 +336,11 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         pair_state=frozen(pair_state, np.int64),
         pair_action=frozen(pair_action, np.int64),
         state_ptr=np.searchsorted(pair_state, np.arange(n_states + 1)).astype(np.int64),
-        outcome_ptr=outcome_ptr.astype(np.int64),
-        outcome_next=outcome_next.astype(np.int64),
-        outcome_reward=outcome_reward,
-        kind=outcome_kind.astype(np.int64),
-        assumed=assumed,
+        outcome_ptr=np.searchsorted(listed.state, np.arange(n_states + 1)).astype(np.int64),
+        outcome_next=listed.following.astype(np.int64),
+        outcome_reward=listed.reward,
+        kind=listed.kind.astype(np.int64),
+        assumed=listed.assumed,
         count_ptr=np.searchsorted(seen, np.arange(n_pairs + 1) * n_outcomes).astype(np.int64),
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
@@ -434,12 +460,13 @@ def spread_in_pairs(counts: Counts) -> Floats:
 def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
     """Outcomes of a counted log.
 
-    Counts have sums and squares of rewards per pair. All rewards are therefore noisy or known, and there is one kind of end. A
-    reward that depends on the next state is treated as independent noise, which makes its objective slightly less certain.
+    Counts have sums and squares of rewards per pair. If the rewards of single steps follow from them (`recovered`), the outcomes are those
+    of the log. Other rewards are noisy: one that depends on the next state too is treated as independent noise, which makes its
+    objective less certain, and its rare harm is not pooled over states (``hidden``).
 
     Args:
         counts: Counts of the log. Steps into states without decisions are left out, as in `gather_outcomes`, but their rewards
-            are used.
+            are used in noisy means.
         known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
 
     Examples:
@@ -450,57 +477,54 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
     check_type("counts", counts, Counts)
     known = dict(known_rewards or {})
     d, n_states, n_actions = counts.n_objectives, counts.n_states, counts.n_actions
-    acted_in = np.zeros(n_states, dtype=np.bool_)
+    acted_in = np.zeros(n_states + 1, dtype=np.bool_)
     acted_in[counts.pair_state] = True
-    on = np.flatnonzero(acted_in[counts.outcome_state])
-    ended = np.flatnonzero(counts.terminated_count)
-    owner = np.repeat(np.arange(counts.n_pairs), np.diff(counts.outcome_ptr))
-    step_pair = np.concatenate([owner[on], ended])
-    following = np.concatenate([counts.outcome_state[on], np.full(ended.size, -1)])
-    times = np.concatenate([counts.outcome_count[on], counts.terminated_count[ended]]).astype(np.float64)
-    x = counts.pair_state[step_pair]
-    stated = np.unique(x)
-    key = x * (n_states + 1) + following + 1
-    seen = np.unique(key)
-    step_outcome = np.searchsorted(seen, key)
-    outcome_state, outcome_next = seen // (n_states + 1), seen % (n_states + 1) - 1
-    # if any episode ends, every state can end; an end that was not observed comes last in its state
-    missing = np.setdiff1d(stated, outcome_state[outcome_next < 0]) if ended.size else stated[:0]
-    order = np.argsort(np.concatenate([outcome_state, missing]), kind="stable")
-    assumed = order >= seen.size
-    outcome_next = np.concatenate([outcome_next, np.full(missing.size, -1)])[order]
-    outcome_state = np.concatenate([outcome_state, missing])[order]
-    step_outcome = np.argsort(order)[step_outcome]
-    place = np.full(n_states, -1)
-    place[stated] = np.arange(stated.size)
-    pair_state = np.repeat(stated, n_actions)
-    pair_action = np.tile(np.arange(n_actions), stated.size)
+    acted_in[-1] = True  # the end
+    steps = recover_steps(counts, most_ends=MOST_ENDS, known=known)
+    steps = steps.only(acted_in[steps.following])
+    x = counts.pair_state[steps.pair]
+    key = (x * (n_states + 1) + steps.following + 1) * MOST_ENDS + steps.kind
+    _, some_step, outcome = np.unique(key, return_index=True, return_inverse=True)
+    spread = spread_in_pairs(counts)
+    parts = {k: reward_parts(counts, steps, outcome, k, spread[k]) for k in range(d) if k not in known}
+    n_kinds = int(np.max(steps.kind, initial=-1)) + 1
+    reward, paid = np.zeros((d, some_step.size)), np.zeros((d, n_kinds))
+    for k, part in parts.items():
+        reward[k], paid[k] = part.reward, part.by_kind
+    listed = _Listed.of(x[some_step], steps.following[some_step], steps.kind[some_step], reward, paid)
+
+    pair_state, pair_action, place = _all_pairs(np.unique(x), n_states, n_actions)
     n_pairs = pair_state.size
-    pair = place[x] * n_actions + counts.pair_action[step_pair]
+    pair, step_outcome = place[x] * n_actions + counts.pair_action[steps.pair], listed.place[outcome]
     order = np.lexsort((step_outcome, pair))
     inside = np.flatnonzero(place[counts.pair_state] >= 0)  # pairs with data
     tried = place[counts.pair_state[inside]] * n_actions + counts.pair_action[inside]
     visits = np.zeros(n_pairs)
     visits[tried] = counts.pair_count[inside]
-    noisy = np.array([k not in known for k in range(d)])
-    mean, spread = np.zeros((d, n_pairs)), np.zeros((d, n_pairs))
-    mean[:, tried] = counts.reward_sum[:, inside] / counts.pair_count[inside]
-    spread[:, tried] = spread_in_pairs(counts)[:, inside]
-    moments = (Moments(mean=mean, spread=spread, asked=noisy),)
+    noisy = np.array([k not in known and not steps.tied[k] for k in range(d)])
+    mean, within, harm, harm_spread = (np.zeros((d, n_pairs)) for _ in range(4))
+    for k, part in parts.items():
+        harm[k, tried], harm_spread[k, tried] = part.harm[inside], part.harm_spread[inside]
+        if noisy[k]:
+            mean[k, tried], within[k, tried] = part.mean[inside], part.spread[inside]
+    moments = (
+        Moments(mean=mean, spread=within, asked=noisy),
+        Moments(mean=harm, spread=harm_spread, asked=np.any(harm != 0.0, axis=1), own_visits=np.inf),
+    )
     given = known_of_pairs(known, pair_state, pair_action, d)
     least = lowest_rewards(counts.objectives, counts.reward_min)
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
         pair_action=frozen(pair_action, np.int64),
         state_ptr=np.searchsorted(pair_state, np.arange(n_states + 1)).astype(np.int64),
-        outcome_ptr=np.searchsorted(outcome_state, np.arange(n_states + 1)).astype(np.int64),
-        outcome_next=outcome_next,
-        outcome_reward=np.zeros((d, outcome_next.size)),
-        kind=np.where(outcome_next < 0, 0, -1),
-        assumed=assumed,
+        outcome_ptr=np.searchsorted(listed.state, np.arange(n_states + 1)).astype(np.int64),
+        outcome_next=listed.following.astype(np.int64),
+        outcome_reward=listed.reward,
+        kind=listed.kind.astype(np.int64),
+        assumed=listed.assumed,
         count_ptr=np.searchsorted(pair[order], np.arange(n_pairs + 1)).astype(np.int64),
         count_outcome=step_outcome[order].astype(np.int64),
-        count=times[order],
+        count=steps.times[order],
         **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
         least_reward=least,
         bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
@@ -508,4 +532,5 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),
         n_actions=n_actions,
+        hidden=tuple(k for k, part in parts.items() if part.hidden),
     )

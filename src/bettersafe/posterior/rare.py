@@ -30,30 +30,65 @@ EXTREME = 0.025
 BEYOND = 2.0
 """Surprises are cut off at `BEYOND` times the size below which a share of `EXTREME` of the rows lies."""
 
+NORMAL = 1.96
+"""That size for a normal distribution, in standard deviations."""
+
 
 def harm_excess(dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
     """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d]."""
     x, following = dataset.states[rows], dataset.next_states[rows]
-    goes = following >= 0
     whole, arrival = (np.zeros((rows.size, dataset.n_objectives)) for _ in range(2))
     for k, objective in enumerate(dataset.objectives):
-        value = objective.discount * logged_values(dataset, k, objective.discount)[np.maximum(following, 0)]
-        led = np.where(goes, value - _state_means(x[goes], value[goes], dataset.n_states)[x], 0.0)
-        paid = dataset.rewards[rows, k] - _state_means(x, dataset.rewards[rows, k], dataset.n_states)[x]
-        surprise = led + paid
-        limit = BEYOND * min(float(np.quantile(surprise, EXTREME)), 0.0)
-        excess = np.minimum(surprise - limit, 0.0)
-        if float(np.min(excess)) < -1e-9 * float(np.max(np.abs(surprise))):
-            whole[:, k] = excess
-            low, cost = np.minimum(led, 0.0), np.minimum(paid, 0.0)
-            arrival[:, k] = excess * low / np.minimum(low + cost, -1e-300)
+        value = objective.discount * logged_values(dataset, k, objective.discount)
+        whole[:, k], arrival[:, k] = excess_of(x, following, dataset.rewards[rows, k], value)
     return whole, arrival
 
 
-def _state_means(x: Ints, value: Floats, n_states: int) -> Floats:
+def excess_of(
+    x: Ints, following: Ints, reward: Floats, value: Floats, times: Floats | None = None, noise: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Excess of steps for one objective, and the part of it that is due to where they lead, each of shape [N].
+
+    Args:
+        x: State of every step, shape [N].
+        following: Next state, −1 for the end, shape [N].
+        reward: Reward, shape [N].
+        value: γ_k v_k, shape [X].
+        times: How often a step was seen, shape [N]; once if None.
+        noise: Standard deviation of what ``reward`` leaves out, taken as normal.
+    """
+    often = np.ones(x.size) if times is None else times
+    goes = following >= 0
+    after = value[np.maximum(following, 0)]
+    led = np.where(goes, after - _state_means(x[goes], after[goes], often[goes], value.size)[x], 0.0)
+    paid = reward - _state_means(x, reward, often, value.size)[x]
+    surprise = led + paid
+    extreme = float(np.quantile(surprise, EXTREME)) if times is None else _quantile(surprise, times)
+    extreme = -float(np.hypot(min(extreme, 0.0), NORMAL * noise))
+    excess = np.minimum(surprise - BEYOND * extreme, 0.0)
+    if float(np.min(excess)) >= -1e-9 * float(np.max(np.abs(surprise))):
+        return np.zeros(x.size), np.zeros(x.size)
+    low, cost = np.minimum(led, 0.0), np.minimum(paid, 0.0)
+    return excess, excess * low / np.minimum(low + cost, -1e-300)
+
+
+def _quantile(value: Floats, times: Floats) -> float:
+    """The `EXTREME` quantile of values that were seen several times each, interpolated like that of single rows."""
+    order = np.argsort(value, kind="stable")
+    upto = np.cumsum(times[order])
+    place = EXTREME * max(float(upto[-1]) - 1.0, 0.0)
+    below, above = (
+        float(value[order][min(int(np.searchsorted(upto, at, side="right")), order.size - 1)])
+        for at in (np.floor(place), np.ceil(place))
+    )
+    return below + (above - below) * float(place - np.floor(place))
+
+
+def _state_means(x: Ints, value: Floats, times: Floats, n_states: int) -> Floats:
     """Mean of the values of every state, shape [X]."""
-    visits = np.maximum(np.bincount(x, minlength=n_states), 1.0)
-    return np.asarray(np.bincount(x, weights=value, minlength=n_states) / visits)
+    visits = np.bincount(x, weights=times, minlength=n_states)
+    total = np.bincount(x, weights=times * value, minlength=n_states)
+    return np.asarray(total / np.where(visits > 0.0, visits, 1.0))
 
 
 def logged_values(dataset: Dataset, k: int, discount: float) -> Floats:

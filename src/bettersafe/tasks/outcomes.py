@@ -40,6 +40,7 @@ LARGE_ROWS = 10_000_000
 """Rows beyond which B-OPT counts a log on disk and does not load it."""
 
 PAIR_REWARDS = "rewards are taken from counts: means per state and action, not per next state"
+"""Note on outcomes with rewards that counts leave open."""
 
 
 def memory_needed(task: Task) -> tuple[float, str]:
@@ -84,6 +85,11 @@ def counted_outcomes(
     for k, rare in places.items():
         known[k] = np.where(visit_table(counts) < rare.below, rare.reward, 0.0)
     return outcomes_of(counts, known_rewards=known)
+
+
+def reward_notes(outcomes: Outcomes | CountedOutcomes) -> tuple[str, ...]:
+    """What counts leave open about rewards, if anything."""
+    return (PAIR_REWARDS,) if outcomes.hidden else ()
 
 
 def task_outcomes(

@@ -32,7 +32,7 @@ from bettersafe.tasks.evidence import (
     run_within,
 )
 from bettersafe.tasks.inputs import ESTIMATED, with_derived
-from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
+from bettersafe.tasks.outcomes import counted_outcomes, fits, reward_notes
 from bettersafe.tasks.retest import (
     TESTS,
     certificates_before,
@@ -313,14 +313,15 @@ def _counted(
         )
     model = estimate_model(counts, unseen=run.info.unseen, baseline=run.baseline)
     kept = without_pairs(counts)
+    outcomes = counted_outcomes(counts, model, derived, form=form, draws=draws)
     return _Asked(
-        outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
+        outcomes=outcomes,
         model=model,
         evidence=_CountedEvidence(
             policy=run.proposal,
             baseline=run.baseline,
             baseline_known=run.info.baseline_source != ESTIMATED,
-            notes=(*counts.notes, PAIR_REWARDS),
+            notes=(*counts.notes, *reward_notes(outcomes)),
         ),
         checks=lambda: count_checks(data, kept, run.baseline, model=model, with_policy=True),
         rows=counts.n_rows,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,15 @@ def test_other_priors_stand_beside(asked):
     assert len(made.beliefs) == 1 + len(others)
     assert len({belief.priors for belief in made.beliefs}) > 1
     assert [belief.p_safe for belief in made.beliefs[1:]] == [other.candidates[0].p_safe for other in others]
+
+
+def test_what_counts_leave_open_is_said(asked):
+    answer = asked[0](Question(form="linearised"))
+    said = " ".join(certify_posterior(answer, answer.candidates[0], baseline_known=True).assumptions)
+    assert "counts" not in said
+    hidden = replace(answer, hidden=("profit", "harm"))
+    said = " ".join(certify_posterior(hidden, hidden.candidates[0], baseline_known=True).assumptions)
+    assert "Of profit, harm they do not say which next state paid what, nor how rare a large loss is." in said
+    many = replace(answer, hidden=tuple(f"r{i}" for i in range(9)))
+    said = " ".join(certify_posterior(many, many.candidates[0], baseline_known=True).assumptions)
+    assert "Of 9 objectives they do not say" in said

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bettersafe.logs.counts import count, with_rare, with_rare_rows
+from bettersafe.posterior import recovered
 from bettersafe.posterior.draws import mean_process
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of, thin_outcomes
 from bettersafe.posterior.priors import posterior
@@ -17,10 +18,11 @@ from posterior_cases import LOG, SUPPORT, noisy_log, one_step_log, random_case
 
 @pytest.mark.parametrize("episodes", [3, 40])
 def test_counts_tell_the_posterior_what_a_log_with_noisy_rewards_does(episodes, monkeypatch):
-    """But for rare harm, which counts do not show."""
+    """But for rare harm, which counts of noisy rewards do not show."""
     monkeypatch.setattr(
         sys.modules["bettersafe.posterior.outcomes"], "harm_excess", lambda data, rows: np.zeros((2, rows.size, 2))
     )
+    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, noise: np.zeros((2, x.size)))
     data, _ = noisy_log(episodes=episodes)
     from_rows, from_counts = gather_outcomes(data), outcomes_of(count(data))
     assert np.all(from_rows.noisy)
@@ -32,7 +34,9 @@ def test_counts_tell_the_posterior_what_a_log_with_noisy_rewards_does(episodes, 
             assert np.shape(rows) == np.shape(counted), name
             assert np.allclose(rows, counted, rtol=1e-7, atol=1e-9), name
 
-    names = [field.name for field in fields(from_rows) if field.name not in ("effects", "moments")]
+    assert from_rows.hidden == ()
+    assert from_counts.hidden == (0, 1)
+    names = [field.name for field in fields(from_rows) if field.name not in ("effects", "moments", "hidden")]
     alike(from_rows, from_counts, names)
     alike(from_rows.effects[0], from_counts.effects[0], ("share", "state_sd", "action_sd"))
     alike(from_rows.moments[0], from_counts.moments[0], ("mean", "spread", "asked"))

@@ -201,12 +201,16 @@ def test_h_opt_and_tested_policies_have_checks_of_the_training_part(garnet):
         assert [check.kind for check in certificate.checks][:2] == ["return", "step-before"]
 
 
-def test_b_opt_with_a_hold_out_on_disk(garnet, monkeypatch):
-    """A log in many blocks gives the candidates from counts, with a note."""
+def test_b_opt_with_a_hold_out_on_disk(garnet, monkeypatch, tmp_path):
+    """A log in many blocks gives the candidates from counts, with a note if these leave rewards open."""
+    log = read_dataset(garnet.data, objectives=garnet.objectives)
+    noise = np.random.default_rng(1).normal(size=log.rewards.shape)
+    write_dataset(dataclasses.replace(log, rewards=log.rewards + noise), tmp_path / "noisy.parquet")
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 100)
-    run = run_task(dataclasses.replace(garnet, method="b-opt", hold_out=0.4))
-    assert PAIR_REWARDS in run.info.notes
-    assert run.certificate.evidence in ("held-out", "posterior")
+    for data, noted in ((garnet.data, False), (str(tmp_path / "noisy.parquet"), True)):
+        run = run_task(dataclasses.replace(garnet, data=data, method="b-opt", hold_out=0.4))
+        assert (PAIR_REWARDS in run.info.notes) == noted
+        assert run.certificate.evidence in ("held-out", "posterior")
 
 
 # ---- certify
