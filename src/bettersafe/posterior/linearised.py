@@ -63,8 +63,8 @@ def mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
     return np.asarray(_solved(o, sparse.csr_array(_mean_matrix(o, mixed).T), gamma, o.initial[None])[0])
 
 
-def step_variance(posterior: Posterior, value: Floats) -> Floats:
-    """Posterior variance of Σ_o p(o) y(o) of every pair, shape [P], for values y of outcomes, shape [K]."""
+def step_moments(posterior: Posterior, value: Floats) -> tuple[Floats, Floats]:
+    """Posterior mean and variance of Σ_o p(o) y(o) of every pair, each of shape [P], for values y of outcomes, shape [K]."""
     o = posterior.outcomes
     ends = o.ends[o.count_outcome]
     seen = value[o.count_outcome]
@@ -94,7 +94,7 @@ def step_variance(posterior: Posterior, value: Floats) -> Floats:
         mean += block.probability * first
         square += block.probability * first**2
         found += block.probability * ((second - first**2) / (block.total + 1.0) + going**2 * on_variance)
-    return np.asarray(np.maximum(found + square - mean**2, 0.0))
+    return mean, np.asarray(np.maximum(found + square - mean**2, 0.0))
 
 
 def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) -> Floats:
