@@ -10,6 +10,7 @@ from scipy import sparse
 
 from bettersafe.posterior.draws import mean_process
 from bettersafe.posterior.outcomes import Outcomes
+from bettersafe.posterior.rewards import OWN_VISITS
 from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.priors import Posterior
     from bettersafe.typing import Bools, Floats, Ints
-
-OWN_VISITS = 20.0
-"""Visits after which the variance seen in a pair weighs as much as that of the whole log."""
 
 
 def mean_model(posterior: Posterior, model: Model) -> Model:
