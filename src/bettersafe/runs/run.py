@@ -64,12 +64,16 @@ class Decision(Enum):
         'Not tested'
     """
 
-    USE_POLICY = "Use the policy: it passed on every objective."
+    USE_POLICY = "Use the policy: a test, or a proof, shows that it is no worse on any objective."
+    PROPOSED = (
+        "Proposed: given the log, the policy is believed to be no worse on any objective. It was not tested. Test it on held-out"
+        " episodes: bettersafe certify RUN HELD_OUT."
+    )
     NOT_TESTED = (
         "Not tested: the policy is a suggestion, made and evaluated on the same data. Test it on held-out episodes:"
         " bettersafe certify RUN HELD_OUT."
     )
-    KEEP_BASELINE = "Keep the baseline: no other policy passed."
+    KEEP_BASELINE = "Keep the baseline: for no other policy is the evidence strong enough."
 
     @property
     def sentence(self) -> str:
@@ -83,7 +87,7 @@ class Decision(Enum):
 
     @property
     def word(self) -> str:
-        """Decision for programs: use-policy, not-tested or keep-baseline."""
+        """Decision for programs: use-policy, proposed, not-tested or keep-baseline."""
         return self.name.lower().replace("_", "-")
 
     def to_json(self) -> dict[str, str]:
@@ -137,8 +141,8 @@ class Run:
     def decision(self) -> Decision:
         """Decision that follows from the certificate.
 
-        Evidence "theory" refuses a proposal only because of a threshold. Where a check speaks against the model, a proposal that
-        passes otherwise needs a test.
+        A policy that is only believed, by the posterior, is proposed. Evidence "theory" refuses a proposal only because of a threshold.
+        Where a check speaks against the model, a proposal that passes otherwise needs a test.
         """
         certificate = self.certificate
         if not self.has_proposal:
@@ -146,7 +150,7 @@ class Run:
         if certificate is None:
             return Decision.NOT_TESTED
         if certificate.accepted:
-            return Decision.USE_POLICY
+            return Decision.PROPOSED if certificate.evidence == "posterior" else Decision.USE_POLICY
         if certificate.passes:
             return Decision.NOT_TESTED
         if certificate.evidence == "theory" and all(floor.passed for floor in certificate.floors):
@@ -310,7 +314,7 @@ def save_certificate(path: str | Path, certificate: Certificate, evaluation: Seq
         >>> from bettersafe.runs import save_certificate
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> print(save_certificate("run", certificate, rows).decision.sentence)
-        Use the policy: it passed on every objective.
+        Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_path("path", path)
     check_type("certificate", certificate, Certificate)

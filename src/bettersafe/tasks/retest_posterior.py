@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import versions
+from bettersafe.certificate.certificate import TESTS
 from bettersafe.errors import DataError, ParameterError, check_path, check_type
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
@@ -34,7 +35,6 @@ from bettersafe.tasks.evidence import (
 from bettersafe.tasks.inputs import ESTIMATED, with_derived
 from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
 from bettersafe.tasks.retest import (
-    TESTS,
     certificates_before,
     check_proposal,
     check_untested,
@@ -131,8 +131,8 @@ def certify_run_posterior(
     Examples:
         >>> from bettersafe.tasks import PosteriorTest, certify_run_posterior
         >>> certificate = certify_run_posterior(run, "log.parquet", PosteriorTest(draws=100))
-        >>> certificate.accepted, certificate.grade
-        (True, 'posterior')
+        >>> certificate.standing, certificate.grade
+        ('proposed', 'posterior')
     """
     check_type("run", run, Run)
     check_path("data", data)
@@ -233,7 +233,7 @@ def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
 
 def _passed(tests: list[dict[str, Any]]) -> str:
     """Outcome of earlier tests, in words."""
-    passed = [test["accepted"] for test in tests]
+    passed = [test["standing"] == "passed" for test in tests]
     return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
 
 

@@ -153,7 +153,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
     Examples:
         >>> run = bettersafe.run_task(bettersafe.Task(data="log.parquet", objectives=log.objectives, epsilon=1.0, hold_out=0.3))
         >>> print(run.decision.sentence)
-        Use the policy: it passed on every objective.
+        Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_type("task", task, Task)
     if is_counts(task.data):

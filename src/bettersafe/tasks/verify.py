@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bettersafe.runs.run import Run
 
 SAME = (
-    "evidence", "grade", "delta", "objectives", "thresholds", "unsupported", "refusal", "beliefs", "verdict", "accepted",
+    "evidence", "grade", "delta", "objectives", "thresholds", "unsupported", "refusal", "beliefs", "verdict", "standing",
 )  # fmt: skip
 """Fields of a certificate that a repeated test must reproduce."""
 
@@ -41,8 +41,8 @@ def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
         >>> from bettersafe.runs import save_certificate
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> tested = save_certificate("run", certificate, rows)
-        >>> bettersafe.verify_run("run", data="later.parquet").accepted  # the test is made again
-        True
+        >>> bettersafe.verify_run("run", data="later.parquet").standing  # the test is made again
+        'passed'
     """
     check_path("folder", folder)
     run = load_run(folder)
