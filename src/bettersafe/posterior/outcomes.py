@@ -11,13 +11,15 @@ import numpy as np
 from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, lowest_rewards
+from bettersafe.posterior.events import EventPairs, event_pairs
 from bettersafe.posterior.rare import harm_excess
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen, generator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from bettersafe.posterior.events import DeclaredEvent
     from bettersafe.typing import Rng
 
 
@@ -54,6 +56,7 @@ class Outcomes:
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
         n_actions: |A|.
+        events: Declared events (`events`).
     """
 
     pair_state: Ints
@@ -78,6 +81,7 @@ class Outcomes:
     discount: Floats
     starts: Floats
     n_actions: int
+    events: tuple[EventPairs, ...] = ()
 
     def __post_init__(self) -> None:
         check_indices("pair_state", self.pair_state, self.n_states)
@@ -200,12 +204,18 @@ def _missing_ends(state: Ints, kind: Ints, n_kinds: int) -> tuple[Ints, Ints]:
     return missing // n_kinds, missing % n_kinds
 
 
-def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
+def gather_outcomes(
+    dataset: Dataset,
+    *,
+    known_rewards: Mapping[int, Floats] | None = None,
+    events: Sequence[DeclaredEvent] = (),
+) -> Outcomes:
     """Outcomes of a log in memory.
 
     Args:
         dataset: Log. Last rows of truncated episodes with an unknown next state are left out.
         known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+        events: Declared events, which the log has never shown.
 
     Examples:
         >>> outcomes = bettersafe.gather_outcomes(log)
@@ -295,6 +305,7 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
         n_actions=n_actions,
+        events=event_pairs(events, dataset.objectives, dataset.state_labels, dataset.action_labels),
     )
 
 
@@ -399,7 +410,12 @@ def spread_in_pairs(counts: Counts) -> Floats:
     return np.where(inside > 1e-12 * square, inside, 0.0)
 
 
-def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
+def outcomes_of(
+    counts: Counts,
+    *,
+    known_rewards: Mapping[int, Floats] | None = None,
+    events: Sequence[DeclaredEvent] = (),
+) -> Outcomes:
     """Outcomes of a counted log.
 
     Counts have sums and squares of rewards per pair. All rewards are therefore noisy or known, and there is one kind of end. A
@@ -409,6 +425,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         counts: Counts of the log. Steps into states without decisions are left out, as in `gather_outcomes`, but their rewards
             are used.
         known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+        events: Declared events, which the log has never shown.
 
     Examples:
         >>> from bettersafe.posterior import outcomes_of
@@ -476,4 +493,5 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),
         n_actions=n_actions,
+        events=event_pairs(events, counts.objectives, counts.state_labels, counts.action_labels),
     )

@@ -51,6 +51,7 @@ from bettersafe.errors import ParameterError, check_choice, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.mdp.policy import policy_table, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
+from bettersafe.posterior.events import Rate, event_effects, rates_of, worst_rates
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Posterior:
         pair_reward: Means of rewards that are not a function of the outcome, shape [d, P].
         pessimistic_for: Index of the objective for which the prior is pessimistic; None for the neutral prior.
         habits: Strengths that `with_habits` learnt, by part of the value and objective.
+        rates: Rates of the declared events.
     """
 
     outcomes: Outcomes
@@ -175,6 +177,7 @@ class Posterior:
     pair_reward: Floats
     pessimistic_for: int | None = None
     habits: Mapping[tuple[bool, int], Strengths] = field(default_factory=dict)
+    rates: tuple[Rate, ...] = ()
 
     def __repr__(self) -> str:
         """Text with the prior and its mean concentrations, without arrays."""
@@ -226,6 +229,23 @@ class Posterior:
     def on_blocks(self) -> list[Block]:
         """Dirichlets of the next state, for every concentration with enough probability."""
         return [self.on_block(float(self.concentration[i]), probability) for i, probability in worth(self.weight)]
+
+    @cached_property
+    def _events(self) -> tuple[Floats, Floats]:
+        """`event_effects` at the mean rates."""
+        o = self.outcomes
+        return event_effects(o.events, [rate.mean for rate in self.rates], o.pair_index, o.n_objectives)
+
+    @property
+    def onward(self) -> Floats:
+        """Probability that no declared event ends the episode, shape [P]: the factor on π(a|x) in means and draws."""
+        return self._events[0]
+
+    @cached_property
+    def reward(self) -> Floats:
+        """Means of rewards that are not a function of the outcome, with declared events, per unit of onward · π; shape [d, P]."""
+        onward, cost = self._events
+        return self.pair_reward + cost / onward
 
     @cached_property
     def mean_going(self) -> Floats:
@@ -374,6 +394,7 @@ def posterior(
     check_type("priors", priors, PriorSet)
     o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
     neutral = _supported(o, priors) if priors.neutral == "support" else _hierarchical(o, priors)
+    neutral = replace(neutral, rates=rates_of(o.events, o.pair_index, o.visits))
     return neutral if pessimistic_for is None else pessimistic(neutral, pessimistic_for, baseline_v)
 
 
@@ -457,6 +478,7 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
         end_weight=end_weight,
         pair_reward=pair_reward,
         pessimistic_for=k,
+        rates=worst_rates(neutral.rates),
     )
 
 
