@@ -123,4 +123,3 @@ def _optimism(
 def _gains(given: Posterior, baseline: Floats, policies: list[Floats]) -> Floats:
     """Gains at the posterior mean, shape [C, d]."""
     return np.array([mean_returns(given, policy) for policy in policies]) - mean_returns(given, baseline)
-

@@ -77,7 +77,9 @@ class DeclaredEvent:
         for objective, value in self.cost.items():
             check_number(f"cost of {self.name} on {objective}", value)
             if not math.isfinite(value):
-                raise ParameterError(f"the cost of {self.name} on {objective} must be finite; got {value}.", setting="events")
+                raise ParameterError(
+                    f"the cost of {self.name} on {objective} must be finite; got {value}.", setting="events"
+                )
             cost[objective] = float(value)
         object.__setattr__(self, "cost", cost)
         check_number(f"rate of {self.name}", self.rate)
@@ -95,7 +97,9 @@ class DeclaredEvent:
         for what in ("actions", "states"):
             given = getattr(self, what)
             if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-                raise ParameterError(f"{what} of {self.name} must be a list of labels; got {given!r}.", setting="events")
+                raise ParameterError(
+                    f"{what} of {self.name} must be a list of labels; got {given!r}.", setting="events"
+                )
             object.__setattr__(self, what, tuple(str(label) for label in given))
 
 
@@ -215,9 +219,7 @@ class Rate:
 
 def rates_of(events: Sequence[EventPairs], pair_index: Ints, visits: Floats) -> tuple[Rate, ...]:
     """Posteriors of the rates, from the visits [P] of pairs with flat indices ``pair_index`` [P]."""
-    return tuple(
-        Rate(most=each.event.rate, visits=float(visits[each.applies[pair_index]].sum())) for each in events
-    )
+    return tuple(Rate(most=each.event.rate, visits=float(visits[each.applies[pair_index]].sum())) for each in events)
 
 
 def worst_rates(rates: Sequence[Rate]) -> tuple[Rate, ...]:

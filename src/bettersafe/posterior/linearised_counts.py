@@ -85,7 +85,7 @@ class CountedOutcomes:
         untried_state_var: Variance of the own part of the mean reward of a pair without data, but for that of its action, shape [d, X].
         untried_action_var: Variance of that part that is due to the action, shape [d, A].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
-        bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
+        bad_share: Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
@@ -330,7 +330,7 @@ def gather_counted(
         untried_state_var=rewards.untried_state_var,
         untried_action_var=rewards.untried_action_var,
         least_reward=least,
-        bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max),
+        bad_share=bad_share(counts.reward_min, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max),
         noisy=noisy,
         discount=mdp.discount,
         starts=counts.initial_count.astype(np.float64),
@@ -525,9 +525,7 @@ def side_of(
         system = (posterior, weight, even, extra, float(gamma))
         value[same] = _solved(*system, rhs[same], value[same], transposed=False)
         visits[same] = _solved(*system, o.initial[None], visits[same[:1]], transposed=True)
-    return Side(
-        value=value, visits=visits, table=policy, policy=tried, untried=untried, objectives=tuple(asked)
-    )
+    return Side(value=value, visits=visits, table=policy, policy=tried, untried=untried, objectives=tuple(asked))
 
 
 def _mixed(posterior: CountedPosterior, tried: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:

@@ -51,7 +51,8 @@ class Outcomes:
         moments: Observed moments of noisy rewards, and of the excess of rare events (`rare`), which is another noisy reward.
         known_reward: Known rewards, 0 for other objectives, shape [d, P].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
-        bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
+        beyond: Whether the declared range goes below the smallest reward of the data, shape [d].
+        bad_share: Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
@@ -76,6 +77,7 @@ class Outcomes:
     moments: tuple[Moments, ...]
     known_reward: Floats
     least_reward: Floats
+    beyond: Bools
     bad_share: Floats
     noisy: Bools
     discount: Floats
@@ -300,7 +302,8 @@ def gather_outcomes(
         count=count.astype(np.float64),
         **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
         least_reward=least,
-        bad_share=bad_share(least, logged.mean(axis=0), logged.max(axis=0)),
+        beyond=least < logged.min(axis=0),
+        bad_share=bad_share(logged.min(axis=0), logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
@@ -395,9 +398,10 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
 
 
 def bad_share(least: Floats, mean: Floats, most: Floats) -> Floats:
-    """Mean position of rewards between the largest (0) and the smallest (1) possible one, shape [d].
+    """Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
 
-    For a cost of 1 that occurs in 7 of 100 steps it is 0.07.
+    For a cost of 1 that occurs in 7 of 100 steps it is 0.07. A declared range is not used: with it, a range of ten times the size would
+    make a bad visit ten times as rare, and so change nothing.
     """
     span = np.maximum(most - least, 1e-300)
     return np.asarray(np.clip((most - mean) / span, 0.0, 1.0))
@@ -488,7 +492,10 @@ def outcomes_of(
         count=times[order],
         **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
         least_reward=least,
-        bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
+        beyond=least < counts.reward_min,
+        bad_share=bad_share(
+            counts.reward_min, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max
+        ),
         noisy=noisy,
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),

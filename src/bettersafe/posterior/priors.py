@@ -30,7 +30,8 @@ There are three kinds of rewards. *Known*: a table [X, A] given by the caller. *
 of end. *Noisy*: all others, with effects of the state, the action and the pair (`rewards`). Rare harmful steps are pooled over states and
 actions (`rare`). The prior that is pessimistic for k adds bad visits of noisy rewards too: m of the smallest possible reward (declared,
 else observed), where m is the pessimism times the mean position of the logged rewards between the largest (0) and the smallest (1),
-so that a cost which occurs in 7 of 100 steps gets 0.07 bad visits.
+so that a cost which occurs in 7 of 100 steps gets 0.07 bad visits. It adds them to outcome rewards too if the declared range goes below
+all logged rewards. Declared events, which the log has never shown, are in `events`.
 
 A prior is the same for all pairs of a state, so it is stored per outcome, and only observations are stored per pair. Means and the
 linearised form take one pass over the log's distinct transitions. Draws (in the C++ kernel) store no pair's distribution, only
@@ -466,9 +467,12 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     concentration, weight = capped(neutral.concentration, neutral.weight)
     end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
     pair_reward = neutral.pair_reward.copy()
+    bad = neutral.priors.pessimism * o.bad_share[k]
     if o.noisy[k]:
-        bad = neutral.priors.pessimism * o.bad_share[k]
         pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
+    elif o.beyond[k]:
+        usual = float(o.seen @ o.outcome_reward[k]) / float(o.seen.sum())
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - usual)
     return replace(
         neutral,
         extra=extra,
