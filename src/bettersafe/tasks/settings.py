@@ -124,9 +124,10 @@ class Setting:
     @property
     def short_help(self) -> str:
         """Help on the first screen; empty if the setting is not shown there."""
-        return self.brief.format(
-            choices=listed(self.choices or [""], last="or"), default=f"(default: {self.default_text})"
-        )
+        choices, default = listed(self.choices or [""], last="or"), f"(default: {self.default_text})"
+        return self.brief.replace("{choices}", choices).replace(
+            "{default}", default
+        )  # a brief help may have other braces
 
     @functools.cached_property
     def long_help(self) -> str:
@@ -246,7 +247,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="events", kind="list of events", default=(), metavar="EVENT", group=TEST, methods=WITH_POSTERIOR, option="--event", key="event",
-        brief=f"Harm that the log never showed: {EVENT_SHORT}.",
+        brief=f"Harm that the log has never shown: {EVENT_SHORT}.",
         help="Harm that the log has never shown: its name, its cost by objective in the sign and unit of the column, and its rate, the most often it happens per decision; if not for all, its actions and states; and whether it ends the episode",
         more=f"Written as in a task file: {EVENT_EXAMPLE}. Repeat for each.",
     ),
