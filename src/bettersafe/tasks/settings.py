@@ -40,9 +40,8 @@ BUDGET = 0.1
 TEST_SHARE = 0.3
 """Default share of held-out episodes for H-OPT, as published, and for logs whose states were made by `discretize_log`."""
 
-EVENT_SHORT = "'name=\"overdose\", cost={survival=-100}, rate=0.001'"
 EVENT_EXAMPLE = '\'name="overdose", cost={survival=-100}, rate=0.001, actions=["high"], ends=true\''
-"""Declared events on the command line."""
+"""A declared event on the command line."""
 
 LOG = "The log: a file or quoted glob (Parquet, CSV, JSON lines, Arrow)"
 
@@ -124,10 +123,9 @@ class Setting:
     @property
     def short_help(self) -> str:
         """Help on the first screen; empty if the setting is not shown there."""
-        choices, default = listed(self.choices or [""], last="or"), f"(default: {self.default_text})"
-        return self.brief.replace("{choices}", choices).replace(
-            "{default}", default
-        )  # a brief help may have other braces
+        return self.brief.format(
+            choices=listed(self.choices or [""], last="or"), default=f"(default: {self.default_text})"
+        )
 
     @functools.cached_property
     def long_help(self) -> str:
@@ -186,7 +184,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="horizon", kind="whole number", default=None, metavar="H", group=GOAL, otherwise="no limit", least=1,
-        methods=(*OF_ONE_MODEL, *WITH_EPISODES), brief="Steps of a return. {default}",
+        methods=(*OF_ONE_MODEL, *WITH_EPISODES), brief="Limit on the steps of a return.",
         help="Number of steps whose rewards make up a return, in all tables and tests, for episodes that are cut off",
         more="Policies are still optimised for a discounted return, of the same mean number of steps. Not for b-opt.",
     ),
@@ -247,7 +245,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="events", kind="list of events", default=(), metavar="EVENT", group=TEST, methods=WITH_POSTERIOR, option="--event", key="event",
-        brief=f"Harm that the log has never shown: {EVENT_SHORT}.",
+        brief="Harm that was never logged (see --help-all).",
         help="Harm that the log has never shown: its name, its cost by objective in the sign and unit of the column, and its rate, the most often it happens per decision; if not for all, its actions and states; and whether it ends the episode",
         more=f"Written as in a task file: {EVENT_EXAMPLE}. Repeat for each.",
     ),

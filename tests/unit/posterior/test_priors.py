@@ -56,6 +56,29 @@ def test_pessimism_goes_to_the_worst_outcome():
             posterior(o, SUPPORT, **wrong)
 
 
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_declared_range_reaches_the_pessimistic_prior(noisy):
+    """Rewards that go with the outcome, or not, get bad visits at the declared worst, as many as the log's own rate of bad steps."""
+    rng = np.random.default_rng(0)
+    rows = [(0, i % 2, -1, -1.0 if i % 10 == 0 else 0.0) for i in range(60)]
+    if noisy:
+        rows = [(0, i % 2, -1, min(-1.0 * (i % 10 == 0) + 0.01 * rng.normal(), 0.0)) for i in range(60)]
+    values = np.array([row[3] for row in rows])
+    log = one_step_log(rows, objectives=("a",))
+    means = []
+    for edge in (None, values.min(), -50.0):
+        (objective,) = log.objectives
+        ranged = replace(objective, reward_range=None if edge is None else (edge, 0.0))
+        o = gather_outcomes(replace(log, objectives=(ranged,)))
+        assert o.noisy.tolist() == [noisy]
+        dark = posterior(o, SUPPORT, pessimistic_for=0, baseline_v=np.zeros((1, 2)))
+        means.append(mean_process(dark).reward[0])
+    bad = (values.max() - values.mean()) / (values.max() - values.min())
+    assert np.array_equal(means[0], means[1])
+    expected = bad / (30 + 5 + bad) * (-50.0 - (values.min() if noisy else values.mean()))
+    assert means[2] - means[1] == pytest.approx(np.full(2, expected), rel=1e-3)
+
+
 def test_a_strong_prior_does_not_drown_pessimism():
     """Where all actions are alike the neutral prior is strong; one bad visit still counts for a sixth of the pessimistic one."""
     rows = [(0, a, following, 0.0, 0.0) for a in (0, 1) for following in (0, 1) for _ in range(300)]

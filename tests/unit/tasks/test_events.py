@@ -17,7 +17,7 @@ from bettersafe.runs.run import load_run, save_certificate, save_run
 from bettersafe.tasks.retest import certify_run
 from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 from bettersafe.tasks.run import run_task
-from bettersafe.tasks.settings import EVENT_EXAMPLE, EVENT_SHORT, event_text
+from bettersafe.tasks.settings import EVENT_EXAMPLE, event_text
 from bettersafe.tasks.task import Task
 from bettersafe.tasks.toml import read_event, read_task
 from bettersafe.tasks.verify import verify_run
@@ -111,8 +111,7 @@ def test_the_text_of_an_event_is_read_back(event):
     assert read_event(f"{{{event_text(event)}}}") == event
 
 
-def test_the_examples_in_help_are_events():
-    assert read_event(EVENT_SHORT.strip("'")).rate == 0.001
+def test_the_example_in_help_is_an_event():
     assert read_event(EVENT_EXAMPLE.strip("'")).ends
 
 
