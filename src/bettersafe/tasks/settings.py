@@ -290,7 +290,7 @@ OBJECTIVE: tuple[Setting, ...] = (
     ),
     Setting(
         name="reward_range", kind="pair of numbers", by_objective=True, default=None, metavar="COL=LOW..HIGH", group=GOAL, key="range",
-        help="Lowest and highest value that a reward column can have, if known; finite-sample bounds need it of every objective",
+        help="Lowest and highest value that a reward column can have, if known; finite-sample bounds need it of every objective, and the pessimistic priors of b-opt expect its worst",
     ),
     Setting(
         name="label", kind="text", by_objective=True, default=None, metavar="COL=TEXT", group=DETAILS, otherwise="the column's name",
