@@ -22,11 +22,10 @@ from bettersafe import _kernel
 from bettersafe._system import workers
 from bettersafe.errors import ParameterError, check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.logs.dataset import lowest_rewards
 from bettersafe.model import Model
 from bettersafe.posterior.events import Rate, event_effects, event_pairs, rate_effects, rates_of, worst_rates
 from bettersafe.posterior.linearised import reward_variance
-from bettersafe.posterior.outcomes import bad_share, spread_in_pairs
+from bettersafe.posterior.outcomes import reward_limits, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
     DEFAULT_PRIORS,
@@ -85,6 +84,7 @@ class CountedOutcomes:
         untried_state_var: Variance of the own part of the mean reward of a pair without data, but for that of its action, shape [d, X].
         untried_action_var: Variance of that part that is due to the action, shape [d, A].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
+        beyond: Whether the declared range goes below the smallest reward of the data, shape [d].
         bad_share: Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
@@ -110,6 +110,7 @@ class CountedOutcomes:
     untried_state_var: Floats
     untried_action_var: Floats
     least_reward: Floats
+    beyond: Bools
     bad_share: Floats
     noisy: Bools
     discount: Floats
@@ -311,7 +312,6 @@ def gather_counted(
         n_actions=counts.n_actions,
     )
     paid = ~noisy[:, None]
-    least = lowest_rewards(counts.objectives, counts.reward_min)
     return CountedOutcomes(
         state_ptr=mdp.state_ptr,
         pair_state=mdp.pair_state,
@@ -329,8 +329,9 @@ def gather_counted(
         untried_action=rewards.untried_action,
         untried_state_var=rewards.untried_state_var,
         untried_action_var=rewards.untried_action_var,
-        least_reward=least,
-        bad_share=bad_share(counts.reward_min, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max),
+        **reward_limits(
+            counts.objectives, counts.reward_min, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max
+        ),
         noisy=noisy,
         discount=mdp.discount,
         starts=counts.initial_count.astype(np.float64),

@@ -10,7 +10,7 @@ import numpy as np
 
 from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.logs.dataset import Dataset, lowest_rewards
+from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
 from bettersafe.posterior.rare import harm_excess
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
@@ -207,10 +207,7 @@ def _missing_ends(state: Ints, kind: Ints, n_kinds: int) -> tuple[Ints, Ints]:
 
 
 def gather_outcomes(
-    dataset: Dataset,
-    *,
-    known_rewards: Mapping[int, Floats] | None = None,
-    events: Sequence[DeclaredEvent] = (),
+    dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None, events: Sequence[DeclaredEvent] = ()
 ) -> Outcomes:
     """Outcomes of a log in memory.
 
@@ -286,7 +283,6 @@ def gather_outcomes(
     )
     logged = dataset.rewards[rows]
     given = known_of_pairs(known, pair_state, pair_action, d)
-    least = lowest_rewards(dataset.objectives, logged.min(axis=0))
     starts = dataset.states[dataset.episode_ptr[:-1]]
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
@@ -301,9 +297,7 @@ def gather_outcomes(
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
         **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
-        least_reward=least,
-        beyond=least < logged.min(axis=0),
-        bad_share=bad_share(logged.min(axis=0), logged.mean(axis=0), logged.max(axis=0)),
+        **reward_limits(dataset.objectives, logged.min(axis=0), logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
@@ -397,14 +391,15 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
     return halves[0], halves[1]
 
 
-def bad_share(least: Floats, mean: Floats, most: Floats) -> Floats:
-    """Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
+def reward_limits(objectives: Sequence[Objective], low: Floats, mean: Floats, high: Floats) -> dict[str, Any]:
+    """Fields of `Outcomes` about the smallest rewards, from the smallest, mean and largest reward of the data, each of shape [d].
 
-    For a cost of 1 that occurs in 7 of 100 steps it is 0.07. A declared range is not used: with it, a range of ten times the size would
-    make a bad visit ten times as rare, and so change nothing.
+    ``bad_share`` of a cost of 1 that occurs in 7 of 100 steps is 0.07. A declared range is not part of it: with a range ten times as
+    wide, bad visits would be ten times as rare, and the declaration would change nothing.
     """
-    span = np.maximum(most - least, 1e-300)
-    return np.asarray(np.clip((most - mean) / span, 0.0, 1.0))
+    least = lowest_rewards(objectives, low)
+    share = np.clip((high - mean) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+    return {"least_reward": least, "beyond": least < low, "bad_share": share}
 
 
 def spread_in_pairs(counts: Counts) -> Floats:
@@ -415,10 +410,7 @@ def spread_in_pairs(counts: Counts) -> Floats:
 
 
 def outcomes_of(
-    counts: Counts,
-    *,
-    known_rewards: Mapping[int, Floats] | None = None,
-    events: Sequence[DeclaredEvent] = (),
+    counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None, events: Sequence[DeclaredEvent] = ()
 ) -> Outcomes:
     """Outcomes of a counted log.
 
@@ -477,7 +469,7 @@ def outcomes_of(
     spread[:, tried] = spread_in_pairs(counts)[:, inside]
     moments = (Moments(mean=mean, spread=spread, asked=noisy),)
     given = known_of_pairs(known, pair_state, pair_action, d)
-    least = lowest_rewards(counts.objectives, counts.reward_min)
+    usual = counts.reward_sum.sum(axis=1) / counts.pair_count.sum()
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
         pair_action=frozen(pair_action, np.int64),
@@ -491,11 +483,7 @@ def outcomes_of(
         count_outcome=step_outcome[order].astype(np.int64),
         count=times[order],
         **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
-        least_reward=least,
-        beyond=least < counts.reward_min,
-        bad_share=bad_share(
-            counts.reward_min, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max
-        ),
+        **reward_limits(counts.objectives, counts.reward_min, usual, counts.reward_max),
         noisy=noisy,
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),

@@ -25,7 +25,6 @@ from bettersafe.model import (
     noted_logged_baseline,
     unacted_note,
 )
-from bettersafe.posterior.events import event_pairs
 from bettersafe.runs.policy_file import counted_states, policy_actions, read_whole_policy
 from bettersafe.tasks.settings import BASELINES
 from bettersafe.typing import frozen
@@ -144,11 +143,6 @@ def check_ranges(objectives: tuple[Objective, ...], lowest: Floats, highest: Flo
                 f"{objective.name} was declared to lie in {objective.reward_range[0]:g} … {objective.reward_range[1]:g}; the data has"
                 f" {seen[0]:g} … {seen[1]:g}. Correct the range."
             )
-
-
-def check_events(task: Task, counts: Counts) -> None:
-    """Raises ParameterError if a declared event does not fit the objectives, states and actions of the log."""
-    event_pairs(task.events, counts.objectives, counts.state_labels, counts.action_labels)
 
 
 def without_outcomes(counts: Counts) -> Counts:

@@ -23,6 +23,7 @@ from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run
+from bettersafe.tasks.events import untested_events
 from bettersafe.tasks.evidence import (
     Rows,
     evaluate_saved,
@@ -31,7 +32,7 @@ from bettersafe.tasks.evidence import (
     run_visits,
 )
 from bettersafe.tasks.inputs import check_ranges
-from bettersafe.tasks.rules import NOT_IN_TEST, safety_rule, task_thresholds
+from bettersafe.tasks.rules import safety_rule, task_thresholds
 from bettersafe.tasks.run import diagnostics
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def certify_run(
         return (
             dataclasses.replace(
                 certificate,
-                assumptions=(*certificate.assumptions, *_tested_before(before), *_not_in_test(run)),
+                assumptions=(*certificate.assumptions, *_tested_before(before), *untested_events(run)),
                 theory=None if run.certificate is None else run.certificate.theory,
                 checks=() if run.certificate is None else run.certificate.checks,
                 diagnostics=diagnostics(list(rows), rule.estimator),
@@ -229,12 +230,6 @@ def _tested_before(times: int) -> tuple[str, ...]:
     return (
         f"The policy was tested {times} time{'s' if times > 1 else ''} before; testing until a test passes invalidates δ.",
     )
-
-
-def _not_in_test(run: Run) -> tuple[str, ...]:
-    """Additional assumption of a test if events were declared for the run."""
-    names = ", ".join(event["name"] for event in run.info.settings.get("events", ()))
-    return (NOT_IN_TEST.format(names=names),) if names else ()
 
 
 def data_of_test(run: Run, data: str, digest: str, rows: int, episodes: int) -> dict[str, Any]:

@@ -9,14 +9,12 @@ import numpy as np
 from bettersafe.errors import ParameterError, did_you_mean
 from bettersafe.evaluation.held_out import SafetyRule, return_range
 from bettersafe.logs.dataset import reward_ranges, user_sign
-from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.priors import PriorSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.dataset import Objective
     from bettersafe.posterior.draws import RayCluster
@@ -79,23 +77,6 @@ def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) ->
         return_range=None if ranges is None else return_range(*ranges, discount, settings.horizon),
         horizon=settings.horizon,
     )
-
-
-NOT_IN_TEST = "Declared events ({names}) are not in the test: it knows only what its episodes have shown."
-
-
-def unused_events(task: Task, certificate: Certificate | None) -> tuple[str, ...]:
-    """What does not use the task's declared events, in words."""
-    names = ", ".join(event.name for event in task.events)
-    facts = METHODS[task.resolved_method]
-    if not names:
-        return ()
-    if not facts.posterior:
-        return (
-            f"Declared events ({names}) are not used by {facts.name}: its model, bounds and test know only what the log has shown. b-opt"
-            " uses them.",
-        )
-    return () if certificate is None or certificate.evidence == "posterior" else (NOT_IN_TEST.format(names=names),)
 
 
 def task_priors(task: Task) -> PriorSet:

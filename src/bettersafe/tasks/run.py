@@ -49,9 +49,9 @@ from bettersafe.tasks.checks import (
     rows_for_checks,
     with_default_test,
 )
+from bettersafe.tasks.events import check_events, unused_events
 from bettersafe.tasks.inputs import (
     check_by_counts,
-    check_events,
     check_ranges,
     task_baseline,
     task_counts,
@@ -71,7 +71,7 @@ from bettersafe.tasks.outcomes import (
     memory_needed,
     task_outcomes,
 )
-from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds, unused_events
+from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
 from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 

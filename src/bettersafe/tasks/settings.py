@@ -245,7 +245,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="events", kind="list of events", default=(), metavar="EVENT", group=TEST, methods=WITH_POSTERIOR, option="--event", key="event",
-        brief="Harm that was never logged (see --help-all).",
+        brief="Harm that the log has never shown.",
         help="Harm that the log has never shown: its name, its cost by objective in the sign and unit of the column, and its rate, the most often it happens per decision; if not for all, its actions and states; and whether it ends the episode",
         more=f"Written as in a task file: {EVENT_EXAMPLE}. Repeat for each.",
     ),
