@@ -509,9 +509,11 @@ def side_of(
         paid += [o.by_state(tried * cost[k]) for k in asked]
         tried = tried * onward
         if untried is not None:
-            onward, cost = posterior.event_effects(np.arange(untried.size))
-            paid += (cost[asked] * untried.reshape(-1)).reshape(len(asked), *untried.shape).sum(axis=2)
-            untried = untried * onward.reshape(untried.shape)
+            there = np.flatnonzero(untried)
+            onward, cost = posterior.event_effects(there)
+            mass, state = untried.take(there), there // o.n_actions
+            paid += [np.bincount(state, weights=mass * cost[k], minlength=o.n_states) for k in asked]
+            untried.reshape(-1)[there] = mass * onward
             rest = untried.sum(axis=1)
     weight, even, extra = _mixed(posterior, tried, rest)
     rhs = paid + np.array(
