@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system import workers
@@ -84,7 +85,6 @@ class CountedOutcomes:
         untried_state_var: Variance of the own part of the mean reward of a pair without data, but for that of its action, shape [d, X].
         untried_action_var: Variance of that part that is due to the action, shape [d, A].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
-        beyond: Whether the declared range goes below the smallest reward of the data, shape [d].
         bad_share: Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
@@ -110,7 +110,6 @@ class CountedOutcomes:
     untried_state_var: Floats
     untried_action_var: Floats
     least_reward: Floats
-    beyond: Bools
     bad_share: Floats
     noisy: Bools
     discount: Floats
@@ -459,13 +458,17 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
     can_end = (o.ends_in > 0.0).astype(np.uint8)
     _kernel.compiled.worst_outcomes(*o.arrays, can_end, o.discount[k] * v[k], worst, workers.cores())
     concentration, weight, end_concentration, end_weight = _concentrations(o, priors, PESSIMISTIC_CONCENTRATION)
-    pair_reward, untried, by_action = neutral.pair_reward, neutral.untried_reward, neutral.untried_action
+    pair_reward, untried, by_action = (
+        each.copy() for each in (neutral.pair_reward, neutral.untried_reward, neutral.untried_action)
+    )
     if o.noisy[k]:
-        pair_reward, untried, by_action = pair_reward.copy(), untried.copy(), by_action.copy()
         bad = priors.pessimism * o.bad_share[k]
         pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
         untried[k] += pessimistic_step(bad, 0.0, o.least_reward[k] - untried[k])
         by_action[k] += pessimistic_step(bad, 0.0, -by_action[k])
+    worse = _worst_place(o, o.discount[k] * v[k])
+    pair_reward[k] += pessimistic_step(priors.pessimism, o.visits, worse[o.pair_state])
+    untried[k] += pessimistic_step(priors.pessimism, 0.0, worse)
     return replace(
         neutral,
         concentration=concentration,
@@ -479,6 +482,19 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
         worst=worst,
         rates=worst_rates(neutral.rates),
     )
+
+
+def _worst_place(o: CountedOutcomes, value: Floats) -> Floats:
+    """Smallest value [X] of all places that the log leads to, minus the mean value after a step from every state, shape [X]."""
+    indptr, following, probability = o.rows
+    used = (o.flag & 1).astype(np.bool_)
+    if not np.all(used):
+        probability = probability * used
+    led = sparse.csr_array((probability, following, indptr), shape=(o.visits.size, o.n_states)) @ value
+    reached = np.zeros(o.n_states, dtype=np.bool_)
+    reached[following if np.all(used) else following[used]] = True
+    lowest = float(np.min(value[reached], initial=0.0 if o.has_ends else np.inf))
+    return np.asarray(lowest - o.by_state(o.visits * led) / nonzero(o.goes + o.ends_in))
 
 
 def side_of(

@@ -51,7 +51,6 @@ class Outcomes:
         moments: Observed moments of noisy rewards, and of the excess of rare events (`rare`), which is another noisy reward.
         known_reward: Known rewards, 0 for other objectives, shape [d, P].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
-        beyond: Whether the declared range goes below the smallest reward of the data, shape [d].
         bad_share: Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
@@ -77,7 +76,6 @@ class Outcomes:
     moments: tuple[Moments, ...]
     known_reward: Floats
     least_reward: Floats
-    beyond: Bools
     bad_share: Floats
     noisy: Bools
     discount: Floats
@@ -397,9 +395,8 @@ def reward_limits(objectives: Sequence[Objective], low: Floats, mean: Floats, hi
     ``bad_share`` of a cost of 1 that occurs in 7 of 100 steps is 0.07. A declared range is not part of it: with a range ten times as
     wide, bad visits would be ten times as rare, and the declaration would change nothing.
     """
-    least = lowest_rewards(objectives, low)
     share = np.clip((high - mean) / np.maximum(high - low, 1e-300), 0.0, 1.0)
-    return {"least_reward": least, "beyond": least < low, "bad_share": share}
+    return {"least_reward": lowest_rewards(objectives, low), "bad_share": share}
 
 
 def spread_in_pairs(counts: Counts) -> Floats:

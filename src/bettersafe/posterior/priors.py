@@ -17,7 +17,7 @@ There are two neutral priors, and a pessimistic one for every objective k:
                      (`pooled_ends`)
     pessimistic(k)   the neutral prior, with concentrations of at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one by
                      default) of every pair to the observed outcome of its state that is worst for k, by r_k + γ_k v̂_k^{π_b},
-                     and bad visits of noisy rewards
+                     as many to the place that is worst for k in the whole log, by γ_k v̂_k^{π_b}, and bad visits of rewards
 
 Ends have a separate concentration because actions with different next states may well be equally likely to end. With one
 concentration for both, a pair without an end in ten visits would be estimated to end almost never. Policies made from the log
@@ -28,10 +28,10 @@ policy must pass under the pessimistic priors too (`posterior.judge`).
 
 There are three kinds of rewards. *Known*: a table [X, A] given by the caller. *Outcome*: a function of the next state or the kind
 of end. *Noisy*: all others, with effects of the state, the action and the pair (`rewards`). Rare harmful steps are pooled over states and
-actions (`rare`). The prior that is pessimistic for k adds bad visits of noisy rewards too: m of the smallest possible reward (declared,
-else observed), where m is the pessimism times the mean position of the logged rewards between the largest (0) and the smallest (1),
-so that a cost which occurs in 7 of 100 steps gets 0.07 bad visits. It adds them to outcome rewards too if the declared range goes below
-all logged rewards. Declared events, which the log has never shown, are in `events`.
+actions (`rare`). The prior that is pessimistic for k adds bad visits of noisy and outcome rewards: m of the smallest possible reward
+(declared, else observed), where m is the pessimism times the mean position of the logged rewards between the largest (0) and the
+smallest (1), so that a cost which occurs in 7 of 100 steps gets 0.07 bad visits. Declared events, which the log has never shown, are in
+`events`.
 
 A prior is the same for all pairs of a state, so it is stored per outcome, and only observations are stored per pair. Means and the
 linearised form take one pass over the log's distinct transitions. Draws (in the C++ kernel) store no pair's distribution, only
@@ -467,12 +467,14 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     concentration, weight = capped(neutral.concentration, neutral.weight)
     end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
     pair_reward = neutral.pair_reward.copy()
-    bad = neutral.priors.pessimism * o.bad_share[k]
-    if o.noisy[k]:
-        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
-    elif o.beyond[k]:
-        usual = float(o.seen @ o.outcome_reward[k]) / float(o.seen.sum())
+    if not np.any(o.known_reward[k]):
+        usual = pair_reward[k] if o.noisy[k] else float(o.seen @ o.outcome_reward[k]) / float(o.seen.sum())
+        bad = neutral.priors.pessimism * o.bad_share[k]
         pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - usual)
+    after = o.discount[k] * np.where(o.outcome_next >= 0, v[k][np.maximum(o.outcome_next, 0)], 0.0)
+    level = by_state(o, o.seen * after) / nonzero(by_state(o, o.seen))
+    worse = float(np.min(after[o.seen > 0.0])) - level[o.pair_state]
+    pair_reward[k] += pessimistic_step(neutral.priors.pessimism, o.visits, worse)
     return replace(
         neutral,
         extra=extra,
