@@ -468,13 +468,14 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
     pair_reward = neutral.pair_reward.copy()
     if not np.any(o.known_reward[k]):
-        usual = pair_reward[k] if o.noisy[k] else float(o.seen @ o.outcome_reward[k]) / float(o.seen.sum())
+        usual = pair_reward[k] if o.noisy[k] else float(o.seen @ o.outcome_reward[k]) / max(float(o.seen.sum()), 1.0)
         bad = neutral.priors.pessimism * o.bad_share[k]
         pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - usual)
     after = o.discount[k] * np.where(o.outcome_next >= 0, v[k][np.maximum(o.outcome_next, 0)], 0.0)
     level = by_state(o, o.seen * after) / nonzero(by_state(o, o.seen))
-    worse = float(np.min(after[o.seen > 0.0])) - level[o.pair_state]
-    pair_reward[k] += pessimistic_step(neutral.priors.pessimism, o.visits, worse)
+    if np.any(o.seen > 0.0):
+        worse = float(np.min(after[o.seen > 0.0])) - level[o.pair_state]
+        pair_reward[k] += pessimistic_step(neutral.priors.pessimism, o.visits, worse)
     return replace(
         neutral,
         extra=extra,
