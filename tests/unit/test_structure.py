@@ -138,7 +138,7 @@ COMMAND = re.compile(
     r"\bbettersafe (init|describe|count|merge|improve|explore|evaluate|certify|verify|report|show|demo|discretize|study|sepsis)\b"
 )
 WITH_FLAGS = {  # where options are made, and the command that makes a task again
-    "bettersafe.tasks.settings": {"--", "--candidate", "--objective", "--rare-below", "--rare-reward", "--rare-weight", "--rare-discount"},
+    "bettersafe.tasks.settings": {"--", "--candidate", "--event", "--objective", "--rare-below", "--rare-reward", "--rare-weight", "--rare-discount"},
     "bettersafe.tasks.task": {"--task"},
     "bettersafe.explore.keeping": {"--posterior"},
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.certificate.hazard import HazardMargin
+    from bettersafe.posterior.events import EventFacts
 
 
 LINEARISED = (
@@ -93,7 +95,8 @@ def certify_posterior(
             "The logged state is all that matters for what happens next (Markov), and the process does not change.",
             "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
             " elsewhere in the log.",
-            *_hazards(hazards, titles),
+            *_events(answer),
+            *_hazards(answer, hazards, titles),
             "Future episodes start like the logged ones.",
             f"The priors: {_priors(answer)}. {_fit(answer)}",
             *([LINEARISED] if answer.linearised else []),
@@ -114,12 +117,14 @@ def certify_posterior(
             "candidate": candidate.name,
             "prior": answer.question.priors.neutral,
             "pessimism": answer.question.priors.pessimism,
+            "events": [asdict(each.event) for each in answer.events],
         },
         diagnostics={
             "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(answer.objectives)},
             "concentration": answer.concentration,
             "end_concentration": answer.end_concentration,
             **_optimism(answer, candidate),
+            **({"events": {each.event.name: _facts(each) for each in answer.events}} if answer.events else {}),
             **(
                 {"hazard": {name: each.to_json() for name, each in zip(answer.objectives, hazards, strict=True)}}
                 if hazards
@@ -145,13 +150,51 @@ def _taken_off(candidate: Candidate, titles: Sequence[str]) -> str:
     )
 
 
-def _hazards(hazards: Sequence[HazardMargin], titles: Sequence[str]) -> list[str]:
+def _events(answer: Answer) -> list[str]:
+    """Declared events and the rates that were used, in words."""
+    return [_event(each, pessimistic=len(answer.priors) > 1) for each in answer.events]
+
+
+def _event(facts: EventFacts, *, pessimistic: bool) -> str:
+    event = facts.event
+    does = [
+        *(f"{cost:+g} on {name}" for name, cost in event.cost.items()),
+        *(["ends the episode"] if event.ends else []),
+    ]
+    where = [
+        f"{what} {', '.join(map(str, labels))}"
+        for what, labels in (("action", event.actions), ("state", event.states))
+        if labels
+    ]
+    at_most = (
+        "at most" if facts.worst >= event.rate else f"the log leaves no more of the declared {_often(event.rate)} than"
+    )
+    worst = f", and the worse of none and {_often(facts.worst)} under the pessimistic priors" if pessimistic else ""
+    return (
+        f"Declared event {event.name} ({', '.join(does)}; {' in '.join(where) or 'every decision'}): {at_most} {_often(facts.worst)} of"
+        f" these decisions, the same rate for all of them, and none in the {facts.visits:,.0f} logged ones. Used: {_often(facts.mean)} on"
+        f" average{worst}."
+    )
+
+
+def _often(rate: float) -> str:
+    """A rate in words."""
+    return f"one in {1.0 / rate:,.0f}" if rate < 0.5 else f"{100.0 * rate:.3g} %"
+
+
+def _facts(facts: EventFacts) -> dict[str, Any]:
+    """The rates of an event for JSON."""
+    return {"most": facts.event.rate, "visits": facts.visits, "mean": facts.mean, "worst": facts.worst}
+
+
+def _hazards(answer: Answer, hazards: Sequence[HazardMargin], titles: Sequence[str]) -> list[str]:
     """What an unseen harm would change, for the objective with the smallest margin."""
     known = [(margin.rate, place) for place, margin in enumerate(hazards) if margin.pairs]
     if not known:
         return []
     place = min(known)[1]
-    return [f"No harm that the log has not shown. {hazards[place].sentence(titles[place])}"]
+    other = " and nobody declared" if answer.events else ""
+    return [f"No harm that the log has not shown{other}. {hazards[place].sentence(titles[place])}"]
 
 
 def _optimism(answer: Answer, candidate: Candidate) -> dict[str, Any]:

@@ -36,7 +36,7 @@ SAME = 1e-6
 PESSIMISTIC = "under pessimistic priors, which expect the worst of rarely tried decisions"
 EVIDENCE = (
     "A belief, not a test: the probability given all of this data, under {priors}, computed by a fast first-order approximation"
-    " of the posterior. The policy was made from the same data, and how much too good it looks to them is not taken off here. Nothing is"
+    " of the posterior.{events} The policy was made from the same data, and how much too good it looks to them is not taken off here. Nothing is"
     " guaranteed until the policy is kept and certified."
 )
 MODEL_EVIDENCE = (
@@ -143,7 +143,13 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
     normal gains (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     pessimistic = session.task.pessimism > 0.0
-    evidence = EVIDENCE.format(priors=f"a neutral prior{' and ' + PESSIMISTIC if pessimistic else ''}")
+    events = ", ".join(event.name for event in session.task.events)
+    evidence = EVIDENCE.format(
+        priors=f"a neutral prior{' and ' + PESSIMISTIC if pessimistic else ''}",
+        events=f" Declared events are in it ({events}); the model in which the policy is made does not have them."
+        if events
+        else "",
+    )
     document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": evidence}
     if linearised is None:
         return {**document, "level": "baseline", "verdict": found.status, "objectives": []}

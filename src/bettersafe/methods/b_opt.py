@@ -40,7 +40,7 @@ from bettersafe.posterior.judge import (
     visits_of,
 )
 from bettersafe.posterior.linearised_counts import CountedOutcomes, counted_posterior
-from bettersafe.posterior.models import frequency_model, mean_model, one_step_sd
+from bettersafe.posterior.models import frequency_model, mean_model, one_step_sd, with_events
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.rule import probability
 from bettersafe.typing import Floats, frozen
@@ -243,6 +243,7 @@ def _candidates(
             else informed(outcomes, question.priors, baseline)
         )
         width = gains_under(given, baseline, range(loss.size))
+        model = with_events(model, given)
         return (
             make_recipes(
                 model,
@@ -260,6 +261,7 @@ def _candidates(
         )
 
     def make(given: Posterior, own: Model, base: Floats, tell: Progress | None) -> list[tuple[str, Floats]]:
+        own = with_events(own, given)
         mean = mean_model(given, own)
         v = policy_values(mean.mdp, base)[0]
         width = gains_under(given, base, range(loss.size))

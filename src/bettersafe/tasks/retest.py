@@ -24,6 +24,7 @@ from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run
+from bettersafe.tasks.events import untested_events
 from bettersafe.tasks.evidence import (
     Rows,
     evaluate_saved,
@@ -181,7 +182,7 @@ def certify_run(
         return (
             dataclasses.replace(
                 certificate,
-                assumptions=(*certificate.assumptions, *_tested_before(before)),
+                assumptions=(*certificate.assumptions, *_tested_before(before), *untested_events(run)),
                 theory=None if run.certificate is None else run.certificate.theory,
                 checks=() if run.certificate is None else run.certificate.checks,
                 diagnostics=diagnostics(list(rows), rule.estimator),

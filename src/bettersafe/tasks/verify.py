@@ -11,6 +11,7 @@ from bettersafe.certificate.files import certificate_json
 from bettersafe.errors import RunError, check_path
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.retest import HeldOutTest, certify_run
 from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
@@ -93,6 +94,7 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
             form=settings["form"],
             prior=settings["prior"],
             pessimism=settings["pessimism"],
+            events=tuple(DeclaredEvent(**event) for event in settings.get("events", ())),
             seed=certificate.seed or 0,
             optimism=(found["optimism"], found["optimism_error"]) if "optimism" in found else None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -29,7 +30,9 @@ def test_every_setting_is_a_key_of_task_files(row, tmp_path):
     lines = []
     for name, keys in tables.items():
         lines += [] if name == "task" else [f"[{name}]"]
-        lines += [f"{key} = {json.dumps(entry).replace(':', ' =')}" for key, entry in keys.items()]
+        lines += [
+            f"{key} = {json.dumps(entry, default=dataclasses.asdict).replace(':', ' =')}" for key, entry in keys.items()
+        ]
     (tmp_path / "task.toml").write_text("\n".join(lines), encoding="utf-8")
     if row.path:
         value = tuple(str(tmp_path / each) for each in value) if isinstance(value, tuple) else str(tmp_path / value)
