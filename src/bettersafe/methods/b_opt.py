@@ -25,6 +25,7 @@ from bettersafe.methods.audit import Audit, audit
 from bettersafe.methods.recipes import DEFAULT_GRID, CandidateGrid, make_recipes
 from bettersafe.methods.result import Search, check_preference, improvement
 from bettersafe.model import Model
+from bettersafe.posterior.essential import essential
 from bettersafe.posterior.habits import informed
 from bettersafe.posterior.judge import (
     DEFAULT_QUESTION,
@@ -177,39 +178,47 @@ def b_opt(
     )
     weights = check_preference(preference, outcomes.n_objectives)
     question = replace(question, form=resolve_form(question.form, outcomes, draws=question.draws))
-    values = solve_policy(model.mdp, base)
+    handed_in = {
+        name: check_policy(table, *base.shape, name=name, state_labels=model.state_labels)
+        for name, table in (policies or {}).items()
+    }
+    baseline_v = solve_policy(model.mdp, base).v
+    part = essential(outcomes, model, [base, *handed_in.values()])
+    own, own_v = part.policy(base), part.values(baseline_v)
     recipes, found_audit = _candidates(
-        outcomes,
-        model,
-        base,
+        part.outcomes,
+        part.model,
+        own,
         weights,
         question,
         grid,
-        values.v,
+        own_v,
         estimated=baseline_estimated,
         progress=progress,
     )
-    made, places = _different(recipes, base)
-    for name, table in (policies or {}).items():
-        given = check_policy(table, *base.shape, name=name, state_labels=model.state_labels)
-        if _is_new(given, base, made):  # a recipe's policy keeps its optimism, whoever gives it
+    made, places = _different(recipes, own)
+    for name, table in handed_in.items():
+        given = part.policy(table)
+        if _is_new(given, own, made):  # a recipe's policy keeps its optimism, whoever gives it
             made.append((name, given))
-    doubt = _doubt(found_audit, places, len(made), model, base, outcomes, estimated=baseline_estimated)
-    baseline_v = values.v
-    del values  # its q is as large as d policies
+    doubt = _doubt(found_audit, places, len(made), part.model, own, part.outcomes, estimated=baseline_estimated)
     answer = judge(
         [policy for _, policy in made],
-        outcomes,
-        base,
+        part.outcomes,
+        own,
         question,
-        model=model,
+        model=part.model,
         names=[name for name, _ in made],
         best_by=weights if screen else None,
         doubt=doubt,
-        known=Known(baseline_v=baseline_v),
+        known=Known(baseline_v=own_v),
         progress=progress,
     )
-    answer = _refine_nearest(answer, outcomes, base, model, doubt, baseline_v, progress)
+    answer = _refine_nearest(answer, part.outcomes, own, part.model, doubt, own_v, progress)
+    answer = replace(
+        answer,
+        candidates=tuple(replace(each, policy=part.whole(each.policy, base)) for each in answer.candidates),
+    )
     chosen = _best(answer, weights)
     policy = base if chosen is None else answer.candidates[chosen].policy
     return BOpt(

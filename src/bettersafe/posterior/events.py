@@ -117,6 +117,11 @@ class EventPairs:
     reward: Floats
     applies: Bools
 
+    def within(self, states: Ints, actions: Ints, n_actions: int) -> EventPairs:
+        """Over some of the states and actions, by index, of a log with ``n_actions`` actions."""
+        kept = self.applies.reshape(-1, n_actions)[np.ix_(states, actions)]
+        return replace(self, applies=kept.reshape(-1))
+
 
 def event_pairs(
     events: Sequence[DeclaredEvent], objectives: Sequence[Objective], state_labels: Labels, action_labels: Labels

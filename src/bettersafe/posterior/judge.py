@@ -42,6 +42,7 @@ from bettersafe.posterior.candidates import (
 )
 from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
+from bettersafe.posterior.essential import essential
 from bettersafe.posterior.events import EventFacts, event_facts
 from bettersafe.posterior.habits import informed, informed_priors
 from bettersafe.posterior.linearised import linearised_gains
@@ -332,11 +333,12 @@ def judge(
     baseline = policy_table(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
     form = resolve_form(question.form, outcomes, draws=question.draws)
     loss = question.losses(outcomes.n_objectives)
-    v = policy_values(model.mdp, baseline)[0] if known.baseline_v is None else known.baseline_v
+    part = essential(outcomes, model, [baseline, *tables])
+    v = part.values(policy_values(model.mdp, baseline)[0] if known.baseline_v is None else known.baseline_v)
     case = _Case(
-        policies=tables,
+        policies=[part.policy(table) for table in tables],
         names=list(names) if names is not None else [f"policy {i}" for i in range(len(tables))],
-        baseline=baseline,
+        baseline=part.policy(baseline),
         baseline_v=v,
         slack=loss + ROUNDING * np.max(np.abs(v), axis=1),
         question=replace(question, form=form),
@@ -347,7 +349,9 @@ def judge(
         known=known.candidates,
         progress=progress,
     )
-    candidates, neutral = _linearised(case, outcomes) if form == "linearised" else _drawn(case, outcomes)
+    evaluate = _linearised if form == "linearised" else _drawn
+    found, neutral = evaluate(case, part.outcomes)
+    candidates = [replace(candidate, policy=table) for candidate, table in zip(found, tables, strict=True)]
     if doubt.optimism is not None and doubt.error is not None:
         candidates = [
             replace(candidate, optimism=doubt.optimism[i], optimism_error=doubt.error[i])

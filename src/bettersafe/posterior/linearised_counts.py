@@ -31,7 +31,6 @@ from bettersafe.posterior.priors import (
     CONCENTRATIONS,
     DEFAULT_PRIORS,
     END_CONCENTRATIONS,
-    PESSIMISTIC_CONCENTRATION,
     VALUE_TOL,
     PriorSet,
     capped,
@@ -457,18 +456,19 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
     worst = np.full_like(neutral.worst, -2)
     can_end = (o.ends_in > 0.0).astype(np.uint8)
     _kernel.compiled.worst_outcomes(*o.arrays, can_end, o.discount[k] * v[k], worst, workers.cores())
-    concentration, weight, end_concentration, end_weight = _concentrations(o, priors, PESSIMISTIC_CONCENTRATION)
+    most = priors.most_pessimistic
+    concentration, weight, end_concentration, end_weight = _concentrations(o, priors, most)
     pair_reward, untried, by_action = (
         each.copy() for each in (neutral.pair_reward, neutral.untried_reward, neutral.untried_action)
     )
     if o.noisy[k]:
         bad = priors.pessimism * o.bad_share[k]
-        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k])
-        untried[k] += pessimistic_step(bad, 0.0, o.least_reward[k] - untried[k])
-        by_action[k] += pessimistic_step(bad, 0.0, -by_action[k])
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k], most)
+        untried[k] += pessimistic_step(bad, 0.0, o.least_reward[k] - untried[k], most)
+        by_action[k] += pessimistic_step(bad, 0.0, -by_action[k], most)
     worse = _worst_place(o, o.discount[k] * v[k])
-    pair_reward[k] += pessimistic_step(priors.pessimism, o.visits, worse[o.pair_state])
-    untried[k] += pessimistic_step(priors.pessimism, 0.0, worse)
+    pair_reward[k] += pessimistic_step(priors.pessimism, o.visits, worse[o.pair_state], most)
+    untried[k] += pessimistic_step(priors.pessimism, 0.0, worse, most)
     return replace(
         neutral,
         concentration=concentration,

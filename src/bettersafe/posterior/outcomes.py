@@ -171,6 +171,37 @@ class Outcomes:
         table[ptr[pair] + self.count_outcome - self.outcome_ptr[self.pair_state[pair]]] = self.count
         return table
 
+    def within(self, states: Ints, actions: Ints) -> Outcomes:
+        """The outcomes with some of the states and actions, by index, sorted; those left out must have no data."""
+        keep = np.flatnonzero(np.isin(self.pair_action, actions))
+        pair_state = np.searchsorted(states, self.pair_state[keep])
+        places = np.arange(states.size + 1)
+        outcome_state = np.searchsorted(states, self.outcome_state)
+        return replace(
+            self,
+            pair_state=frozen(pair_state, np.int64),
+            pair_action=frozen(np.searchsorted(actions, self.pair_action[keep]), np.int64),
+            state_ptr=np.searchsorted(pair_state, places).astype(np.int64),
+            outcome_ptr=np.searchsorted(outcome_state, places).astype(np.int64),
+            outcome_next=np.where(self.ends, -1, np.searchsorted(states, self.outcome_next)).astype(np.int64),
+            count_ptr=np.concatenate([[0], np.cumsum(np.diff(self.count_ptr)[keep])]).astype(np.int64),
+            pair_reward=self.pair_reward[:, keep],
+            pair_noise=self.pair_noise[:, keep],
+            effects=tuple(
+                replace(
+                    effects.only(keep),
+                    state_sd=effects.state_sd[:, states] if effects.group is None else effects.state_sd,
+                    action_sd=effects.action_sd[:, actions],
+                )
+                for effects in self.effects
+            ),
+            moments=tuple(replace(each, mean=each.mean[:, keep], spread=each.spread[:, keep]) for each in self.moments),
+            known_reward=self.known_reward[:, keep],
+            starts=self.starts[states],
+            n_actions=int(actions.size),
+            events=tuple(each.within(states, actions, self.n_actions) for each in self.events),
+        )
+
 
 def _is_function(value: Floats, group: Ints) -> bool:
     """Whether the value is constant within every group."""
@@ -353,7 +384,9 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
     """
     draw, o = generator(rng), outcomes
     one = draw.binomial(o.count.astype(np.int64), 0.5).astype(np.float64)
-    starts = draw.binomial(o.starts.astype(np.int64), 0.5).astype(np.float64)
+    starts = np.zeros(o.n_states)
+    started = np.flatnonzero(o.starts)  # states without starts need no random numbers
+    starts[started] = draw.binomial(o.starts[started].astype(np.int64), 0.5)
     top = int(np.argmax(o.starts))  # no half is without a start
     if starts.sum() == 0.0:
         starts[top] = min(1.0, o.starts[top] / 2.0)

@@ -110,6 +110,11 @@ class PriorSet:
         if not 0.0 < self.concentration_scale < math.inf:
             raise ParameterError(f"concentration_scale must be a number above 0; got {self.concentration_scale}.")
 
+    @property
+    def most_pessimistic(self) -> float:
+        """Largest concentration of a pessimistic prior; scaled too, or halving and doubling would both end at the same limit."""
+        return PESSIMISTIC_CONCENTRATION * self.concentration_scale
+
     def names(self, objectives: Sequence[str]) -> tuple[str, ...]:
         """Names of the priors, the neutral one first."""
         pessimistic = objectives if self.pessimism > 0.0 else ()
@@ -355,7 +360,7 @@ def likely(log_likelihood: Callable[[float], float], grid: Floats) -> Floats:
     return np.asarray(weight / weight.sum())
 
 
-def capped(concentration: Floats, weight: Floats, most: float = PESSIMISTIC_CONCENTRATION) -> tuple[Floats, Floats]:
+def capped(concentration: Floats, weight: Floats, most: float) -> tuple[Floats, Floats]:
     """Concentrations, at most ``most``, and their probabilities."""
     kept, place = np.unique(np.minimum(concentration, most), return_inverse=True)
     return np.asarray(kept), np.bincount(place, weights=weight).astype(np.float64)
@@ -464,18 +469,19 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     v = check_pessimistic(k, o.n_objectives, baseline_v)
     extra = np.zeros_like(neutral.share)
     extra[_worst_outcomes(o, k, v)] = neutral.priors.pessimism
-    concentration, weight = capped(neutral.concentration, neutral.weight)
-    end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight)
+    most = neutral.priors.most_pessimistic
+    concentration, weight = capped(neutral.concentration, neutral.weight, most)
+    end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight, most)
     pair_reward = neutral.pair_reward.copy()
     if not np.any(o.known_reward[k]):
         usual = pair_reward[k] if o.noisy[k] else float(o.seen @ o.outcome_reward[k]) / max(float(o.seen.sum()), 1.0)
         bad = neutral.priors.pessimism * o.bad_share[k]
-        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - usual)
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - usual, most)
     after = o.discount[k] * np.where(o.outcome_next >= 0, v[k][np.maximum(o.outcome_next, 0)], 0.0)
     level = by_state(o, o.seen * after) / nonzero(by_state(o, o.seen))
     if np.any(o.seen > 0.0):
         worse = float(np.min(after[o.seen > 0.0])) - level[o.pair_state]
-        pair_reward[k] += pessimistic_step(neutral.priors.pessimism, o.visits, worse)
+        pair_reward[k] += pessimistic_step(neutral.priors.pessimism, o.visits, worse, most)
     return replace(
         neutral,
         extra=extra,
@@ -498,9 +504,9 @@ def check_pessimistic(k: int, n_objectives: int, baseline_v: Floats | None) -> F
     return baseline_v
 
 
-def pessimistic_step(bad: float, visits: Floats | float, worse: Floats | float) -> Floats | float:
-    """Change of a value by ``bad`` additional visits that are ``worse``, beside the pair's visits and a prior of limited weight."""
-    return bad / (visits + PESSIMISTIC_CONCENTRATION + bad) * worse
+def pessimistic_step(bad: float, visits: Floats | float, worse: Floats | float, prior: float) -> Floats | float:
+    """Change of a value by ``bad`` additional visits that are ``worse``, beside the pair's visits and a prior that weighs ``prior``."""
+    return bad / (visits + prior + bad) * worse
 
 
 def _end_mass(o: Outcomes) -> Floats:

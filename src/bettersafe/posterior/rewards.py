@@ -115,18 +115,24 @@ def reward_posterior(
         variance: Variance of ``mean`` around its expectation, if known, shape [P]; ``spread`` is then used for the unit alone.
     """
     tried = np.flatnonzero(visits > 0.0)
-    total = float(visits.sum())
-    level = float(visits @ np.where(visits > 0.0, mean, 0.0)) / max(total, 1.0)
+    n = visits[tried]
+    total = float(n.sum())
+    level = float(n @ mean[tried]) / max(total, 1.0)
     y = mean[tried] - level
-    size = float(np.sqrt((visits[tried] @ y**2 + spread.sum()) / max(total, 1.0)))
+    size = float(np.sqrt((n @ y**2 + spread[tried].sum()) / max(total, 1.0)))
     if size <= 1e-12 * max(abs(level), 1e-300) or tried.size == 0:  # a constant reward
         return _constant(visits.size, n_states, n_actions, level, strengths)
-    x, a, n = state[tried], action[tried], visits[tried]
-    noise = _noise(x, n, spread[tried], n_states, own_visits) / n if variance is None else variance[tried]
+    # states and actions without data take no part, so that declaring more of them changes nothing, not even rounding
+    rows, x = np.unique(state[tried], return_inverse=True)
+    columns, a = np.unique(action[tried], return_inverse=True)
+    noise = _noise(x, n, spread[tried], rows.size, own_visits) / n if variance is None else variance[tried]
     if strengths is None:
-        strengths = _learn(x, a, y / size, noise / size**2, n_states, n_actions)
+        strengths = _learn(x, a, y / size, noise / size**2, rows.size, columns.size)
     found = [
-        (weight, _given(x, a, y, noise, point * size, n_states, n_actions))
+        (
+            weight,
+            _given(x, a, y, noise, point * size, rows.size, columns.size).among(rows, columns, n_states, n_actions),
+        )
         for point, weight in zip(strengths.points, strengths.weight, strict=True)
     ]
 
@@ -202,15 +208,27 @@ def _noise(x: Ints, n: Floats, spread: Floats, n_states: int, own_visits: float)
 
 @dataclass(frozen=True, kw_only=True)
 class _Effects:
-    """Posterior of the effects given (τ_σ, τ_α, τ)."""
+    """Posterior of the effects given (τ_σ, τ_α, τ); ``level_var`` is the variance of the mean of all α."""
 
+    tau_state: float
+    tau_action: float
     tau: float
     centre: float
     state: Floats
     action: Floats
     state_var: Floats
     action_var: Floats
+    level_var: float
     log_likelihood: float
+
+    def among(self, rows: Ints, columns: Ints, n_states: int, n_actions: int) -> _Effects:
+        """The effects of all states and actions; those without data, in no row or column, have their priors."""
+        state, action = np.zeros(n_states), np.zeros(n_actions)
+        state_var = np.full(n_states, self.tau_state**2)
+        action_var = np.full(n_actions, self.tau_action**2 + self.level_var)
+        state[rows], state_var[rows] = self.state, self.state_var
+        action[columns], action_var[columns] = self.action, self.action_var
+        return replace(self, state=state, state_var=state_var, action=action, action_var=action_var)
 
 
 def _given(x: Ints, a: Ints, y: Floats, noise: Floats, strengths: Floats, n_states: int, n_actions: int) -> _Effects:
@@ -248,13 +266,17 @@ def _given(x: Ints, a: Ints, y: Floats, noise: Floats, strengths: Floats, n_stat
         + 2.0 * n_actions * np.log(tau_action)
         + float(w @ y**2 - kept @ right**2 - beta @ target)
     )
+    covariance = inverse[:-1, :-1]
     return _Effects(
+        tau_state=tau_state,
+        tau_action=tau_action,
         tau=tau,
         centre=centre,
         state=state,
         action=action,
         state_var=np.asarray(kept, dtype=np.float64),
-        action_var=_centred_variance(inverse[:-1, :-1]),
+        action_var=_centred_variance(covariance),
+        level_var=float(covariance.mean()),
         log_likelihood=log_likelihood,
     )
 
@@ -327,8 +349,8 @@ class Effects:
             ]
         )
 
-    def only(self, keep: Bools) -> Effects:
-        """Of the pairs ``keep`` [P] alone."""
+    def only(self, keep: Bools | Ints) -> Effects:
+        """Of the pairs ``keep`` alone: a mask [P], or indices."""
         return replace(self, share=self.share[:, keep], group=None if self.group is None else self.group[keep])
 
 
@@ -353,13 +375,16 @@ class Moments:
     def thinned(self, visits: Floats, mine: Floats, rng: np.random.Generator) -> tuple[Moments, Moments]:
         """Moments of a random part with ``mine`` of the ``visits`` of every pair [P], and of the rest.
 
-        The mean of the part is drawn with the mean and variance of the mean of a random part.
+        The mean of the part is drawn with the mean and variance of the mean of a random part. Pairs without visits need no random
+        numbers.
         """
         rest = visits - mine
+        drawn = np.zeros(self.mean.shape)
+        drawn[:, visits > 0.0] = rng.standard_normal((self.asked.size, np.count_nonzero(visits)))
         variance = self.spread / np.maximum(visits - 1.0, 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = np.where((mine > 0.0) & (rest > 0.0), 1.0 / mine - 1.0 / visits, 0.0)
-            one = self.mean + np.sqrt(variance * inside) * rng.standard_normal(self.mean.shape)
+            one = self.mean + np.sqrt(variance * inside) * drawn
             other = np.where(rest > 0.0, (visits * self.mean - mine * one) / rest, 0.0)
         return (
             replace(self, mean=np.where(mine > 0.0, one, 0.0), spread=variance * np.maximum(mine - 1.0, 0.0)),

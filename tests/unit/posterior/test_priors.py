@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from bettersafe.errors import ParameterError
+from bettersafe.logs.counts import count
 from bettersafe.mdp.values import expected_return, policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import drawn_gains, mean_process, returns_in
+from bettersafe.posterior.judge import other_priors
+from bettersafe.posterior.linearised_counts import available, counted_pessimistic, counted_posterior, gather_counted
 from bettersafe.posterior.outcomes import gather_outcomes
-from bettersafe.posterior.priors import posterior
-from posterior_cases import LOG, SUPPORT, hazard_log, one_step_log, sampled_world
+from bettersafe.posterior.priors import LEAST_WEIGHT, PriorSet, posterior
+from posterior_cases import LOG, SUPPORT, hazard_log, noisy_log, one_step_log, sampled_world
 
 
 def test_known_and_noisy_rewards():
@@ -106,6 +109,33 @@ def test_a_strong_prior_does_not_drown_pessimism():
     expected = (0.5 * 5.0 + 1.0) / 6.0  # 5 but for what 1,200 visits leave open of the others
     assert mean_process(dark).transition.toarray()[untried, 1] == pytest.approx(expected, abs=0.01)
     assert dark.weight.sum() == pytest.approx(1.0)
+
+
+def test_half_and_twice_the_concentration_ask_different_pessimistic_priors():
+    """Where the neutral prior is strong both lie above the limit of a pessimistic prior, so the limit is scaled too."""
+    rows = [(0, a, following, 0.0, 0.0) for a in (0, 1) for following in (0, 1) for _ in range(300)]
+    log = one_step_log([*rows, (1, 0, 1, -9.0, 0.0), (1, 1, 1, -9.0, 0.0)], 2, 3)
+    o, v = gather_outcomes(log), np.array([[0.0, -9.0], [0.0, 0.0]])
+    untried = int(np.flatnonzero((o.pair_state == 0) & (o.pair_action == 2))[0])
+    for _, priors in other_priors(PriorSet())[2:]:
+        weight = 5.0 * priors.concentration_scale
+        expected = (0.5 * weight + 1.0) / (weight + 1.0)
+        dark = posterior(o, priors, pessimistic_for=0, baseline_v=v)
+        assert mean_process(dark).transition.toarray()[untried, 1] == pytest.approx(expected, abs=0.01)
+        if available():
+            counts = count(log)
+            counted = counted_posterior(gather_counted(counts, estimate_model(counts)), priors)
+            same = counted_pessimistic(counted, 0, v).concentration
+            assert same == pytest.approx(dark.concentration[dark.weight >= LEAST_WEIGHT])
+
+
+def test_noisy_rewards_are_pessimistic_by_the_scaled_prior_too():
+    data, _ = noisy_log(2)
+    o = gather_outcomes(data)
+    v = np.zeros((2, o.n_states))
+    dark = [posterior(o, PriorSet(concentration_scale=scale), pessimistic_for=0, baseline_v=v) for scale in (0.5, 1, 2)]
+    means = [float(each.pair_reward[0].mean()) for each in dark]
+    assert means[0] < means[1] < means[2]
 
 
 def test_ends_are_learned_apart_from_where_to():
