@@ -56,7 +56,7 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
         "decision": run.decision.to_json(),
         "headline": summary.headline,
         "detail": summary.detail,
-        "next": shlex.join(_certify_words(task, target)) if run.has_proposal else None,
+        "next": shlex.join(_certify_words(task, target)) if run.has_proposal and not task.threshold else None,
         "name": free_name(folder),
     }
 

@@ -22,7 +22,7 @@ from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
-from bettersafe.runs.run import Run
+from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.evidence import (
     Rows,
     evaluate_saved,
@@ -77,17 +77,6 @@ class HeldOutTest:
 
 
 AS_IN_THE_RUN = HeldOutTest()
-
-
-def certificates_before(run: Run) -> list[dict[str, Any]]:
-    """Summaries of all certificates of the run's proposal, oldest first."""
-    last = run.certificate
-    if last is None:
-        return []
-    asked = {name: last.settings[name] for name in ("bound", "prior", "pessimism") if name in last.settings}
-    log = dict(last.data.get("tested_on") or last.data.get("made_from") or {}).get("path", "")
-    this = {"evidence": last.evidence, "accepted": last.accepted, "delta": last.delta, "log": log, **asked}
-    return [*last.settings.get("earlier", ()), this]
 
 
 def check_untested(run: Run, *, posterior: bool) -> None:

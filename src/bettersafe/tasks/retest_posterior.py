@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import versions
-from bettersafe.errors import DataError, ParameterError, check_path, check_type
+from bettersafe.errors import DataError, ParameterError, check_path, check_type, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -22,7 +22,7 @@ from bettersafe.posterior.draws import connected
 from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
-from bettersafe.runs.run import Run
+from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
     Evidence,
@@ -35,7 +35,6 @@ from bettersafe.tasks.inputs import ESTIMATED, with_derived
 from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
 from bettersafe.tasks.retest import (
     TESTS,
-    certificates_before,
     check_proposal,
     check_untested,
     data_of_test,
@@ -125,7 +124,7 @@ def certify_run_posterior(
         progress: Callback while the log is read and the posterior is evaluated.
 
     Raises:
-        ParameterError: If the run was already tested on held-out episodes, which is stronger evidence.
+        ParameterError: If the run was already tested on held-out episodes, which is stronger evidence, or has thresholds.
         RunError: If the run has no proposal.
 
     Examples:
@@ -144,6 +143,12 @@ def certify_run_posterior(
             f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
             " Test the run on held-out episodes.",
             setting="horizon",
+        )
+    if run.info.settings.get("threshold"):
+        raise ParameterError(
+            f"the run has thresholds (of {listed(run.info.settings['threshold'])}), which the posterior does not test. Test the run on"
+            " held-out episodes.",
+            setting="threshold",
         )
     if not force:
         check_untested(run, posterior=True)
