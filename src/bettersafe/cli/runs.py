@@ -67,6 +67,14 @@ POSTERIOR_OPTIONS = options(
     seed={"help": "Seed of the folds or of the draws", "least": 0},
     engine={**POSTERIOR, "choices": {"ray": "a Ray cluster"}, "more": "", "help": "Where to draw", "otherwise": "this machine"},
 )  # fmt: skip
+IN_BOTH = ("delta", "zeta", "seed")
+UNUSED = {
+    "a test on held-out episodes, without --posterior": tuple(
+        row for row in (*TEST_OPTIONS, FOLDS) if row.name not in IN_BOTH
+    ),
+    "--posterior": tuple(row for row in POSTERIOR_OPTIONS if row.name not in IN_BOTH),
+}
+"""Options of `certify` that only one kind of evidence uses, by that kind."""
 
 
 @takes(
@@ -308,10 +316,9 @@ def certify(
     from bettersafe.tasks.retest import HeldOutTest, certify_run
     from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 
+    _check_used(given, posterior=posterior, address=address)
     saved = load_run(run)
     cluster = cluster_from(given.get("engine"), address)
-    if cluster is not None and not posterior:
-        raise typer.BadParameter("is only for the draws of --posterior", param_hint="--engine ray")
     columns = columns_over_run(saved, given)
     with show.working("Reading" if posterior else "Reading and testing") as progress:
         if posterior:
@@ -327,6 +334,16 @@ def certify(
             certificate, rows = certify_run(saved, data, test, columns=columns, force=force, progress=progress)
         tested = save_certificate(run, certificate, rows)
     _show_outcome(tested, as_json=as_json, every=every, page=write_page(run, no_report))
+
+
+def _check_used(given: Given, *, posterior: bool, address: str | None) -> None:
+    """Raise BadParameter for an option that the chosen kind of evidence does not use."""
+    kind = list(UNUSED)[0 if posterior else 1]
+    for row in UNUSED[kind]:
+        if row.parameter in given:
+            raise typer.BadParameter(f"is only for {kind}", param_hint=row.flag)
+    if address is not None and not posterior:
+        raise typer.BadParameter(f"is only for {kind}", param_hint="--address")
 
 
 def verify(

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bettersafe.cli.main import app
+from bettersafe.cli.runs import FOLDS, POSTERIOR_OPTIONS, TEST_OPTIONS
 from commands import BETTERSAFE
 from other_settings import OPTIONS, log_of_every_column
 
@@ -96,3 +97,23 @@ def test_errors_name_the_option_of_their_setting(words, said, tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert " ".join(done.stderr.split()).endswith(said)
+
+
+@pytest.mark.parametrize("mode", [(), ("--posterior",)])
+def test_certify_refuses_options_that_it_would_not_use(mode, tmp_path):
+    """Every option is used by one kind of evidence or by both; none is silently ignored."""
+    given = {"zeta": "a=1", "threshold": "a=1", "folds": "3", "draws": "40", "engine": "ray"}
+    rows = {
+        row.flag: given.get(row.name, "0.5" if row.kind == "number" else "3")
+        for row in (*TEST_OPTIONS, FOLDS, *POSTERIOR_OPTIONS)
+    }
+    refused = set()
+    for flag, value in {**rows, "--address": "here:1"}.items():
+        done = CliRunner().invoke(app, ["certify", str(tmp_path / "RUN"), "log.csv", flag, value, *mode])
+        if done.exit_code == 2:
+            assert "is only for" in done.output
+            assert flag in done.output
+            refused.add(flag)
+    held_out = {"--threshold", "--estimator", "--bound", "--levels", "--folds"}
+    posterior = {"--draws", "--form", "--prior", "--pessimism", "--engine", "--address"}
+    assert refused == (held_out if mode else posterior)
