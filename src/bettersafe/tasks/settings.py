@@ -356,7 +356,7 @@ def with_flags(text: str) -> str:
 
 def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
     """Command-line words that change a setting from ``before`` to ``value``; none if they are equal."""
-    if value is None or value == before:
+    if value is None or (value == before and (row.kind != "table of whole numbers" or [*value] == [*before])):
         return []
     if row.kind == "list of texts":
         return [word for text in value for word in (row.flag, text)]
@@ -370,6 +370,13 @@ def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
     if row.kind == "table of whole numbers":
         return [word for name, number in value.items() for word in (row.flag, f"{name}={number}")]
     return [row.flag, value_text(value)]
+
+
+def with_places(places: list[str], options: list[str]) -> list[str]:
+    """Arguments and options of a command; arguments that begin with a hyphen come last, after --."""
+    if any(place.startswith("-") for place in places):
+        return [*options, "--", *places]
+    return [*places, *options]
 
 
 def value_text(value: float | str | tuple[float, float]) -> str:

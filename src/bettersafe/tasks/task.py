@@ -55,6 +55,7 @@ from bettersafe.tasks.settings import (
     WITH_EPISODES,
     option_words,
     value_text,
+    with_places,
 )
 
 if TYPE_CHECKING:
@@ -253,29 +254,49 @@ def settings_document(task: Task) -> dict[str, Any]:
     return document
 
 
-def command_words(task: Task, *, base: Task | None = None, task_file: str | None = None) -> list[str] | None:
-    """Arguments of `bettersafe improve` for this task; None if it needs a task file (several derived objectives).
+def task_without_options(data: str) -> Task:
+    """Task of a command that names only the data: a counts file has its own objectives and columns, a log has none."""
+    from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
+
+    if not is_counts(data):
+        return Task(data=data, objectives=())
+    return Task(data=data, objectives=counted_objectives(data), columns=counted_columns(data))
+
+
+def with_rare(derived: tuple[Rare, ...], rare: Rare) -> tuple[Rare, ...]:
+    """Derived objectives with ``rare`` in the place of the one with its name, or at the end."""
+    if rare.name not in [each.name for each in derived]:
+        return (*derived, rare)
+    return tuple(rare if each.name == rare.name else each for each in derived)
+
+
+def command_words(
+    task: Task, *, base: Task | None = None, task_file: str | None = None, output: str | None = None
+) -> list[str] | None:
+    """Arguments of `bettersafe improve` for this task; None if no options say its derived objectives.
 
     Args:
         task: Task to express.
         base: Task of ``task_file``; only options that differ from it are given.
         task_file: Task file, if there is one.
+        output: Run directory, if it is to be named.
     """
-    before = base or Task(data=task.data, objectives=())
-    if task.derived != before.derived and (len(task.derived) != 1 or task.derived[0].name != Rare().name):
+    before = base or task_without_options(task.data)
+    rare = next((each for each in task.derived if each.name == Rare().name), None)
+    if task.derived != before.derived and (rare is None or with_rare(before.derived, rare) != task.derived):
         return None
-    words = [task.data]
-    if task_file is not None:
-        words += ["--task", task_file]
+    words = [] if task_file is None else ["--task", task_file]
     for row in COLUMNS:
         words += option_words(row, getattr(task.columns, row.name), getattr(before.columns, row.name))
     words += _objective_words(task.objectives, before.objectives)
     if task.derived != before.derived:
-        words += [word for row in RARE for word in option_words(row, getattr(task.derived[0], row.name))]
+        words += [word for row in RARE for word in option_words(row, getattr(rare, row.name))]
     for row in SETTINGS:
         if row.flag.startswith("--"):
             words += option_words(row, getattr(task, row.name), getattr(before, row.name))
-    return words
+    if output is not None:
+        words += ["-o", output]
+    return with_places([task.data], words)
 
 
 def _objective_words(objectives: tuple[Objective, ...], before: tuple[Objective, ...]) -> Iterator[str]:
@@ -286,6 +307,10 @@ def _objective_words(objectives: tuple[Objective, ...], before: tuple[Objective,
             value = getattr(objective, row.name)
             if row.name == "weight":
                 yield from (row.flag, f"{objective.name}={value_text(value)}")
-            elif value and value != getattr(known.get(objective.name, Objective(name=objective.name)), row.name):
+            elif (
+                value is not None
+                and value is not False
+                and value != getattr(known.get(objective.name, Objective(name=objective.name)), row.name)
+            ):
                 said = objective.name if row.kind == "true or false" else f"{objective.name}={value_text(value)}"
                 yield from (row.flag, said)
