@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, WrongTypeError
+from bettersafe.errors import ParameterError, WrongTypeError, shown
 from bettersafe.mdp.mdp import MDP, by_state, pair_weights, policy_matrix
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def check_horizon(horizon: object) -> None:
     if horizon is None:
         return
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer):
-        raise WrongTypeError(f"horizon must be a whole number of steps, or None for no limit; got {horizon!r}.")
+        raise WrongTypeError(f"horizon must be a whole number of steps, or None for no limit; got {shown(horizon)}.")
     if horizon < 1:
         raise ParameterError(f"horizon must be a number of steps, at least 1; got {horizon}.", setting="horizon")
 

@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, check_choice, check_type
+from bettersafe.errors import ParameterError, as_kind, check_choice, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.mdp.policy import policy_table, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
@@ -101,6 +101,8 @@ class PriorSet:
 
     def __post_init__(self) -> None:
         check_choice("prior", self.neutral, NEUTRAL)
+        for name in ("pessimism", "concentration_scale"):
+            object.__setattr__(self, name, as_kind(name, getattr(self, name), "number"))
         if not 0.0 <= self.pessimism < math.inf:
             raise ParameterError(
                 f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.", setting="pessimism"

@@ -16,7 +16,7 @@ import numpy as np
 from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
 from bettersafe.certificate.make import CrossFit, certify
-from bettersafe.errors import ParameterError, RunError, check_path, check_type
+from bettersafe.errors import ParameterError, RunError, check_integer, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
@@ -33,6 +33,8 @@ from bettersafe.tasks.evidence import (
 from bettersafe.tasks.inputs import check_ranges
 from bettersafe.tasks.rules import safety_rule, task_thresholds
 from bettersafe.tasks.run import diagnostics
+from bettersafe.tasks.settings import BY_NAME, check_fields
+from bettersafe.tasks.task import check_losses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +76,12 @@ class HeldOutTest:
     levels: Levels | None = None
     folds: int = 5
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        rows = ("delta", "zeta", "threshold", "estimator", "bound", "levels", "seed")
+        check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_losses(self.zeta)
+        check_integer("folds", self.folds, least=2)
 
 
 AS_IN_THE_RUN = HeldOutTest()

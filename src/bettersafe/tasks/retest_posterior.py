@@ -41,7 +41,8 @@ from bettersafe.tasks.retest import (
 )
 from bettersafe.tasks.rules import by_objective
 from bettersafe.tasks.run import MODELLING, posterior_certificate
-from bettersafe.tasks.task import Rare
+from bettersafe.tasks.settings import BY_NAME, check_fields
+from bettersafe.tasks.task import Rare, check_losses
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ class PosteriorTest:
     prior: Neutral | None = None
     pessimism: float | None = None
     optimism: tuple[Mapping[str, float], Mapping[str, float]] | None = None
+
+    def __post_init__(self) -> None:
+        rows = ("delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
+        check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_losses(self.zeta)
 
 
 AS_IN_THE_RUN = PosteriorTest()

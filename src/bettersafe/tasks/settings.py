@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from bettersafe.errors import listed
+from bettersafe.errors import WrongTypeError, as_kind, listed, shown
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.mdp.choices import ENGINES, ERROR_KINDS, UNSEEN_RULES
@@ -22,11 +24,10 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.choices import FORMS, NEUTRAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-Kind = Literal[
-    "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "table of whole numbers"
-]
+    from bettersafe.errors import Kind
+
 Group = Literal["What is wanted", "How it is tested", "Details", "Which column is which"]
 
 BUDGET = 0.1
@@ -347,6 +348,40 @@ BY_NAME: Mapping[str, Setting] = {row.name: row for row in (*SETTINGS, *OBJECTIV
     row.parameter: row for row in EVERY
 }
 """Rows by name of the field (those of `Rare` as rare_below) and by the option's Python name."""
+
+
+def check_fields(holder: object, rows: Iterable[Setting], *, of: str = "", optional: bool = False) -> None:
+    """Check the fields of a dataclass by the kinds of their rows, and store plain Python values.
+
+    Args:
+        holder: Frozen dataclass with a field for every row.
+        rows: Rows of the tables.
+        of: Words after the names of settings in messages, such as " of rare".
+        optional: Whether every field may be None; by default, only those whose default is None.
+    """
+    for row in rows:
+        value = getattr(holder, row.name)
+        if value is not None or not (optional or row.default is None):
+            object.__setattr__(holder, row.name, _field_value(row, value, f"{row.name}{of}"))
+
+
+def _field_value(row: Setting, value: Any, name: str) -> Any:
+    if row.path:
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if isinstance(value, list | tuple):
+            value = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
+    if not (row.by_objective and row in SETTINGS):
+        return as_kind(name, value, row.kind, setting=row.name)
+    if not isinstance(value, Mapping):
+        raise WrongTypeError(
+            f"{name} must be a dict, {{name of an objective: {row.kind}}}; got {shown(value)}.", setting=row.name
+        )
+    return {
+        as_kind(f"an objective in {name}", key, "text", setting=row.name): as_kind(
+            f"{name} of {key}", each, row.kind, setting=row.name
+        )
+        for key, each in value.items()
+    }
 
 
 def with_flags(text: str) -> str:

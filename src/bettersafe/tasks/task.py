@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import (
     ParameterError,
+    as_kind,
     check_choice,
+    check_discount,
     check_epsilon,
     check_path,
     check_probability,
@@ -53,13 +55,14 @@ from bettersafe.tasks.settings import (
     TEST_SHARE,
     WITH_BUDGET,
     WITH_EPISODES,
+    check_fields,
     option_words,
     value_text,
     with_places,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bettersafe.evaluation.choices import Comparison, Levels
     from bettersafe.mdp.choices import Engine, ErrorKind, Unseen
@@ -78,10 +81,24 @@ class Rare:
     discount: float = 0.99
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", as_kind("the name of a derived objective", self.name, "text"))
+        check_fields(self, RARE, of=f" of {self.name}")
+        check_discount(self.name, self.discount)
+        if not math.isfinite(self.reward):
+            raise ParameterError(f"reward of {self.name} must be finite; got {self.reward}.", setting="rare_reward")
         if self.below < 1:
             raise ParameterError(
                 f"rare_below must be a number of occurrences, at least 1; got {self.below}.",
                 setting="rare_below",
+            )
+
+
+def check_losses(zeta: Mapping[str, float]) -> None:
+    """Raise ParameterError unless every accepted loss is 0 or more and finite."""
+    for name, loss in zeta.items():
+        if not 0.0 <= loss < math.inf:
+            raise ParameterError(
+                f"zeta of {name} must be an accepted loss, 0 or more and finite; got {loss}.", setting="zeta"
             )
 
 
@@ -162,6 +179,9 @@ class Task:
         object.__setattr__(self, "objectives", tuple(self.objectives))
         check_type("columns", self.columns, Columns)
         check_types("derived", self.derived, Rare)
+        object.__setattr__(self, "derived", tuple(self.derived))
+        check_fields(self, SETTINGS)
+        check_losses(self.zeta)
         for row in SETTINGS:
             if row.choices and not row.others:
                 check_choice(row.name, getattr(self, row.name), row.choices)
@@ -214,7 +234,7 @@ class Task:
         check_epsilon(self.budget)
         check_probability("delta", self.delta)
         sizes = self.action_shape.values()
-        if sizes and (len(sizes) != 2 or not all(type(size) is int and size >= 2 for size in sizes)):
+        if sizes and (len(sizes) != 2 or min(sizes) < 2):
             raise ParameterError(
                 "action_shape must name two choices and the number of options of each, such as { fluid = 5, vasopressor = 5 };"
                 f" got {self.action_shape}.",

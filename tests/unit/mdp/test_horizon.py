@@ -93,6 +93,7 @@ def test_steps_and_discounts():
     [
         (0, ParameterError, "horizon must be a number of steps, at least 1; got 0"),
         (2.5, WrongTypeError, "horizon must be a whole number of steps, or None for no limit; got 2.5"),
+        (np.zeros(99), WrongTypeError, "or None for no limit; got an ndarray"),
         (True, WrongTypeError, "got True"),
     ],
 )
