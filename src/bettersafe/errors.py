@@ -179,7 +179,7 @@ def as_kind(name: str, value: object, kind: Kind, *, setting: str | None = None)
         return tuple(inner(f"{name}[{i}]", each, "text") for i, each in enumerate(plain))
     if kind == "table of whole numbers" and isinstance(plain, Mapping):
         return {
-            inner(f"a name in {name}", key, "text"): inner(f"{name} of {key}", n, "whole number")
+            inner(f"a name in {name}", key, "text"): inner(f"{key} in {name}", n, "whole number")
             for key, n in plain.items()
         }
     article = "" if kind in ("text", "true or false") else "a "

@@ -93,7 +93,7 @@ def test_values_of_a_kind_become_plain(kind, value, plain):
         ("pair of numbers", (1, "a"), "x must be a number; got 'a'."),
         ("list of texts", "ab", "x must be a list of texts; got 'ab'."),
         ("list of texts", ["a", 1], "x[1] must be text; got 1."),
-        ("table of whole numbers", {"a": 0.5}, "x of a must be a whole number; got 0.5."),
+        ("table of whole numbers", {"a": 0.5}, "a in x must be a whole number; got 0.5."),
         ("table of whole numbers", {1: 5}, "a name in x must be text; got 1."),
     ],
 )

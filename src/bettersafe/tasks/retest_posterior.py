@@ -144,18 +144,7 @@ def certify_run_posterior(
     check_type("test", test, PosteriorTest)
     data = os.fspath(data)
     check_proposal(run)
-    if run.info.horizon is not None:
-        raise ParameterError(
-            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
-            " Test the run on held-out episodes.",
-            setting="horizon",
-        )
-    if run.info.settings.get("threshold"):
-        raise ParameterError(
-            f"the run has thresholds (of {listed(run.info.settings['threshold'])}), which the posterior does not test. Test the run on"
-            " held-out episodes.",
-            setting="threshold",
-        )
+    _check_askable(run)
     if not force:
         check_untested(run, posterior=True)
     old = run.info.settings
@@ -210,6 +199,22 @@ def certify_run_posterior(
         data=data_of_test(run, data, data_digest(data), found.rows, found.episodes),
         versions=versions(),
     )
+
+
+def _check_askable(run: Run) -> None:
+    """Raise ParameterError if the run has settings that the posterior can't honour."""
+    if run.info.horizon is not None:
+        raise ParameterError(
+            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
+            " Test the run on held-out episodes.",
+            setting="horizon",
+        )
+    if run.info.settings.get("threshold"):
+        raise ParameterError(
+            f"the run has thresholds (of {listed(run.info.settings['threshold'])}), which the posterior does not test. Test the run on"
+            " held-out episodes.",
+            setting="threshold",
+        )
 
 
 def _doubt(

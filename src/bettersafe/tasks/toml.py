@@ -66,7 +66,7 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         settings["data"] = data
     elif "data" not in settings:
         raise ParameterError(f'{name} must name the data: data = "log.parquet".', setting="data")
-    settings.update({row.name: tables[row.toml_key] for row in BY_NAME})
+    settings.update(_checked({row.toml_key: tables[row.toml_key] for row in BY_NAME}, BY_NAME, name, "the task"))
     settings.update({row.name: {} for row in BY_OBJECTIVE})
 
     def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def test_the_module_docstring_of_tasks_is_a_task_file(tmp_path):
         (f"seed = 1{'0' * 5000}", "task.toml is not valid TOML"),
         (f"zeta = {'[' * 5000}", "task.toml is not valid TOML"),
         ("epsilon = true", "epsilon of the task in task.toml must be a number; got True"),
-        ("action_shape = { a = 0.5, b = 2 }", "action_shape of a must be a whole number; got 0.5"),
+        ("action_shape = { a = 0.5, b = 2 }", "a in action_shape of the task in task.toml must be a whole number; got 0.5"),
     ],
 )
 def test_values_that_are_no_such_setting(line, message, tmp_path):
