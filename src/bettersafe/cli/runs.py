@@ -366,8 +366,10 @@ def verify(
     from bettersafe.tasks.verify import verify_run
 
     with show.working("Checking"):
-        verify_run(run, data=data)
-    if not as_json:
+        certificate = verify_run(run, data=data)
+    if not as_json and certificate is None:
+        typer.echo(f"{run}: the policy is unchanged. There is no certificate, which would also check run.json.")
+    elif not as_json:
         again = "" if data is None else " The test was repeated, with the same result."
         typer.echo(f"{run} is unchanged, and the certificate belongs to its policy.{again}")
     _show_outcome(load_run(run), as_json=as_json, every=every)

@@ -73,7 +73,7 @@ def risk(share: float) -> str:
 
 
 def chance(share: float, draws: int) -> str:
-    """Probability estimated from ``draws`` draws; "over …" if the event held in all of them.
+    """Probability estimated from ``draws`` draws; "over …" if the event held in (nearly) all of them.
 
     With 0 draws it is an approximation and never shown as certainty.
     """
@@ -82,7 +82,7 @@ def chance(share: float, draws: int) -> str:
     if draws == 0:
         return "over 99.9 %" if share > 0.999 else f"{100.0 * share:.1f} %"
     least = math.floor(1000.0 * draws / (draws + 1)) / 10.0
-    return f"over {least:.1f} %" if share >= 1.0 else f"{100.0 * share:.1f} %"
+    return f"over {least:.1f} %" if share >= 0.9995 else f"{100.0 * share:.1f} %"
 
 
 def about(p: float) -> str:

@@ -48,6 +48,7 @@ def test_a_change_can_be_seen_whatever_it_is_a_change_of():
     [
         (1.0, 199, "over 99.5 %"),
         (0.9749, 200, "97.5 %"),
+        (0.9999, 10_000, "over 99.9 %"),
         (1.0, 0, "over 99.9 %"),
         (0.5, 0, "50.0 %"),
         (math.nan, 5, "–"),
