@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.errors import BettersafeError, ParameterError, did_you_mean
 from bettersafe.tasks.settings import BY_NAME, COLUMNS, GROUPS, LOG, OBJECTIVE, RARE, SETTINGS, with_flags
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ SHARDS_PANEL = "In shards"
 DataArgument = Annotated[
     str | None, typer.Argument(metavar="DATA", help=with_flags(BY_NAME["data"].long_help), show_default=False)
 ]
+CountsArgument = Annotated[
+    str | None, typer.Argument(metavar="DATA", help=f"{LOG}; or a counts file.", show_default=False)
+]
 LogArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=f"{LOG}.")]
 
 TaskOption = Annotated[
@@ -54,7 +57,7 @@ AddressOption = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Address of the Ray cluster for the draws of b-opt or --posterior.",
+        help="Address of the Ray cluster for the draws.",
         rich_help_panel=BY_NAME["engine"].group,
     ),
 ]
@@ -128,6 +131,16 @@ class Command(TyperCommand):
             if parameter.name in brief:
                 parameter.help = brief[parameter.name]
         return shown
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command; an error about a setting that it has no option for names no option."""
+        try:
+            return super().invoke(ctx)
+        except BettersafeError as error:
+            row = BY_NAME.get(error.setting or "")
+            if row is not None and not any(row.flag in parameter.opts for parameter in self.params):
+                error.setting = None
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the short help, or the full help for --help-all."""

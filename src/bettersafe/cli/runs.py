@@ -243,10 +243,10 @@ def evaluate(
     from bettersafe.cli import show
     from bettersafe.logs._reader.files import data_digest
     from bettersafe.runs.evaluation_file import write_evaluation
-    from bettersafe.runs.run import load_run
+    from bettersafe.runs.run import Decision, load_run
     from bettersafe.tasks.evidence import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
 
-    same, horizon = False, None
+    same, refused, horizon = False, False, None
     if not policy.exists():
         raise ParameterError(f"there is no {policy}. Name a run directory, or a policy file.")
     with show.working("Reading and evaluating") as progress:
@@ -259,6 +259,7 @@ def evaluate(
                     param_hint="POLICY",
                 )
             run = load_run(policy)
+            refused = run.has_proposal and run.decision is Decision.KEEP_BASELINE
             opened = evidence_for_run(run, data, columns=columns_over_run(run, given), progress=progress)
             horizon = run.info.horizon
             same = known_log(run, data, data_digest(data)) is not None
@@ -271,6 +272,8 @@ def evaluate(
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
+    if refused:
+        notes.append("the policy is the run's proposal, which was refused: the run's decision is to keep the baseline")
     if same:
         notes.append("this is the log that the policy was made from: every estimate on it is optimistic")
     if as_json:

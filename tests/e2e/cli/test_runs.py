@@ -412,6 +412,7 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     assert not load_run(folder).certificate.accepted
     assert "Keep the baseline" in run("show", folder)[0]
     assert load_run(folder).decision is Decision.KEEP_BASELINE
+    assert "the run's proposal, which was refused" in " ".join(run("evaluate", folder, logs[1])[0].split())
     run("report", folder)
     run("verify", folder, code=3)
     # nor does the posterior take the place of a test

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from bettersafe.cli.main import app
 from bettersafe.cli.runs import FOLDS, POSTERIOR_OPTIONS, TEST_OPTIONS
+from bettersafe.errors import ParameterError
 from commands import BETTERSAFE
 from other_settings import OPTIONS, log_of_every_column
 
@@ -75,6 +78,31 @@ def test_hidden_options_are_still_completed():
             capture_output=True, text=True, check=True, env={**os.environ, **known, **asked},
         )  # fmt: skip
         assert done.stdout.split() == expected
+
+
+def test_help_mentions_no_option_that_the_command_lacks():
+    def check(command, path=()):
+        for name, inner in getattr(command, "commands", {}).items():
+            check(inner, (*path, name))
+        known = {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
+        texts = [command.help or "", *(getattr(parameter, "help", "") or "" for parameter in command.params)]
+        own = re.sub(r"\[bold\].*?\[/bold\]", "", " ".join(texts), flags=re.DOTALL)  # examples may be of other commands
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)) <= known, path
+
+    check(typer.main.get_command(app))
+
+
+def test_errors_name_no_option_that_the_command_lacks(tmp_path, monkeypatch):
+    """`improve` has --horizon, `certify` does not."""
+
+    def fails(*_, **__):
+        raise ParameterError("the run's returns are of 5 steps.", setting="horizon")
+
+    monkeypatch.setattr("bettersafe.runs.run.load_run", fails)
+    for words, setting in ((("certify", "RUN", "log.csv"), None), (("evaluate", str(tmp_path), "log.csv"), "horizon")):
+        error = CliRunner().invoke(app, words).exception
+        assert isinstance(error, ParameterError)
+        assert error.setting == setting
 
 
 @pytest.mark.parametrize(
