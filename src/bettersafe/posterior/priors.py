@@ -49,7 +49,7 @@ import numpy as np
 
 from bettersafe.errors import ParameterError, as_kind, check_choice, check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.mdp.policy import policy_table, policy_tables
+from bettersafe.mdp.policy import distributions, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
@@ -499,10 +499,13 @@ def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
 
 
 def asked_tables(posterior: Posterior, policies: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior; their rows are not checked."""
+    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior."""
     check_type("posterior", posterior, Posterior)
     size = (posterior.outcomes.n_states, posterior.outcomes.n_actions)
-    return policy_tables(policies, *size), policy_table(baseline, *size, name="baseline")
+    tables = policy_tables(policies, *size)
+    for i, table in enumerate(tables):
+        distributions(table, *size, name=f"policy {i}")
+    return tables, distributions(baseline, *size, name="baseline")
 
 
 def only_played(posterior: Posterior, played: Bools) -> Posterior:
