@@ -32,8 +32,9 @@ __all__ = [
 
 
 Kind = Literal[
-    "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "table of whole numbers"
-]
+    "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "list of labels", "list of events",
+    "table of numbers", "table of whole numbers",
+]  # fmt: skip
 """Kinds of values of settings."""
 
 MOST_WHOLE = 2**63
@@ -177,10 +178,15 @@ def as_kind(name: str, value: object, kind: Kind, *, setting: str | None = None)
         return tuple(inner(name, each, "number") for each in plain)
     if kind == "list of texts" and isinstance(plain, list | tuple):
         return tuple(inner(f"{name}[{i}]", each, "text") for i, each in enumerate(plain))
-    if kind == "table of whole numbers" and isinstance(plain, Mapping):
+    if kind == "list of labels" and isinstance(plain, list | tuple):
+        return tuple(
+            each if isinstance(each, int) else inner(f"{name}[{i}]", each, "text") for i, each in enumerate(plain)
+        )
+    if kind in ("table of numbers", "table of whole numbers") and isinstance(plain, Mapping):
+        entry: Kind = "number" if kind == "table of numbers" else "whole number"
         return {
-            inner(f"a name in {name}", key, "text"): inner(f"{key} in {name}", n, "whole number")
-            for key, n in plain.items()
+            inner(f"a name in {name}", key, "text"): inner(f"{key} in {name}", each, entry)
+            for key, each in plain.items()
         }
     article = "" if kind in ("text", "true or false") else "a "
     raise WrongTypeError(f"{name} must be {article}{kind}; got {shown(value)}.", setting=setting)

@@ -76,7 +76,7 @@ def certify(
         >>> rule = bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.0])
         >>> certificate = bettersafe.certify(policy, baseline, later, rule, baseline_known=True, model=model)
         >>> print(certificate.verdict)
-        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
+        Tested, passed: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
     check_log("held_out", held_out)
     check_type("rule", rule, SafetyRule)

@@ -229,7 +229,8 @@ def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequenc
 
 def settings_from(given: Given, *names: str) -> dict[str, Any]:
     """The settings ``names`` that were given, as keyword arguments of a library function."""
-    return {name: _value(BY_NAME.get(name), given[name]) for name in names if name in given}
+    keys = {name: BY_NAME[name].parameter if name in BY_NAME else name for name in names}
+    return {name: _value(BY_NAME.get(name), given[key]) for name, key in keys.items() if key in given}
 
 
 def _value(row: Setting | None, value: Any) -> Any:
@@ -238,6 +239,10 @@ def _value(row: Setting | None, value: Any) -> Any:
         return _by_name(value, row.flag)
     if row is not None and row.kind == "table of whole numbers":
         return {name: _whole(number, row.flag) for name, number in _by_name(value, row.flag).items()}
+    if row is not None and row.kind == "list of events":
+        from bettersafe.tasks.toml import read_event
+
+        return tuple(map(read_event, value))
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -62,8 +62,9 @@ TEST_OPTIONS = options(
     delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN,
 )  # fmt: skip
 POSTERIOR_OPTIONS = options(
-    "draws", "form", "prior", "pessimism", "seed", "engine",
+    "draws", "form", "prior", "pessimism", "events", "seed", "engine",
     draws=POSTERIOR, form=POSTERIOR, prior={**POSTERIOR, **FROM_RUN}, pessimism={**POSTERIOR, **FROM_RUN},
+    event={**POSTERIOR, **FROM_RUN},
     seed={"help": "Seed of the folds or of the draws", "least": 0},
     engine={**POSTERIOR, "choices": {"ray": "a Ray cluster"}, "more": "", "help": "Where to draw", "otherwise": "this machine"},
 )  # fmt: skip
@@ -326,7 +327,7 @@ def certify(
     with show.working("Reading" if posterior else "Reading and testing") as progress:
         if posterior:
             question = PosteriorTest(
-                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
+                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism", "events")
             )
             certificate = certify_run_posterior(
                 saved, data, question, columns=columns, cluster=cluster, force=force, progress=progress

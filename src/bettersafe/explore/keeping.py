@@ -55,6 +55,8 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
         "command": None if words is None else shlex.join(["bettersafe", "improve", *words]),
         "decision": run.decision.to_json(),
         "headline": summary.headline,
+        "tone": summary.tone,
+        "more": summary.more,
         "detail": summary.detail,
         "next": shlex.join(_certify_words(task, target)) if run.has_proposal and not task.threshold else None,
         "name": free_name(folder),

@@ -172,11 +172,12 @@ def _outcomes(
         dataset = task_dataset(task, progress=progress)
         checks = row_checks(dataset, baseline, known=known)
         notes = tuple(check.sentence for check in checks if check.against)
-        return task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives), notes
+        outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives, events=task.events)
+        return outcomes, notes
     check_memory(outcomes_bytes(counts.sizes), f"the explorer on {counts.sizes}")
-    outcomes = counted_outcomes(counts, model, task.derived, form="draws", draws=task.draws)
-    assert isinstance(outcomes, Outcomes)  # of the form "draws"
-    return outcomes, (PAIR_REWARDS,)
+    found = counted_outcomes(counts, model, task.derived, form="draws", draws=task.draws, events=task.events)
+    assert isinstance(found, Outcomes)  # of the form "draws"
+    return found, (PAIR_REWARDS,)
 
 
 def first_settings(session: Session) -> Settings:

@@ -3,6 +3,7 @@
 outcomes           outcomes of a log by pair
 rewards            posterior of noisy rewards: effects of states, actions and pairs
 rare               rare outcomes, pooled over states and actions
+events             declared events: harm that the log has never shown
 habits             how actions that the baseline rarely plays differ from its usual ones
 models             posterior mean of the model, and standard deviations of one-step values
 priors             PriorSet, and the posterior under each of its priors

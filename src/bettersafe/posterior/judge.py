@@ -42,6 +42,7 @@ from bettersafe.posterior.candidates import (
 )
 from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
+from bettersafe.posterior.events import EventFacts, event_facts
 from bettersafe.posterior.habits import informed, informed_priors
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
@@ -206,6 +207,7 @@ class Answer:
         concentration: Posterior mean of the neutral prior's concentration for the next state.
         end_concentration: Posterior mean of the neutral prior's concentration for ends; None if the log has no ends.
         objectives: Names of the objectives, length d.
+        events: Declared events, as they were used.
     """
 
     candidates: tuple[Candidate, ...]
@@ -216,6 +218,7 @@ class Answer:
     concentration: float
     end_concentration: float | None
     objectives: tuple[str, ...]
+    events: tuple[EventFacts, ...] = ()
 
     @property
     def linearised(self) -> bool:
@@ -359,6 +362,7 @@ def judge(
         concentration=float(neutral.weight @ neutral.concentration),
         end_concentration=float(neutral.end_weight @ neutral.end_concentration) if outcomes.has_ends else None,
         objectives=model.objectives,
+        events=event_facts(outcomes.events, neutral.rates),
     )
 
 

@@ -65,12 +65,16 @@ class Decision(Enum):
         'Not tested'
     """
 
-    USE_POLICY = "Use the policy: it passed on every objective."
+    USE_POLICY = "Use the policy: a test, or a proof, shows that it is no worse on any objective."
+    PROPOSED = (
+        "Proposed: given the log, the policy is believed to be no worse on any objective. It was not tested. Test it on held-out"
+        " episodes: bettersafe certify RUN HELD_OUT."
+    )
     NOT_TESTED = (
         "Not tested: the policy is a suggestion, made and evaluated on the same data. Test it on held-out episodes:"
         " bettersafe certify RUN HELD_OUT."
     )
-    KEEP_BASELINE = "Keep the baseline: no other policy passed."
+    KEEP_BASELINE = "Keep the baseline: for no other policy is the evidence strong enough."
 
     @property
     def sentence(self) -> str:
@@ -84,7 +88,7 @@ class Decision(Enum):
 
     @property
     def word(self) -> str:
-        """Decision for programs: use-policy, not-tested or keep-baseline."""
+        """Decision for programs: use-policy, proposed, not-tested or keep-baseline."""
         return self.name.lower().replace("_", "-")
 
     def to_json(self) -> dict[str, str]:
@@ -138,8 +142,8 @@ class Run:
     def decision(self) -> Decision:
         """Decision that follows from the certificate.
 
-        Evidence "theory" refuses a proposal only because of a threshold. Where a check speaks against the model, a proposal that
-        passes otherwise needs a test.
+        A policy that is only believed, by the posterior, is proposed. Evidence "theory" refuses a proposal only because of a threshold.
+        Where a check speaks against the model, a proposal that passes otherwise needs a test.
         """
         certificate = self.certificate
         if not self.has_proposal:
@@ -147,7 +151,7 @@ class Run:
         if certificate is None:
             return Decision.NOT_TESTED
         if certificate.accepted:
-            return Decision.USE_POLICY
+            return Decision.PROPOSED if certificate.evidence == "posterior" else Decision.USE_POLICY
         if certificate.passes:
             return Decision.NOT_TESTED
         if certificate.evidence == "theory" and all(floor.passed for floor in certificate.floors):
@@ -302,7 +306,7 @@ def certificates_before(run: Run) -> list[dict[str, Any]]:
         return []
     asked = {name: last.settings[name] for name in ("bound", "prior", "pessimism") if name in last.settings}
     log = dict(last.data.get("tested_on") or last.data.get("made_from") or {}).get("path", "")
-    this = {"evidence": last.evidence, "accepted": last.accepted, "delta": last.delta, "log": log, **asked}
+    this = {"evidence": last.evidence, "standing": last.standing, "delta": last.delta, "log": log, **asked}
     return [*last.settings.get("earlier", ()), this]
 
 
@@ -333,7 +337,7 @@ def save_certificate(
         >>> from bettersafe.runs import save_certificate
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> print(save_certificate("run", certificate, rows).decision.sentence)
-        Use the policy: it passed on every objective.
+        Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_path("path", path)
     check_type("certificate", certificate, Certificate)

@@ -15,6 +15,7 @@ import numpy as np
 
 from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
+from bettersafe.certificate.certificate import TESTS
 from bettersafe.certificate.make import CrossFit, certify
 from bettersafe.errors import ParameterError, RunError, check_integer, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
@@ -23,6 +24,7 @@ from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run, certificates_before
+from bettersafe.tasks.events import untested_events
 from bettersafe.tasks.evidence import (
     Rows,
     evaluate_saved,
@@ -48,9 +50,6 @@ if TYPE_CHECKING:
 
 TUNING_SHARE = 0.2
 """Share of a held-out log on which finite-sample bounds choose their truncation level."""
-
-TESTS = ("held-out", "safety-test")
-"""Kinds of evidence from held-out episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ def check_untested(run: Run, *, posterior: bool) -> None:
     """Raises ParameterError if the run was already tested on held-out episodes."""
     tests = [each for each in certificates_before(run) if each["evidence"] == "held-out"]
     if tests and posterior:
-        passed = "passed" if all(each["accepted"] for each in tests) else "did not pass"
+        passed = "passed" if all(each["standing"] == "passed" for each in tests) else "did not pass"
         raise ParameterError(
             f"the run was tested on held-out episodes and {passed}; a certificate from the posterior is weaker evidence and would"
             " replace the test's. To replace it all the same, use `force`; the test stays on record."
@@ -132,7 +131,7 @@ def certify_run(
     Examples:
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> print(certificate.verdict)
-        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
+        Tested, passed: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
     check_type("run", run, Run)
     check_path("data", data)
@@ -180,7 +179,7 @@ def certify_run(
         return (
             dataclasses.replace(
                 certificate,
-                assumptions=(*certificate.assumptions, *_tested_before(before)),
+                assumptions=(*certificate.assumptions, *_tested_before(before), *untested_events(run)),
                 theory=None if run.certificate is None else run.certificate.theory,
                 checks=() if run.certificate is None else run.certificate.checks,
                 diagnostics=diagnostics(list(rows), rule.estimator),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import versions
+from bettersafe.certificate.certificate import TESTS
 from bettersafe.errors import DataError, ParameterError, check_path, check_type, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
@@ -19,6 +20,7 @@ from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
@@ -34,7 +36,6 @@ from bettersafe.tasks.evidence import (
 from bettersafe.tasks.inputs import ESTIMATED, with_derived
 from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
 from bettersafe.tasks.retest import (
-    TESTS,
     check_proposal,
     check_untested,
     data_of_test,
@@ -70,6 +71,7 @@ class PosteriorTest:
         seed: Seed of the draws.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every pair.
+        events: Declared events.
         optimism: Optimism to take off and its standard error, by objective each, if they were measured before on the same log.
     """
 
@@ -80,6 +82,7 @@ class PosteriorTest:
     seed: int = 0
     prior: Neutral | None = None
     pessimism: float | None = None
+    events: tuple[DeclaredEvent, ...] | None = None
     optimism: tuple[Mapping[str, float], Mapping[str, float]] | None = None
 
     def __post_init__(self) -> None:
@@ -136,8 +139,8 @@ def certify_run_posterior(
     Examples:
         >>> from bettersafe.tasks import PosteriorTest, certify_run_posterior
         >>> certificate = certify_run_posterior(run, "log.parquet", PosteriorTest(draws=100))
-        >>> certificate.accepted, certificate.grade
-        (True, 'posterior')
+        >>> certificate.standing, certificate.grade
+        ('proposed', 'posterior')
     """
     check_type("run", run, Run)
     check_path("data", data)
@@ -149,10 +152,10 @@ def certify_run_posterior(
         check_untested(run, posterior=True)
     old = run.info.settings
     derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
-    if not fits(data, len(run.objectives)):
-        found = _counted(run, data, columns, derived, form=test.form, draws=test.draws, progress=progress)
-    else:
-        found = _gathered(run, data, columns, derived, progress=progress)
+    if test.events is None:
+        test = dataclasses.replace(test, events=tuple(DeclaredEvent(**event) for event in old.get("events", ())))
+    read = _gathered if fits(data, len(run.objectives)) else _counted
+    found = read(run, data, columns, derived, test, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
@@ -249,7 +252,7 @@ def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
 
 def _passed(tests: list[dict[str, Any]]) -> str:
     """Outcome of earlier tests, in words."""
-    passed = [test["accepted"] for test in tests]
+    passed = [test["standing"] == "passed" for test in tests]
     return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
 
 
@@ -276,7 +279,13 @@ class _CountedEvidence:
 
 
 def _gathered(
-    run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...], *, progress: Progress | None
+    run: Run,
+    data: str,
+    columns: Columns | None,
+    derived: tuple[Rare, ...],
+    test: PosteriorTest,
+    *,
+    progress: Progress | None,
 ) -> _Asked:
     """Data and policies from a log that fits into memory."""
     objectives, reading = read_like(run, columns)
@@ -287,7 +296,7 @@ def _gathered(
     visits = run_visits(run, dataset)
     known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
     return _Asked(
-        outcomes=gather_outcomes(dataset, known_rewards=known),
+        outcomes=gather_outcomes(dataset, known_rewards=known, events=test.events or ()),
         model=estimate_model(dataset, unseen=run.info.unseen, baseline=evidence.baseline),
         evidence=evidence,
         checks=lambda: row_checks(dataset, evidence.baseline, known=evidence.baseline_known, policy=evidence.policy),
@@ -301,9 +310,8 @@ def _counted(
     data: str,
     columns: Columns | None,
     derived: tuple[Rare, ...],
+    test: PosteriorTest,
     *,
-    form: Form,
-    draws: int,
     progress: Progress | None,
 ) -> _Asked:
     """Data and policies from a counts file, or from a log too large for memory."""
@@ -330,7 +338,7 @@ def _counted(
     model = estimate_model(counts, unseen=run.info.unseen, baseline=run.baseline)
     kept = without_pairs(counts)
     return _Asked(
-        outcomes=counted_outcomes(counts, model, derived, form=form, draws=draws),
+        outcomes=counted_outcomes(counts, model, derived, form=test.form, draws=test.draws, events=test.events or ()),
         model=model,
         evidence=_CountedEvidence(
             policy=run.proposal,

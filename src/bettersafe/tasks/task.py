@@ -20,6 +20,12 @@ unit = "points"
 
 [derived]
 rare = { below = 10, reward = -10 }
+
+[[event]]                          # harm that the log has never shown
+name = "overdose"
+cost = { survival = -100 }
+rate = 0.001                       # at most, per decision
+actions = ["high"]
 """
 
 from __future__ import annotations
@@ -45,6 +51,7 @@ from bettersafe.errors import (
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.mdp.horizon import check_horizon
 from bettersafe.methods.facts import METHODS
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.tasks.settings import (
     BUDGET,
     COLUMNS,
@@ -132,6 +139,7 @@ class Task:
         form: Computation of the posterior.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors.
+        events: Harm that the log has never shown.
         candidates: Policy file to add to the candidates.
         seed: Seed of the hold-out split and of b-opt's draws.
         action_shape: For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs
@@ -168,6 +176,7 @@ class Task:
     form: Form = "auto"
     prior: Neutral = "hierarchical"
     pessimism: float = 1.0
+    events: tuple[DeclaredEvent, ...] = ()
     candidates: tuple[str, ...] = ()
     seed: int = 0
     action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -180,8 +189,14 @@ class Task:
         check_type("columns", self.columns, Columns)
         check_types("derived", self.derived, Rare)
         object.__setattr__(self, "derived", tuple(self.derived))
-        check_fields(self, SETTINGS)
+        check_fields(self, [row for row in SETTINGS if row.kind != "list of events"])
         check_losses(self.zeta)
+        check_types("events", self.events, DeclaredEvent)
+        object.__setattr__(self, "events", tuple(self.events))
+        names = [event.name for event in self.events]
+        for name in names:
+            if names.count(name) > 1:
+                raise ParameterError(f"event {name!r} is declared twice. Give each its own name.", setting="events")
         for row in SETTINGS:
             if row.choices and not row.others:
                 check_choice(row.name, getattr(self, row.name), row.choices)

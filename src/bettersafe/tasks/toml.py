@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import ParameterError, WrongTypeError, as_kind, check_path, did_you_mean
 from bettersafe.logs.dataset import Columns, Objective
-from bettersafe.tasks.settings import COLUMNS, OBJECTIVE, RARE, SETTINGS, TABLES
+from bettersafe.posterior.events import DeclaredEvent
+from bettersafe.tasks.settings import COLUMNS, EVENT, EVENT_EXAMPLE, OBJECTIVE, RARE, SETTINGS, TABLES
 from bettersafe.tasks.task import Rare, Task
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ BY_OBJECTIVE = tuple(row for row in SETTINGS if row.by_objective)
 BY_NAME = tuple(row for row in SETTINGS if row.kind == "table of whole numbers")
 """Settings of the task that are a table of their own in a task file."""
 
-PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in BY_NAME)
+EVENTS = next(row for row in SETTINGS if row.kind == "list of events")
+
+PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in BY_NAME and row is not EVENTS)
 
 
 def read_task(path: str | Path, *, data: str | None = None) -> Task:
@@ -58,7 +61,9 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     name = file.name
     own = (*TABLES, *(row.toml_key for row in BY_NAME))
     tables = {key: _table(document.pop(key, {}), key, name) for key in own}
-    settings = _checked(document, PLAIN, name, "the task", more=own)
+    events = document.pop(EVENTS.toml_key, [])
+    settings = _checked(document, PLAIN, name, "the task", more=(*own, EVENTS.toml_key))
+    settings[EVENTS.name] = _events(events, name)
     for row in PLAIN:
         if row.path and row.name in settings:
             settings[row.name] = _beside(file, settings[row.name], row)
@@ -84,6 +89,38 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         derived=tuple(Rare(name=key, **fields("derived", key, RARE)) for key in tables["derived"]),
         **settings,
     )
+
+
+def _events(tables: Any, file: str) -> tuple[DeclaredEvent, ...]:
+    """Declared events of a task file."""
+    key = EVENTS.toml_key
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ParameterError(f"{key} in {file} must be tables, each [[{key}]]; got {tables!r}.", setting=EVENTS.name)
+    return tuple(_event(table, f"[[{key}]]", file) for table in tables)
+
+
+def _event(table: dict[str, Any], where: str, file: str) -> DeclaredEvent:
+    fields = _checked(table, EVENT, file, where)
+    for needed in ("name", "rate"):
+        if needed not in fields:
+            raise ParameterError(f"{where} in {file} must have a {needed}; got {table!r}.", setting=EVENTS.name)
+    return DeclaredEvent(**fields)
+
+
+def read_event(text: str) -> DeclaredEvent:
+    """Declared event from the text of an option: the inside of a TOML inline table, with or without braces.
+
+    Raises:
+        ParameterError: If the text is no such table, a key is unknown or a value has the wrong type.
+    """
+    inside = text.strip()
+    try:
+        table = tomllib.loads(f"event = {inside if inside.startswith('{') else f'{{{inside}}}'}")["event"]
+    except (tomllib.TOMLDecodeError, AttributeError):
+        raise ParameterError(
+            f"an event must be written like {EVENT_EXAMPLE}; got {text!r}.", setting=EVENTS.name
+        ) from None
+    return _event(table, "the event", "`events`")
 
 
 def _beside(file: Path, value: str | tuple[str, ...], row: Setting) -> str | tuple[str, ...]:

@@ -11,6 +11,7 @@ from bettersafe.certificate.files import certificate_json
 from bettersafe.errors import RunError, check_path
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.retest import HeldOutTest, certify_run
 from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from bettersafe.runs.run import Run
 
 SAME = (
-    "evidence", "grade", "delta", "objectives", "thresholds", "unsupported", "refusal", "beliefs", "verdict", "accepted",
+    "evidence", "grade", "delta", "objectives", "thresholds", "unsupported", "refusal", "beliefs", "verdict", "standing",
 )  # fmt: skip
 """Fields of a certificate that a repeated test must reproduce."""
 
@@ -44,8 +45,8 @@ def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate | 
         >>> from bettersafe.runs import save_certificate
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> tested = save_certificate("run", certificate, rows)
-        >>> bettersafe.verify_run("run", data="later.parquet").accepted  # the test is made again
-        True
+        >>> bettersafe.verify_run("run", data="later.parquet").standing  # the test is made again
+        'passed'
     """
     check_path("folder", folder)
     run = load_run(folder)
@@ -96,6 +97,7 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
             form=settings["form"],
             prior=settings["prior"],
             pessimism=settings["pessimism"],
+            events=tuple(DeclaredEvent(**event) for event in settings.get("events", ())),
             seed=certificate.seed or 0,
             optimism=(found["optimism"], found["optimism_error"]) if "optimism" in found else None,
         )

@@ -143,5 +143,5 @@ def test_certify_refuses_options_that_it_would_not_use(mode, tmp_path):
             assert flag in done.output
             refused.add(flag)
     held_out = {"--threshold", "--estimator", "--bound", "--levels", "--folds"}
-    posterior = {"--draws", "--form", "--prior", "--pessimism", "--engine", "--address"}
+    posterior = {"--draws", "--form", "--prior", "--pessimism", "--event", "--engine", "--address"}
     assert refused == (held_out if mode else posterior)

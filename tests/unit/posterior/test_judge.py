@@ -264,7 +264,9 @@ def test_an_objective_that_never_changes_is_safe(form):
         "pair_reward": np.zeros_like(o.pair_reward),
         "effects": (),
         "moments": (),
+        "least_reward": np.zeros(1),
     }
+    model = replace(model, mdp=replace(model.mdp, reward=np.zeros_like(model.mdp.reward)))
     still = replace(o, **flat, pair_noise=np.zeros_like(o.pair_noise), noisy=np.zeros(1, dtype=bool))
     found = judge([policy], still, baseline, Question(form=form, draws=60), model=model, doubt=Doubt(widening=1.15))
     assert found.candidates[0].p_safe == 1.0

@@ -64,10 +64,10 @@ def believed(p_safe, evidence="posterior"):
         (toy_certificate(floors=(floor(math.nan),)), True, Decision.KEEP_BASELINE),
         (toy_certificate(evidence="safety-test"), True, Decision.USE_POLICY),
         (dataclasses.replace(REFUSED, evidence="safety-test"), False, Decision.KEEP_BASELINE),
-        (believed(1.0), True, Decision.USE_POLICY),
+        (believed(1.0), True, Decision.PROPOSED),
         (believed(0.5), True, Decision.KEEP_BASELINE),
         (believed(0.5), False, Decision.KEEP_BASELINE),
-        (dataclasses.replace(believed(1.0), checks=(toy_check(p_value=0.5),)), True, Decision.USE_POLICY),
+        (dataclasses.replace(believed(1.0), checks=(toy_check(p_value=0.5),)), True, Decision.PROPOSED),
         (dataclasses.replace(believed(1.0), checks=(toy_check(),)), True, Decision.NOT_TESTED),
         (dataclasses.replace(believed(1.0), checks=(toy_check(),)), False, Decision.KEEP_BASELINE),
         (dataclasses.replace(believed(0.5), checks=(toy_check(),)), True, Decision.KEEP_BASELINE),
@@ -97,9 +97,15 @@ def test_the_decision_follows_from_the_certificate_and_the_proposal(certificate,
 
 
 def test_words_of_decisions():
-    assert [decision.word for decision in Decision] == ["use-policy", "not-tested", "keep-baseline"]
-    assert [decision.short for decision in Decision] == ["Use the policy", "Not tested", "Keep the baseline"]
-    assert "bettersafe certify RUN HELD_OUT" in Decision.NOT_TESTED.sentence
+    assert [decision.word for decision in Decision] == ["use-policy", "proposed", "not-tested", "keep-baseline"]
+    assert [decision.short for decision in Decision] == [
+        "Use the policy",
+        "Proposed",
+        "Not tested",
+        "Keep the baseline",
+    ]
+    for untested in (Decision.NOT_TESTED, Decision.PROPOSED):
+        assert "bettersafe certify RUN HELD_OUT" in untested.sentence
 
 
 @pytest.fixture

@@ -19,10 +19,11 @@ from bettersafe.logs.dataset import OBJECTIVE_KINDS, Columns, Objective
 from bettersafe.mdp import choices as mdp_choices
 from bettersafe.methods import choices as methods_choices
 from bettersafe.posterior import choices as posterior_choices
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.tasks.retest import HeldOutTest
 from bettersafe.tasks.retest_posterior import PosteriorTest
-from bettersafe.tasks.settings import BY_NAME, COLUMNS, EVERY, OBJECTIVE, RARE, SETTINGS, TABLES, with_flags
+from bettersafe.tasks.settings import BY_NAME, COLUMNS, EVENT, EVERY, OBJECTIVE, RARE, SETTINGS, TABLES, with_flags
 from bettersafe.tasks.task import Rare, Task, command_words
 from other_settings import IDS, OPTIONS, TABLE_OF, log_of_every_column, other_value, plain_task, task_with, value_in
 from places import ROOT
@@ -31,8 +32,14 @@ from places import ROOT
 # One table
 @pytest.mark.parametrize(
     ("kind", "table", "others"),
-    [(Task, SETTINGS, {*TABLES}), (Objective, OBJECTIVE, {"name"}), (Columns, COLUMNS, set()), (Rare, RARE, {"name"})],
-    ids=["Task", "Objective", "Columns", "Rare"],
+    [
+        (Task, SETTINGS, {*TABLES}),
+        (Objective, OBJECTIVE, {"name"}),
+        (Columns, COLUMNS, set()),
+        (Rare, RARE, {"name"}),
+        (DeclaredEvent, EVENT, set()),
+    ],
+    ids=["Task", "Objective", "Columns", "Rare", "DeclaredEvent"],
 )
 def test_fields_and_defaults_are_those_of_the_table(kind, table, others):
     fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -40,7 +47,8 @@ def test_fields_and_defaults_are_those_of_the_table(kind, table, others):
     for row in table:
         field = fields[row.name]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        assert row.name == "data" or (default == row.default and type(default) is type(row.default)), row.name
+        required = default is dataclasses.MISSING and row.default is None
+        assert required or (default == row.default and type(default) is type(row.default)), row.name
 
 
 def test_choices_are_those_of_the_types():
@@ -60,6 +68,7 @@ WRONG = {
     "true or false": ("x", None, 1),
     "pair of numbers": (1.5, "x", (1, 2, 3)),
     "list of texts": (None, "x", (1,)),
+    "list of events": (None, "x", (1,)),
     "table of whole numbers": (None, 3, {"a": 0.5}),
 }
 

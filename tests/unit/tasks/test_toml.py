@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -30,7 +31,9 @@ def test_every_setting_is_a_key_of_task_files(row, tmp_path):
     lines = []
     for name, keys in tables.items():
         lines += [] if name == "task" else [f"[{name}]"]
-        lines += [f"{key} = {json.dumps(entry).replace(':', ' =')}" for key, entry in keys.items()]
+        lines += [
+            f"{key} = {json.dumps(entry, default=dataclasses.asdict).replace(':', ' =')}" for key, entry in keys.items()
+        ]
     (tmp_path / "task.toml").write_text("\n".join(lines), encoding="utf-8")
     if row.path:
         value = tuple(str(tmp_path / each) for each in value) if isinstance(value, tuple) else str(tmp_path / value)
@@ -53,7 +56,10 @@ def test_the_module_docstring_of_tasks_is_a_task_file(tmp_path):
         (f"seed = 1{'0' * 5000}", "task.toml is not valid TOML"),
         (f"zeta = {'[' * 5000}", "task.toml is not valid TOML"),
         ("epsilon = true", "epsilon of the task in task.toml must be a number; got True"),
-        ("action_shape = { a = 0.5, b = 2 }", "a in action_shape of the task in task.toml must be a whole number; got 0.5"),
+        (
+            "action_shape = { a = 0.5, b = 2 }",
+            "a in action_shape of the task in task.toml must be a whole number; got 0.5",
+        ),
     ],
 )
 def test_values_that_are_no_such_setting(line, message, tmp_path):
