@@ -57,6 +57,53 @@ def test_wrong_types_are_told_in_one_sentence(value, kinds, sentence):
     assert str(told.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "plain"),
+    [
+        ("text", np.str_("a"), "a"),
+        ("number", np.float32(0.5), 0.5),
+        ("number", 3, 3.0),
+        ("number", 10**20, 1e20),
+        ("whole number", np.int64(3), 3),
+        ("true or false", np.bool_(True), True),
+        ("pair of numbers", np.array([0, 1]), (0.0, 1.0)),
+        ("list of texts", ["a", np.str_("b")], ("a", "b")),
+        ("table of whole numbers", {np.str_("a"): np.int8(2)}, {"a": 2}),
+    ],
+)
+def test_values_of_a_kind_become_plain(kind, value, plain):
+    found = errors.as_kind("x", value, kind)
+    assert found == plain
+    assert repr(found) == repr(plain)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "sentence"),
+    [
+        ("text", 1, "x must be text; got 1."),
+        ("number", True, "x must be a number; got True."),
+        ("number", 1j, "x must be a number; got a complex."),
+        ("number", np.ones(2), "x must be a number; got an ndarray."),
+        ("number", 10**400, "x is too large; got an integer of 1329 bits."),
+        ("whole number", 3.0, "x must be a whole number; got 3.0."),
+        ("whole number", True, "x must be a whole number; got True."),
+        ("whole number", 10**400, "x must be less than 2^63; got an integer of 1329 bits."),
+        ("true or false", 1, "x must be true or false; got 1."),
+        ("pair of numbers", 1.5, "x must be a pair of numbers; got 1.5."),
+        ("pair of numbers", (1, "a"), "x must be a number; got 'a'."),
+        ("list of texts", "ab", "x must be a list of texts; got 'ab'."),
+        ("list of texts", ["a", 1], "x[1] must be text; got 1."),
+        ("table of whole numbers", {"a": 0.5}, "a in x must be a whole number; got 0.5."),
+        ("table of whole numbers", {1: 5}, "a name in x must be text; got 1."),
+    ],
+)
+def test_values_of_another_kind_are_told_in_one_sentence(kind, value, sentence):
+    with pytest.raises(BettersafeError) as told:
+        errors.as_kind("x", value, kind, setting="seed")
+    assert str(told.value) == sentence
+    assert told.value.setting == "seed"
+
+
 def test_lists_paths_logs_and_numbers():
     errors.check_types("objectives", [Objective(name="gain")], Objective)
     errors.check_paths("path", ["a", "b"])

@@ -120,9 +120,7 @@ def open_session(
     counts = task_counts(task, progress=progress)
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
-    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-    if np.any(zeta < 0.0):
-        raise ParameterError(f"an accepted loss can't be negative; got {task.zeta}.", setting="zeta")
+    by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)  # refuses names of other objectives
     given = task_baseline(task, counts)
     baseline = given.policy
     say(Event(what="Estimating the model"))

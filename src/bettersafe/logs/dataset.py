@@ -17,10 +17,11 @@ import numpy.typing as npt
 from bettersafe._system.files import whole_file
 from bettersafe.errors import (
     DataError,
+    Kind,
     ParameterError,
+    as_kind,
     as_numbers,
     check_discount,
-    check_number,
     check_path,
     check_type,
 )
@@ -29,6 +30,18 @@ from bettersafe.typing import Bools, Floats, Ints, Labels, Rng, frozen, generato
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+
+
+OBJECTIVE_KINDS: dict[str, Kind] = {
+    "name": "text",
+    "discount": "number",
+    "weight": "number",
+    "lower_is_better": "true or false",
+    "label": "text",
+    "unit": "text",
+    "reward_range": "pair of numbers",
+}
+"""Kinds of the fields of `Objective`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +72,16 @@ class Objective:
     reward_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        for field, kind in OBJECTIVE_KINDS.items():
+            value = getattr(self, field)
+            if value is not None or field not in ("label", "reward_range"):
+                what = "the name of an objective" if field == "name" else f"the {field} of {self.name}"
+                object.__setattr__(self, field, as_kind(what, value, kind, setting=field))
         check_discount(self.name, self.discount)
         if self.reward_range is not None:
-            low, high = (float(edge) for edge in self.reward_range)
+            low, high = self.reward_range
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise ParameterError(f"the range of {self.name} must be two numbers, low and high; got {low}, {high}.")
-            object.__setattr__(self, "reward_range", (low, high))
-        check_number(f"the weight of {self.name}", self.weight)
         if not (math.isfinite(self.weight) and self.weight >= 0.0):
             raise ParameterError(f"the weight of {self.name} must be 0 or more and finite; got {self.weight!r}.")
 
@@ -96,6 +112,14 @@ class Columns:
     terminated: str | None = None
     truncated: str | None = None
     baseline_prob: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:
+                object.__setattr__(
+                    self, field.name, as_kind(f"the column {field.name}", value, "text", setting=field.name)
+                )
 
 
 DEFAULT_COLUMNS = Columns()

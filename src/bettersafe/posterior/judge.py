@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_type, check_vector
-from bettersafe.mdp.policy import policy_table
+from bettersafe.mdp.policy import distributions
 from bettersafe.mdp.values import occupancy, policy_values
 from bettersafe.model import Model
 from bettersafe.posterior.candidates import (
@@ -329,8 +329,8 @@ def judge(
         raise ParameterError(
             "the posterior is of returns without a limit on steps: estimate the model without a horizon."
         )
-    tables = [policy_table(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
-    baseline = policy_table(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
+    tables = [distributions(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
+    baseline = distributions(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
     form = resolve_form(question.form, outcomes, draws=question.draws)
     loss = question.losses(outcomes.n_objectives)
     part = essential(outcomes, model, [baseline, *tables])

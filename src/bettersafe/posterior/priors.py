@@ -48,9 +48,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, check_choice, check_type
+from bettersafe.errors import ParameterError, as_kind, check_choice, check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.mdp.policy import policy_table, policy_tables
+from bettersafe.mdp.policy import distributions, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.events import Rate, event_effects, rates_of, worst_rates
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
@@ -103,6 +103,8 @@ class PriorSet:
 
     def __post_init__(self) -> None:
         check_choice("prior", self.neutral, NEUTRAL)
+        for name in ("pessimism", "concentration_scale"):
+            object.__setattr__(self, name, as_kind(name, getattr(self, name), "number"))
         if not 0.0 <= self.pessimism < math.inf:
             raise ParameterError(
                 f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.", setting="pessimism"
@@ -532,10 +534,13 @@ def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
 
 
 def asked_tables(posterior: Posterior, policies: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior; their rows are not checked."""
+    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior."""
     check_type("posterior", posterior, Posterior)
     size = (posterior.outcomes.n_states, posterior.outcomes.n_actions)
-    return policy_tables(policies, *size), policy_table(baseline, *size, name="baseline")
+    tables = policy_tables(policies, *size)
+    for i, table in enumerate(tables):
+        distributions(table, *size, name=f"policy {i}")
+    return tables, distributions(baseline, *size, name="baseline")
 
 
 def only_played(posterior: Posterior, played: Bools) -> Posterior:

@@ -17,13 +17,13 @@ from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
 from bettersafe.certificate.certificate import TESTS
 from bettersafe.certificate.make import CrossFit, certify
-from bettersafe.errors import ParameterError, RunError, check_path, check_type
+from bettersafe.errors import ParameterError, RunError, check_integer, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
-from bettersafe.runs.run import Run
+from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.events import untested_events
 from bettersafe.tasks.evidence import (
     Rows,
@@ -35,6 +35,8 @@ from bettersafe.tasks.evidence import (
 from bettersafe.tasks.inputs import check_ranges
 from bettersafe.tasks.rules import safety_rule, task_thresholds
 from bettersafe.tasks.run import diagnostics
+from bettersafe.tasks.settings import BY_NAME, check_fields
+from bettersafe.tasks.task import check_losses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,19 +76,14 @@ class HeldOutTest:
     folds: int = 5
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        rows = ("delta", "zeta", "threshold", "estimator", "bound", "levels", "seed")
+        check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_losses(self.zeta)
+        check_integer("folds", self.folds, least=2)
+
 
 AS_IN_THE_RUN = HeldOutTest()
-
-
-def certificates_before(run: Run) -> list[dict[str, Any]]:
-    """Summaries of all certificates of the run's proposal, oldest first."""
-    last = run.certificate
-    if last is None:
-        return []
-    asked = {name: last.settings[name] for name in ("bound", "prior", "pessimism") if name in last.settings}
-    log = dict(last.data.get("tested_on") or last.data.get("made_from") or {}).get("path", "")
-    this = {"evidence": last.evidence, "standing": last.standing, "delta": last.delta, "log": log, **asked}
-    return [*last.settings.get("earlier", ()), this]
 
 
 def check_untested(run: Run, *, posterior: bool) -> None:

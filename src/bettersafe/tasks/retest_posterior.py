@@ -11,7 +11,7 @@ import numpy as np
 
 from bettersafe._system.files import versions
 from bettersafe.certificate.certificate import TESTS
-from bettersafe.errors import DataError, ParameterError, check_path, check_type
+from bettersafe.errors import DataError, ParameterError, check_path, check_type, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -24,7 +24,7 @@ from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
-from bettersafe.runs.run import Run
+from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
     Evidence,
@@ -36,14 +36,14 @@ from bettersafe.tasks.evidence import (
 from bettersafe.tasks.inputs import ESTIMATED, with_derived
 from bettersafe.tasks.outcomes import PAIR_REWARDS, counted_outcomes, fits
 from bettersafe.tasks.retest import (
-    certificates_before,
     check_proposal,
     check_untested,
     data_of_test,
 )
 from bettersafe.tasks.rules import by_objective
 from bettersafe.tasks.run import MODELLING, posterior_certificate
-from bettersafe.tasks.task import Rare
+from bettersafe.tasks.settings import BY_NAME, check_fields
+from bettersafe.tasks.task import Rare, check_losses
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ class PosteriorTest:
     pessimism: float | None = None
     events: tuple[DeclaredEvent, ...] | None = None
     optimism: tuple[Mapping[str, float], Mapping[str, float]] | None = None
+
+    def __post_init__(self) -> None:
+        rows = ("delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
+        check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_losses(self.zeta)
 
 
 AS_IN_THE_RUN = PosteriorTest()
@@ -128,7 +133,7 @@ def certify_run_posterior(
         progress: Callback while the log is read and the posterior is evaluated.
 
     Raises:
-        ParameterError: If the run was already tested on held-out episodes, which is stronger evidence.
+        ParameterError: If the run was already tested on held-out episodes, which is stronger evidence, or has thresholds.
         RunError: If the run has no proposal.
 
     Examples:
@@ -142,12 +147,7 @@ def certify_run_posterior(
     check_type("test", test, PosteriorTest)
     data = os.fspath(data)
     check_proposal(run)
-    if run.info.horizon is not None:
-        raise ParameterError(
-            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
-            " Test the run on held-out episodes.",
-            setting="horizon",
-        )
+    _check_askable(run)
     if not force:
         check_untested(run, posterior=True)
     old = run.info.settings
@@ -202,6 +202,22 @@ def certify_run_posterior(
         data=data_of_test(run, data, data_digest(data), found.rows, found.episodes),
         versions=versions(),
     )
+
+
+def _check_askable(run: Run) -> None:
+    """Raise ParameterError if the run has settings that the posterior can't honour."""
+    if run.info.horizon is not None:
+        raise ParameterError(
+            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
+            " Test the run on held-out episodes.",
+            setting="horizon",
+        )
+    if run.info.settings.get("threshold"):
+        raise ParameterError(
+            f"the run has thresholds (of {listed(run.info.settings['threshold'])}), which the posterior does not test. Test the run on"
+            " held-out episodes.",
+            setting="threshold",
+        )
 
 
 def _doubt(

@@ -11,11 +11,13 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from bettersafe.errors import listed
+from bettersafe.errors import WrongTypeError, as_kind, listed, shown
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.mdp.choices import ENGINES, ERROR_KINDS, UNSEEN_RULES
@@ -24,14 +26,11 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.choices import FORMS, NEUTRAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
+    from bettersafe.errors import Kind
     from bettersafe.posterior.events import DeclaredEvent
 
-Kind = Literal[
-    "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "list of labels", "list of events",
-    "table of numbers", "table of whole numbers",
-]  # fmt: skip
 Group = Literal["What is wanted", "How it is tested", "Details", "Which column is which"]
 
 BUDGET = 0.1
@@ -384,6 +383,40 @@ BY_NAME: Mapping[str, Setting] = {row.name: row for row in (*SETTINGS, *OBJECTIV
 """Rows by name of the field (those of `Rare` as rare_below) and by the option's Python name."""
 
 
+def check_fields(holder: object, rows: Iterable[Setting], *, of: str = "", optional: bool = False) -> None:
+    """Check the fields of a dataclass by the kinds of their rows, and store plain Python values.
+
+    Args:
+        holder: Frozen dataclass with a field for every row.
+        rows: Rows of the tables.
+        of: Words after the names of settings in messages, such as " of rare".
+        optional: Whether every field may be None; by default, only those whose default is None.
+    """
+    for row in rows:
+        value = getattr(holder, row.name)
+        if value is not None or not (optional or row.default is None):
+            object.__setattr__(holder, row.name, _field_value(row, value, f"{row.name}{of}"))
+
+
+def _field_value(row: Setting, value: Any, name: str) -> Any:
+    if row.path:
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if isinstance(value, list | tuple):
+            value = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
+    if not (row.by_objective and row in SETTINGS):
+        return as_kind(name, value, row.kind, setting=row.name)
+    if not isinstance(value, Mapping):
+        raise WrongTypeError(
+            f"{name} must be a dict, {{name of an objective: {row.kind}}}; got {shown(value)}.", setting=row.name
+        )
+    return {
+        as_kind(f"an objective in {name}", key, "text", setting=row.name): as_kind(
+            f"{name} of {key}", each, row.kind, setting=row.name
+        )
+        for key, each in value.items()
+    }
+
+
 def with_flags(text: str) -> str:
     """Text of the table with options in place of names: `epsilon` becomes --epsilon."""
     return re.sub(r"`(\w+)`", lambda found: BY_NAME[found[1]].flag, text)
@@ -391,7 +424,7 @@ def with_flags(text: str) -> str:
 
 def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
     """Command-line words that change a setting from ``before`` to ``value``; none if they are equal."""
-    if value is None or value == before:
+    if value is None or (value == before and (row.kind != "table of whole numbers" or [*value] == [*before])):
         return []
     if row.kind in ("list of texts", "list of events"):
         return [word for each in value for word in (row.flag, each if isinstance(each, str) else event_text(each))]
@@ -405,6 +438,13 @@ def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
     if row.kind == "table of whole numbers":
         return [word for name, number in value.items() for word in (row.flag, f"{name}={number}")]
     return [row.flag, value_text(value)]
+
+
+def with_places(places: list[str], options: list[str]) -> list[str]:
+    """Arguments and options of a command; arguments that begin with a hyphen come last, after --."""
+    if any(place.startswith("-") for place in places):
+        return [*options, "--", *places]
+    return [*places, *options]
 
 
 def event_text(event: DeclaredEvent) -> str:

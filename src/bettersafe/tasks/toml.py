@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, check_path, did_you_mean
+from bettersafe.errors import ParameterError, WrongTypeError, as_kind, check_path, did_you_mean
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.tasks.settings import COLUMNS, EVENT, EVENT_EXAMPLE, OBJECTIVE, RARE, SETTINGS, TABLES
@@ -53,7 +53,10 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         raise ParameterError(f"there is no task file {file}.")
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: also text that is not UTF-8, and integers of thousands of digits
         raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
     name = file.name
     own = (*TABLES, *(row.toml_key for row in BY_NAME))
@@ -68,7 +71,7 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         settings["data"] = data
     elif "data" not in settings:
         raise ParameterError(f'{name} must name the data: data = "log.parquet".', setting="data")
-    settings.update({row.name: tables[row.toml_key] for row in BY_NAME})
+    settings.update(_checked({row.toml_key: tables[row.toml_key] for row in BY_NAME}, BY_NAME, name, "the task"))
     settings.update({row.name: {} for row in BY_OBJECTIVE})
 
     def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> dict[str, Any]:
@@ -136,7 +139,7 @@ def _table(value: Any, key: str, file: str) -> dict[str, Any]:
 def _checked(
     table: dict[str, Any], rows: Iterable[Setting], file: str, where: str, more: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Values by name of the field, after a check of keys and types; numbers become floats."""
+    """Values by name of the field, after a check of keys and kinds; numbers become floats."""
     known = {row.toml_key: row for row in rows}
     result = {}
     for key, value in table.items():
@@ -146,33 +149,8 @@ def _checked(
                 f"{where} in {file} has no setting {key!r}; it may have {', '.join(keys)}.{did_you_mean(key, keys)}"
             )
         row = known[key]
-        if not _is(row, value):
-            article = "" if row.kind in ("text", "true or false") else "a "
-            raise ParameterError(
-                f"{key} of {where} in {file} must be {article}{row.kind}; got {value!r}.", setting=row.name
-            )
-        result[row.name] = float(value) if row.kind == "number" else tuple(value) if isinstance(value, list) else value
+        try:
+            result[row.name] = as_kind(f"{key} of {where} in {file}", value, row.kind, setting=row.name)
+        except WrongTypeError as error:
+            raise ParameterError(str(error), setting=row.name) from None
     return result
-
-
-def _is(row: Setting, value: Any) -> bool:
-    """Whether a value of a task file has the setting's kind."""
-    if row.kind == "text":
-        return isinstance(value, str)
-    if row.kind == "true or false":
-        return isinstance(value, bool)
-    if row.kind == "list of texts":
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    if row.kind == "list of labels":
-        return isinstance(value, list) and all(isinstance(each, str | int) for each in value)
-    if row.kind == "table of numbers":
-        return isinstance(value, dict) and all(_is_number(each) for each in value.values())
-    if row.kind == "pair of numbers":
-        return isinstance(value, list) and len(value) == 2 and all(_is_number(each) for each in value)
-    if row.kind == "whole number":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return _is_number(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -412,6 +412,7 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     assert not load_run(folder).certificate.accepted
     assert "Keep the baseline" in run("show", folder)[0]
     assert load_run(folder).decision is Decision.KEEP_BASELINE
+    assert "the run's proposal, which was refused" in " ".join(run("evaluate", folder, logs[1])[0].split())
     run("report", folder)
     run("verify", folder, code=3)
     # nor does the posterior take the place of a test
@@ -480,11 +481,13 @@ def test_every_byte_of_the_policy_counts(folder):
 
 def test_runs_without_a_certificate(folder, logs, tmp_path):
     (folder / "certificate.json").unlink()
-    assert "no certificate" in run("verify", folder, code=1)[1]
+    assert "the policy is unchanged. There is no certificate" in " ".join(run("verify", folder)[0].split())
+    assert "there is no test to repeat" in run("verify", folder, "--data", logs[1], code=1)[1].replace("\n", " ")
     same = tmp_path / "same"
     run("improve", logs[0], "-o", same, *COLUMNS, *GOALS, "--epsilon", 0, code=3)
     assert load_run(same).certificate is None
     assert "nothing to certify" in run("certify", same, logs[1], code=1)[1]
+    run("verify", same, code=3)
 
 
 def test_h_opt_and_hold_out(logs, tmp_path):

@@ -239,7 +239,7 @@ def test_the_shape_of_actions_comes_from_the_task_file(tmp_path):
     assert read("action_shape = { fluid = 5, vasopressor = 4 }") == {"fluid": 5, "vasopressor": 4}
     assert read("") == {}
     for bad in ("{ fluid = 5 }", "{ fluid = 5, vasopressor = 1 }", "{ fluid = 5, vasopressor = 2.5 }"):
-        with pytest.raises(ParameterError, match="two choices"):
+        with pytest.raises(ParameterError, match=r"two choices|must be a whole number"):
             read(f"action_shape = {bad}")
     with pytest.raises(ParameterError, match="must be a table"):
         read("action_shape = 25")

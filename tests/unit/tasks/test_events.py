@@ -124,7 +124,7 @@ def test_the_example_in_help_is_an_event():
         ("name='fire', ends=true", "must have a rate"),
         ("rate=0.1, ends=true", "must have a name"),
         ("name='fire', rate='often'", "rate of the event in .* must be a number"),
-        ("name='fire', rate=0.1, cost={pain='much'}", "cost of the event in .* must be a table of numbers"),
+        ("name='fire', rate=0.1, cost={pain='much'}", "pain in cost of the event in .* must be a number; got 'much'"),
         ("name='fire', rate=0.1, ends=true, actions='high'", "actions of the event in .* must be a list of labels"),
     ],
 )
