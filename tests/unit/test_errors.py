@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 
 from bettersafe import errors
 from bettersafe.errors import BettersafeError, ParameterError, WrongTypeError
-from bettersafe.logs.counts import Counts
-from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.logs.counts import Counts, count
+from bettersafe.logs.dataset import Columns, Dataset, Objective
+from bettersafe.logs.source import count_files
+from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.mdp import MDP
+from bettersafe.mdp.values import occupancy
 from bettersafe.model import Model
 from bettersafe.typing import generator
 
@@ -140,3 +144,49 @@ def test_a_seed_or_a_generator():
     assert np.array_equal(generator(np.int64(7)).random(3), first)
     mine = np.random.default_rng(7)
     assert generator(mine) is mine
+
+
+OBJECTS = (None, "x", object(), {"a": 1}, [["a"], ["b", "c"]])
+MDP_FIELDS = {
+    "n_states": 1, "n_actions": 1, "pair_state": [0], "pair_action": [0], "transition": [[0.5]], "reward": [[1.0]],
+    "discount": [0.9], "initial": [1.0], "unseen_value": [[0.0]],
+}  # fmt: skip
+LOG_FIELDS = {
+    "states": [0, 0], "actions": [0, 1], "rewards": [[0.0], [1.0]], "next_states": [0, -1], "terminated": [False, True],
+    "episode_ptr": [0, 2], "state_labels": ["ill"], "action_labels": ["wait", "treat"], "episode_labels": [1],
+    "objectives": [Objective(name="r")], "baseline_prob": [0.5, 0.5],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "fields"), [(MDP, MDP_FIELDS), (Dataset, LOG_FIELDS)], ids=["MDP", "Dataset"])
+def test_constructors_tell_fields_that_are_no_arrays(kind, fields):
+    kind(**fields)
+    for name in fields:
+        for value in OBJECTS:
+            if value is None and name in ("unseen_value", "baseline_prob"):
+                continue
+            with pytest.raises(BettersafeError, match=name):
+                kind(**{**fields, name: value})
+
+
+def test_counts_tell_fields_that_are_no_arrays():
+    counts = count(Dataset(**LOG_FIELDS))
+    for name in ("pair_state", "reward_sum", "objectives"):
+        for value in ("x", object(), [["a"], ["b", "c"]]):
+            with pytest.raises(BettersafeError, match=name):
+                dataclasses.replace(counts, **{name: value})
+
+
+def test_other_arguments_of_a_wrong_kind(tmp_path):
+    mdp, log = MDP(**MDP_FIELDS), tmp_path / "log.csv"
+    log.write_text("episode,step,state,action,r\n0,0,a,b,1\n", encoding="utf-8")
+    for call, message in (
+        (lambda: occupancy(mdp, [[1.0]], k=3), "k must be an objective, from 0 to 0; got 3"),
+        (lambda: optimal_policy(mdp, [1.0], start=3), r"the start must have shape \[1, 1\]"),
+        (
+            lambda: count_files(log, objectives=[Objective(name="r")], memory_limit=3),
+            "memory_limit must be a str; got 3",
+        ),
+    ):
+        with pytest.raises(BettersafeError, match=message):
+            call()

@@ -388,8 +388,10 @@ def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
         >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
         2.93
     """
-    check_integer("k", k, least=0)
     weight = _checked(mdp, policy).take(mdp.pair_index)
+    check_integer("k", k, least=0)
+    if k >= mdp.n_objectives:
+        raise ParameterError(f"k must be an objective, from 0 to {mdp.n_objectives - 1}; got {k}.")
     try:
         return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)
     except NoSolutionError as error:
