@@ -139,7 +139,8 @@ class Task:
         form: Computation of the posterior.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors.
-        events: Harm that the log has never shown.
+        events: Harm that the log has never shown: its name, its cost by objective in the sign and unit of the column, and its rate, the most
+            often it happens per decision; if not for all, its actions and states; and whether it ends the episode.
         candidates: Policy file to add to the candidates.
         seed: Seed of the hold-out split and of b-opt's draws.
         action_shape: For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs

@@ -33,7 +33,7 @@ def test_the_task_is_documented_as_the_table_says():
 def test_every_setting_is_in_the_settings_of_a_run(row):
     task = task_with(row, other_value(row), plain_task())
     document = json.loads(json.dumps(settings_document(task)))
-    assert document[row.name] == json.loads(json.dumps(other_value(row)))
+    assert document[row.name] == json.loads(json.dumps(other_value(row), default=dataclasses.asdict))
 
 
 def test_a_task_file_is_repeated_with_what_differs_from_it(reached, tmp_path):
