@@ -246,10 +246,13 @@ def _value(row: Setting | None, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def cluster_from(engine: str | None, address: str | None) -> RayCluster | None:
-    """Ray cluster for the draws; None for this machine."""
+def cluster_from(engine: str | None, address: str | None, *, others: Iterable[str] = ()) -> RayCluster | None:
+    """Ray cluster for the draws; None for this machine. ``others`` are values of --engine with another meaning."""
     from bettersafe.posterior.draws import RayCluster
 
+    known = (*others, "ray")
+    if engine is not None and engine not in known:
+        raise typer.BadParameter(f"must be {' or '.join(known)}; got {engine}", param_hint="--engine")
     if address is not None and engine not in (None, "ray"):
         raise typer.BadParameter(f"is only for --engine ray; got {engine}", param_hint="--address")
     return RayCluster(address=address) if engine == "ray" or address is not None else None

@@ -113,7 +113,7 @@ def improve(
     from bettersafe.typing import Event
 
     engine = given.get("engine")
-    cluster = cluster_from(engine, address)
+    cluster = cluster_from(engine, address, others=BY_NAME["engine"].choices)
     if engine == "ray":
         del given["engine"]
     job = task_from(given, data=data, task=task)

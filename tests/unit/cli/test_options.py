@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from bettersafe.cli.main import app
+from bettersafe.cli.options import cluster_from
 from bettersafe.cli.runs import FOLDS, POSTERIOR_OPTIONS, TEST_OPTIONS
 from bettersafe.errors import ParameterError
 from commands import BETTERSAFE
@@ -145,3 +146,11 @@ def test_certify_refuses_options_that_it_would_not_use(mode, tmp_path):
     held_out = {"--threshold", "--estimator", "--bound", "--levels", "--folds"}
     posterior = {"--draws", "--form", "--prior", "--pessimism", "--event", "--engine", "--address"}
     assert refused == (held_out if mode else posterior)
+
+
+def test_a_wrong_engine_is_told_with_the_choices():
+    with pytest.raises(typer.BadParameter, match="must be ray; got rey"):
+        cluster_from("rey", None)
+    with pytest.raises(typer.BadParameter, match="must be native or ray; got rey"):
+        cluster_from("rey", None, others=("native",))
+    assert cluster_from("native", None, others=("native",)) is None
