@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from bettersafe.tasks.settings import COLUMNS, GROUPS, OBJECTIVE, RARE, SETTINGS, Setting
+from bettersafe.tasks.settings import COLUMNS, EVENT, GROUPS, OBJECTIVE, RARE, SETTINGS, Setting
 
 HEAD = """# Settings
 
 Every setting of a task: its key in a [task file](task-file.md), its option on the [command line](command-line.md), and its field in
-Python (`Task`, `Objective`, `Columns`, `Rare`). This page is made from the table that they all follow from (`scripts/make_settings_page.py`).
+Python (`Task`, `Objective`, `Columns`, `Rare`, `DeclaredEvent`). This page is made from the table that they all follow from (`scripts/make_settings_page.py`).
 What b-opt uses to ask the posterior, `certify --posterior` and the [explorer](explore.md) use too.
 """
+
+REQUIRED = ("data", "name", "rate")
+"""Settings without a default."""
 
 SECTIONS = (
     (
@@ -22,6 +25,11 @@ SECTIONS = (
         "Keys of `[derived]`, such as `rare = { below = 10 }`: an objective that penalises rarely tried decisions. Options describe one, 'rare'; its discount is then that of the first objective, if not given.",
         RARE,
     ),
+    (
+        "Declared events",
+        "Keys of `[[event]]`, one table for each event, and of `--event`: harm that the log [has never shown](guarantees.md#harm-that-the-log-has-never-shown).",
+        EVENT,
+    ),
     ("Which column is which", "Keys of `[columns]`.", COLUMNS),
 )
 
@@ -31,10 +39,12 @@ def table(rows: tuple[Setting, ...]) -> str:
     lines = ["| key | option | what it is | if left out |", "|---|---|---|---|"]
     for row in rows:
         option = f"`{row.flag} {row.metavar}`" if row.flag.startswith("--") else f"`{row.flag}`"
+        if row in EVENT:
+            option = f"`{row.name}={row.metavar}`"
         default = (
             f"{row.default:g}"
             if row in RARE
-            else row.default_text or ("must be given" if row.name == "data" else "none")
+            else row.default_text or ("must be given" if row.name in REQUIRED else "none")
         )
         cells = (f"`{row.toml_key}`", option, meaning(row), default)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.tasks.settings import EVERY, SETTINGS, TABLES
 from bettersafe.tasks.task import Rare, Task
 
@@ -28,6 +29,16 @@ def other_value(row):
         "true or false": True,
         "pair of numbers": (-5.5, 10.0),
         "list of texts": ("ours.csv", "theirs.csv"),
+        "list of events": (
+            DeclaredEvent(
+                name='an "odd" = one',
+                cost={"pain": -2.5, "relief": -1e-7},
+                rate=1e-05,
+                actions=["1"],
+                states=["a", "b"],
+            ),
+            DeclaredEvent(name="end", rate=0.25, ends=True),
+        ),
         "table of whole numbers": {"fluid": 5, "vasopressor": 4},
     }
     value = samples[row.kind]

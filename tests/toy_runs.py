@@ -81,10 +81,10 @@ def toy_certificate(**more):
     return Certificate(**{**given, **more})
 
 
-def toy_findings(*bounds, level=0.05, zeta=0.0):
-    """Gains of 0.4 that are at least ``bounds``."""
+def toy_findings(*bounds, level=0.05, zeta=0.0, estimate=0.4):
+    """Gains of 0.4, or ``estimate``, that are at least ``bounds``."""
     return tuple(
-        Finding(objective=o.name, estimate=0.4, lower_bound=b, level=level, zeta=zeta, label=o.label or "")
+        Finding(objective=o.name, estimate=estimate, lower_bound=b, level=level, zeta=zeta, label=o.label or "")
         for o, b in zip(OBJECTIVES, bounds, strict=True)
     )
 

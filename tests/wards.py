@@ -93,7 +93,7 @@ def assert_belief(session, settings):
     assert belief["p_pessimistic"] == pytest.approx(max(0.0, 1.0 - dark_lost), abs=1e-9)
     safe = p_safe >= 1.0 - settings.delta and dark_lost <= settings.delta
     assert belief["level"] == ("likely" if safe else "doubtful")
-    assert belief["verdict"].startswith("Probably safe" if safe else "In doubt")
+    assert belief["verdict"].startswith("Believed" if safe else "In doubt")
     assert "not a test" in belief["evidence"]
 
 

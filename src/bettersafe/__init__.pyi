@@ -37,6 +37,7 @@ from .model import Model as Model
 from .model import estimate_baseline as estimate_baseline
 from .model import estimate_model as estimate_model
 from .model import logged_baseline as logged_baseline
+from .posterior.events import DeclaredEvent as DeclaredEvent
 from .posterior.judge import Question as Question
 from .posterior.outcomes import gather_outcomes as gather_outcomes
 from .report.page import write_report as write_report

@@ -10,7 +10,8 @@ import difflib
 import math
 import numbers
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:  # the command line imports this module first: without NumPy its --help is fast
     from collections.abc import Collection, Iterable
@@ -28,6 +29,16 @@ __all__ = [
     "RunError",
     "WrongTypeError",
 ]
+
+
+Kind = Literal[
+    "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "list of labels", "list of events",
+    "table of numbers", "table of whole numbers",
+]  # fmt: skip
+"""Kinds of values of settings."""
+
+MOST_WHOLE = 2**63
+"""Whole numbers are below it, so that they fit into 64 bits."""
 
 
 class BettersafeError(Exception):
@@ -110,13 +121,13 @@ def check_epsilon(value: float) -> None:
 def check_number(name: str, value: object) -> None:
     """Raise WrongTypeError unless ``value`` is a real number."""
     if not isinstance(value, numbers.Real):
-        raise WrongTypeError(f"{name} must be a number; got {_shown(value)}.")
+        raise WrongTypeError(f"{name} must be a number; got {shown(value)}.")
 
 
 def check_integer(name: str, value: object, *, least: int) -> None:
     """Raise WrongTypeError unless ``value`` is an integer, and ParameterError if it is below ``least``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise WrongTypeError(f"{name} must be an integer; got {_shown(value)}.")
+        raise WrongTypeError(f"{name} must be an integer; got {shown(value)}.")
     if int(value) < least:
         raise ParameterError(f"{name} must be at least {least}; got {value}.")
 
@@ -129,6 +140,56 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
             f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}",
             setting=name,
         )
+
+
+def as_kind(name: str, value: object, kind: Kind, *, setting: str | None = None) -> Any:
+    """``value`` as a plain Python value of a kind of settings; NumPy's scalars and arrays are converted.
+
+    Args:
+        name: Name of the value, for messages.
+        value: Value to check.
+        kind: Kind of value.
+        setting: Name of the setting, if it is one.
+
+    Raises:
+        WrongTypeError: If the value is of another kind.
+        ParameterError: If a number is too large.
+    """
+    plain = value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
+
+    def inner(part: str, each: object, kind: Kind) -> Any:
+        return as_kind(part, each, kind, setting=setting)
+
+    if kind == "text" and isinstance(plain, str):
+        return str(plain)
+    yes_or_no = isinstance(plain, bool)  # Python's are also integers
+    if kind == "true or false" and yes_or_no:
+        return plain
+    if kind == "number" and isinstance(plain, numbers.Real) and not yes_or_no:
+        try:
+            return float(plain)
+        except OverflowError:
+            raise ParameterError(f"{name} is too large; got {shown(plain)}.", setting=setting) from None
+    if kind == "whole number" and isinstance(plain, numbers.Integral) and not yes_or_no:
+        if abs(int(plain)) >= MOST_WHOLE:
+            raise ParameterError(f"{name} must be less than 2^63; got {shown(plain)}.", setting=setting)
+        return int(plain)
+    if kind == "pair of numbers" and isinstance(plain, list | tuple) and len(plain) == 2:
+        return tuple(inner(name, each, "number") for each in plain)
+    if kind == "list of texts" and isinstance(plain, list | tuple):
+        return tuple(inner(f"{name}[{i}]", each, "text") for i, each in enumerate(plain))
+    if kind == "list of labels" and isinstance(plain, list | tuple):
+        return tuple(
+            each if isinstance(each, int) else inner(f"{name}[{i}]", each, "text") for i, each in enumerate(plain)
+        )
+    if kind in ("table of numbers", "table of whole numbers") and isinstance(plain, Mapping):
+        entry: Kind = "number" if kind == "table of numbers" else "whole number"
+        return {
+            inner(f"a name in {name}", key, "text"): inner(f"{key} in {name}", each, entry)
+            for key, each in plain.items()
+        }
+    article = "" if kind in ("text", "true or false") else "a "
+    raise WrongTypeError(f"{name} must be {article}{kind}; got {shown(value)}.", setting=setting)
 
 
 MADE_BY = {
@@ -172,13 +233,13 @@ def check_type(name: str, value: object, *kinds: type) -> None:
         made_by = [MADE_BY[kind.__name__] for kind in kinds if kind.__name__ in MADE_BY]
         hint = f" Get it from {' or '.join(made_by)}." if made_by else ""
         wanted = " or ".join(_with_article(kind.__name__) for kind in kinds)
-        raise WrongTypeError(f"{name} must be {wanted}; got {_shown(value)}.{hint}")
+        raise WrongTypeError(f"{name} must be {wanted}; got {shown(value)}.{hint}")
 
 
 def check_types(name: str, values: object, *kinds: type) -> None:
     """Raise WrongTypeError unless ``values`` is a list or tuple of ``kinds``."""
     if not isinstance(values, list | tuple):
-        raise WrongTypeError(f"{name} must be a list; got {_shown(values)}.")
+        raise WrongTypeError(f"{name} must be a list; got {shown(values)}.")
     for i, value in enumerate(values):
         check_type(f"{name}[{i}]", value, *kinds)
 
@@ -187,14 +248,14 @@ def check_log(name: str, value: object) -> None:
     """Raise WrongTypeError unless ``value`` is a log: a Dataset, Episodes, or another object with ``blocks``."""
     if isinstance(value, type) or not callable(getattr(value, "blocks", None)):
         raise WrongTypeError(
-            f"{name} must be a log: a Dataset or Episodes; got {_shown(value)}. Get it from read_dataset(path) or open_episodes(path)."
+            f"{name} must be a log: a Dataset or Episodes; got {shown(value)}. Get it from read_dataset(path) or open_episodes(path)."
         )
 
 
 def check_path(name: str, value: object) -> None:
     """Raise WrongTypeError unless ``value`` is a path: text or a Path."""
     if not isinstance(value, str | os.PathLike):
-        raise WrongTypeError(f"{name} must be a path; got {_shown(value)}.")
+        raise WrongTypeError(f"{name} must be a path; got {shown(value)}.")
 
 
 def check_paths(name: str, value: object) -> None:
@@ -210,7 +271,7 @@ def as_numbers(name: str, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise WrongTypeError(f"{name} must be an array of numbers; got {_shown(value)}.") from None
+        raise WrongTypeError(f"{name} must be an array of numbers; got {shown(value)}.") from None
 
 
 def _with_article(noun: str) -> str:
@@ -219,9 +280,11 @@ def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiouAEIOU' or noun in ('MDP', 'ndarray') else 'a'} {noun}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Description of a value of a wrong type, for messages: a short value itself, else its type."""
     if value is None or isinstance(value, bool | int | float | str):
+        if isinstance(value, int) and abs(value) >= 10**40:  # Python does not print very long ones
+            return f"an integer of {value.bit_length()} bits"
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
     if isinstance(value, type):

@@ -41,7 +41,7 @@ from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, VOCABULARIES, Erro
 from bettersafe.mdp.ends import check_pairs_end
 from bettersafe.mdp.horizon import check_horizon, discounted_steps, geometric_discount, values_to_go
 from bettersafe.mdp.mdp import MDP, by_state
-from bettersafe.mdp.policy import ROUNDED, check_policy, policy_table, rounding_note, sum_tolerance
+from bettersafe.mdp.policy import ROUNDED, check_policy, distributions, rounding_note, sum_tolerance
 from bettersafe.mdp.values import expected_return, weighted_values
 from bettersafe.typing import Bools, Floats, Ints, Labels, Log, frozen
 
@@ -361,8 +361,8 @@ def model_return(model: Model, policy: npt.ArrayLike, baseline: npt.ArrayLike) -
     """
     check_type("model", model, Model)
     mdp = model.mdp
-    table = policy_table(policy, mdp.n_states, mdp.n_actions)
-    base = policy_table(baseline, mdp.n_states, mdp.n_actions, name="baseline")
+    table = distributions(policy, mdp.n_states, mdp.n_actions)
+    base = distributions(baseline, mdp.n_states, mdp.n_actions, name="baseline")
     if model.horizon is None:
         return expected_return(mdp, table)
     v, _ = deque(steps_to_go(model, table, base), maxlen=1).pop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_type
+from bettersafe.errors import ParameterError, WrongTypeError, check_type, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,9 +28,13 @@ Labels = npt.NDArray[np.int64] | npt.NDArray[np.str_]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def frozen(array: npt.ArrayLike, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
-    """Read-only, contiguous view of ``array``; a copy if its type or layout differs."""
-    view = np.ascontiguousarray(array, dtype=dtype).view()
+def frozen(array: npt.ArrayLike, dtype: type[Scalar], *, name: str = "an array") -> npt.NDArray[Scalar]:
+    """Read-only, contiguous view of ``array``; a copy if its type or layout differs. Raises WrongTypeError, with ``name``."""
+    try:
+        view = np.ascontiguousarray(array, dtype=dtype).view()
+    except (TypeError, ValueError, OverflowError):
+        what = {np.int64: "integers", np.bool_: "booleans", np.str_: "labels"}.get(dtype, "numbers")
+        raise WrongTypeError(f"{name} must be an array of {what}; got {shown(array)}.") from None
     view.flags.writeable = False
     return view
 

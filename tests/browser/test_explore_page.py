@@ -151,7 +151,7 @@ def assert_shows(page, library, found):
     assert text_of(page, "#sentence") == [belief["verdict"]]
     for row, was, now in zip(expected["objectives"], text_of(page, ".values .was"), text_of(page, ".now"), strict=True):
         decimals = numbers.change_precision(row["baseline"], row["policy"])
-        assert was == f"model: baseline {numbers.number(row['baseline'], decimals=decimals)}"
+        assert was == f"model, optimistic: baseline {numbers.number(row['baseline'], decimals=decimals)}"
         assert now == f"→ {numbers.number(row['policy'], decimals=decimals)}"
     assert text_of(page, "#changes tbody th") == [row["state"] for row in expected["changes"]]
     return expected

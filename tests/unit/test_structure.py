@@ -59,7 +59,11 @@ def imports(path):
         for node in ast.walk(branch)
     }
     for node in ast.walk(tree):
-        if id(node) in checking or not isinstance(node, ast.ImportFrom) or node.level:
+        if id(node) in checking:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        if not isinstance(node, ast.ImportFrom) or node.level:
             continue
         for alias in node.names:
             inner = f"{node.module}.{alias.name}"
@@ -67,6 +71,14 @@ def imports(path):
                 yield inner
             elif node.module in MODULES:
                 yield node.module
+
+
+def test_both_forms_of_imports_are_seen(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        "def f():\n    import bettersafe.cli.main\n    from bettersafe.mdp import values\n", encoding="utf-8"
+    )
+    assert list(imports(path)) == ["bettersafe.cli.main", "bettersafe.mdp.values"]
 
 
 def room_of(module):
@@ -126,7 +138,7 @@ COMMAND = re.compile(
     r"\bbettersafe (init|describe|count|merge|improve|explore|evaluate|certify|verify|report|show|demo|discretize|study|sepsis)\b"
 )
 WITH_FLAGS = {  # where options are made, and the command that makes a task again
-    "bettersafe.tasks.settings": {"--", "--candidate", "--objective", "--rare-below", "--rare-reward", "--rare-weight", "--rare-discount"},
+    "bettersafe.tasks.settings": {"--", "--candidate", "--event", "--objective", "--rare-below", "--rare-reward", "--rare-weight", "--rare-discount"},
     "bettersafe.tasks.task": {"--task"},
     "bettersafe.explore.keeping": {"--posterior"},
 }  # fmt: skip

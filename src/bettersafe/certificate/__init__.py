@@ -4,6 +4,7 @@ certificate     types and verdict; imports no method
 make            certificates from a held-out test, from H-OPT, or from the counts alone
 make_posterior  certificates from the posterior
 hazard          how often an unseen harm would overturn a verdict
+more_data       about how many more episodes would decide
 files           certificates as JSON documents
 """
 

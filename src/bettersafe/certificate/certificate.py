@@ -1,11 +1,11 @@
 """Certificate types and the verdict that follows from them.
 
-There are four kinds of evidence:
+There are four kinds of evidence, and three words for them: a policy is *tested*, *proposed* (believed) or *proven*.
 
-    "held-out"      a test on episodes that were not used to make the policy (`held_out.safety_test`)
-    "safety-test"   the test with which H-OPT selected its policy
-    "posterior"     no held-out test: the posterior probability that no objective loses (`posterior.judge`)
-    "theory"        no held-out test: the loss that the counts alone rule out (`theory.proven_loss`), often a weak bound
+    "held-out"      tested on episodes that were not used to make the policy (`held_out.safety_test`)
+    "safety-test"   tested by the test with which H-OPT selected its policy
+    "posterior"     believed: the posterior probability that no objective loses (`posterior.judge`), without a held-out test
+    "theory"        proven: the loss that the counts alone rule out (`theory.proven_loss`), often a weak bound
 
 A *gain* is J_k(π) − J_k(π_b), signed so that more is better, also for costs: a gain of −0.2 on pain is 0.2 more pain.
 With thresholds c_k (constrained RL, a remark of the paper), the policy must also satisfy
@@ -27,11 +27,31 @@ from typing import Any, Literal
 from bettersafe.errors import ParameterError
 from bettersafe.evaluation.state_evidence import StateCheck
 from bettersafe.evaluation.support import UNSUPPORTED_TOL
-from bettersafe.posterior.rule import draw_error, posterior_passes
+from bettersafe.posterior.rule import draw_error, posterior_passes, probability
 
 Grade = Literal["exact", "posterior", "finite-sample", "approximate"]
 Evidence = Literal["held-out", "safety-test", "posterior", "theory"]
-Outcome = Literal["passed", "not passed", "can't tell", "not tested"]
+Standing = Literal["passed", "refused", "proposed", "in doubt", "proven", "not proven", "not tested"]
+Outcome = Literal["passed", "not passed", "believed", "in doubt", "proven", "can't tell", "not tested"]
+
+POSITIVE: dict[Evidence, tuple[Standing, Outcome]] = {
+    "held-out": ("passed", "passed"),
+    "safety-test": ("passed", "passed"),
+    "posterior": ("proposed", "believed"),
+    "theory": ("proven", "proven"),
+}
+"""Words of each kind of evidence for a policy, and for an objective, that no loss is left to fear of."""
+
+NEGATIVE: dict[Evidence, tuple[Standing, Outcome]] = {
+    "held-out": ("refused", "not passed"),
+    "safety-test": ("refused", "not passed"),
+    "posterior": ("in doubt", "in doubt"),
+    "theory": ("not proven", "not tested"),
+}
+"""Words of each kind of evidence for a policy, and for an objective, on which a loss is possible."""
+
+TESTS: tuple[Evidence, ...] = ("held-out", "safety-test")
+"""Kinds of evidence that are tests on episodes that the policy was not made from."""
 
 MOST_NAMED = 8
 """Largest number of objectives that a sentence lists by name; if there are more, it gives their number and the worst."""
@@ -224,7 +244,7 @@ class Certificate:
         grade: "finite-sample": valid for any amount of data, given the assumptions; "approximate": valid asymptotically;
             "posterior": conditional on the priors; "exact": computed in a known model.
         assumptions: Assumptions in sentences.
-        delta: δ, the accepted probability of a wrong verdict.
+        delta: δ, the allowed probability of a wrong verdict.
         unsupported: Share of the policy's decisions that the baseline never takes; the policy is refused if it is above 0.
         refusal: Reason why the data can't support a verdict, whatever the bounds are; empty if it can.
         floors: Thresholds, if any were set.
@@ -239,8 +259,8 @@ class Certificate:
 
     Examples:
         >>> certificate, _ = bettersafe.certify_run(run, "later.parquet")
-        >>> certificate.accepted, certificate.grade
-        (True, 'approximate')
+        >>> certificate.standing, certificate.grade
+        ('passed', 'approximate')
         >>> [finding.objective for finding in certificate.findings]
         ['r0', 'r1']
     """
@@ -263,7 +283,7 @@ class Certificate:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.findings:  # all(()) is True: without findings a certificate would be accepted
+        if not self.findings:  # all(()) is True: without findings a certificate would pass
             raise ParameterError("a certificate needs at least one objective; got none.")
         if not self.assumptions:
             raise ParameterError("a certificate needs at least one assumption; got none.")
@@ -272,8 +292,36 @@ class Certificate:
 
     @property
     def accepted(self) -> bool:
-        """True if the policy `passes`, and no check speaks against the model on which the evidence rests."""
+        """True if the policy `passes`, and no check speaks against the model on which the evidence rests.
+
+        For people, `standing` has the word: a policy is tested and passed, proposed, or proven.
+        """
         return self.passes and not self.doubted
+
+    @property
+    def standing(self) -> Standing:
+        """What the evidence says, in the word of its kind: a test is "passed" or "refused", a belief "proposed" or "in doubt", a
+        theorem "proven" or "not proven"; "not tested" if only a check of the state speaks against the policy.
+        """
+        if self.accepted:
+            return POSITIVE[self.evidence][0]
+        return "not tested" if self.passes else NEGATIVE[self.evidence][0]
+
+    @property
+    def word(self) -> str:
+        """`standing` as the first word of a sentence about the policy.
+
+        A bound from the counts is "proven under assumptions" if not everything that the proof needs is known.
+        """
+        if self.standing == "proven" and self.grade == "approximate":
+            return "Proven under assumptions"
+        words = {"passed": "Tested, passed", "refused": "Tested, refused"}
+        return words.get(self.standing, self.standing.capitalize())
+
+    @property
+    def by_test(self) -> bool:
+        """Whether the evidence is a test on episodes that the policy was not made from."""
+        return self.evidence in TESTS
 
     @property
     def passes(self) -> bool:
@@ -288,7 +336,7 @@ class Certificate:
     @property
     def doubted(self) -> tuple[StateCheck, ...]:
         """Checks that speak against the model, if the evidence rests on it; a test on other episodes does not."""
-        if self.evidence not in ("posterior", "theory"):
+        if self.by_test:
             return ()
         return tuple(check for check in self.checks if check.against)
 
@@ -312,11 +360,12 @@ class Certificate:
         """Outcome for ``findings[k]``, as terminal, report and explorer show it."""
         if not self.tells:
             return "can't tell"
+        yes, no = POSITIVE[self.evidence][1], NEGATIVE[self.evidence][1]
         if not self.findings[k].passed:
-            return "not tested" if self.evidence == "theory" else "not passed"
+            return no
         if self.beliefs and not self.beliefs[0].passes(self.delta):  # at least one objective must then fail
-            return "not passed" if k == self.most_doubtful or self._sure(k) < 1.0 - self.delta else "passed"
-        return "not tested" if self.doubted else "passed"
+            return no if k == self.most_doubtful or self._sure(k) < 1.0 - self.delta else yes
+        return "not tested" if self.doubted else yes
 
     @property
     def most_doubtful(self) -> int:
@@ -352,54 +401,69 @@ class Certificate:
         return min((-1.0 if math.isnan(chance) else chance for chance in chances), default=0.0)
 
     @property
+    def loss_risk(self) -> float:
+        """Posterior probability of a loss under the priors that decide: neutral, or the sum over the pessimistic priors; at most 1."""
+        belief = self.beliefs[0]
+        return min(max(1.0 - belief.p_safe, sum(1.0 - p for p in belief.p_pessimistic)), 1.0)
+
+    @property
     def verdict(self) -> str:
         """Verdict in one or two sentences."""
         if self.accepted:
-            return self._acceptance
+            return self._positive
         if self.passes:
             found = "; ".join(check.sentence for check in self.doubted)
             return f"Not without a test on other episodes: {found}. Test it with: bettersafe certify RUN HELD_OUT."
-        no = "No solution found: keep the baseline" if self.evidence == "safety-test" else "Keep the baseline"
-        if not self.unsupported <= UNSUPPORTED_TOL:
-            return (
-                f"{no}: the baseline never takes {100 * self.unsupported:.3g} % of the policy's decisions, so the data"
-                " can't show their effect."
-            )
-        if self.refusal:
-            return f"{no}: the data can't show the effect of this policy: {self.refusal}."
         short = "; ".join(f"{f.title} by {_number(f.shortfall)}" for f in self.floors if not f.passed)
         if self.evidence == "theory":
             if short:
                 return (
-                    "No solution found: there was no held-out test, and the counts alone don't show that the thresholds are met;"
+                    "Not proven: there was no held-out test, and the counts alone don't show that the thresholds are met;"
                     f" shortfall: {short}. Test the policy with: bettersafe certify RUN HELD_OUT."
                 )
             return (
-                "Not certified: there was no held-out test, and the counts alone don't prove the policy safe."
+                "Not tested, not proven: there was no held-out test, and the counts alone don't prove the policy safe."
                 " Test it with: bettersafe certify RUN HELD_OUT."
             )
+        return f"{self.word}: {self._refused(short)}. Keep the baseline."
+
+    def _refused(self, short: str) -> str:
+        """Reason of a refusal; ``short`` lists the thresholds that may be missed."""
+        if not self.unsupported <= UNSUPPORTED_TOL:
+            return (
+                f"the baseline never takes {100 * self.unsupported:.3g} % of the policy's decisions, so the data"
+                " can't show their effect"
+            )
+        if self.refusal:
+            return f"the data can't show the effect of this policy: {self.refusal}"
         if self.beliefs and not self.beliefs[0].passes(self.delta):
             return self._doubt
         if not all(finding.passed for finding in self.findings):
-            return f"{no}: a loss can't be ruled out {self._risk}{self._steps}: {self._losses}."
-        return f"No solution found: the policy is not worse than the baseline, but may miss a threshold: {short}."
+            return f"a loss can't be ruled out {self._risk}{self._steps}: {self._losses}"
+        return f"the policy is not worse than the baseline, but may miss a threshold: {short}"
 
     @property
     def _risk(self) -> str:
         words = {"approximate": " (approximately)", "posterior": ", given the data and the priors,"}
-        how = " computed by linearisation, without draws," if self.linearised else ""
-        return f"with probability {100 * (1.0 - self.delta):.4g} %{words.get(self.grade, '')}{how}"
+        return f"with probability {100 * (1.0 - self.delta):.4g} %{words.get(self.grade, '')}"
 
     @property
-    def _acceptance(self) -> str:
+    def _positive(self) -> str:
+        """Verdict on a policy that was tested, is proposed or is proven."""
         few = len(self.findings) <= MOST_NAMED
         names = "of: " + ", ".join(f.title for f in self.findings) if few else f"of {len(self.findings)} objectives"
         lost = [f"{f.title} {_number(f.zeta)}" for f in self.findings if f.zeta > 0.0]
         but = f", except for an accepted loss of at most {', '.join(lost)}" if lost else ""
         kept = f" It meets the thresholds on {', '.join(f.title for f in self.floors)}." if self.floors else ""
-        return (
-            f"Accepted: {self._risk} the policy is not worse than the baseline on any {names}{but}{self._steps}.{kept}"
-        )
+        claim = f"the policy is not worse than the baseline on any {names}{but}{self._steps}"
+        if self.beliefs:
+            belief = self.beliefs[0]
+            how = ", computed by linearisation, without draws" if self.linearised else ""
+            return (
+                f"Proposed, not tested: given the log and the priors, {claim}, with probability"
+                f" {probability(belief.p_safe, belief.draws)}{how}; {_number(1.0 - self.delta)} is needed.{kept}"
+            )
+        return f"{self.word}: {self._risk} {claim}.{kept}"
 
     @property
     def _steps(self) -> str:
@@ -408,13 +472,13 @@ class Certificate:
 
     @property
     def _doubt(self) -> str:
-        """Verdict if the posterior probability of a loss is too large."""
+        """Reason of a refusal if the posterior probability of a loss is too large."""
         belief, k = self.beliefs[0], self.most_doubtful
         prior = " under the pessimistic prior" if self._sure(k) < belief.p_objective[k] else ""
         return (
-            "Keep the baseline: given the data, the policy is not worse on any objective with probability"
-            f" {100 * belief.p_safe:.3g} %; the most doubtful objective is {self.findings[k].title}"
-            f" ({100 * min(1.0 - self._sure(k), 1.0):.3g} % chance of a loss{prior})."
+            "given the log, the policy is not worse on any objective with probability"
+            f" {probability(belief.p_safe, belief.draws)}; the most doubtful objective is {self.findings[k].title}"
+            f" (probability of a loss {min(1.0 - self._sure(k), 1.0):.2g}{prior})"
         )
 
     @property

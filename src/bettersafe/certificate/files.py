@@ -6,6 +6,7 @@ from typing import Any, get_type_hints
 
 from bettersafe._system.records import from_json, to_json
 from bettersafe.certificate.certificate import Belief, Certificate, Finding, Floor, Proof, Theory
+from bettersafe.certificate.more_data import more_data
 from bettersafe.errors import BettersafeError, RunError
 from bettersafe.evaluation.state_evidence import StateCheck
 
@@ -19,24 +20,25 @@ AS_THEY_ARE = (
 
 def certificate_json(certificate: Certificate) -> dict[str, Any]:
     """JSON document of a certificate (schema certificate/1)."""
+    more = more_data(certificate)
     document = {
         "schema": SCHEMA,
-        "accepted": certificate.accepted,
+        "standing": certificate.standing,
         "verdict": certificate.verdict,
         **{name: getattr(certificate, name) for name in AS_THEY_ARE},
         "objectives": [
-            {**vars(finding), "outcome": certificate.outcome(k), "passed": certificate.outcome(k) == "passed"}
-            for k, finding in enumerate(certificate.findings)
+            {**vars(finding), "outcome": certificate.outcome(k)} for k, finding in enumerate(certificate.findings)
         ],
         "thresholds": [
             {**vars(floor), "shortfall": floor.shortfall, "passed": floor.passed} for floor in certificate.floors
         ],
         "theory": None if certificate.theory is None else _theory_json(certificate.theory),
         "beliefs": [
-            {**vars(belief), "error": belief.error, "passes": belief.passes(certificate.delta)}
+            {**vars(belief), "error": belief.error, "enough": belief.passes(certificate.delta)}
             for belief in certificate.beliefs
         ],
         "checks": [check_json(check) for check in certificate.checks],
+        "more_data": None if more is None else {**vars(more), "sentence": more.sentence},
     }
     return to_json(document)  # type: ignore[no-any-return]
 
@@ -103,6 +105,6 @@ def certificate_from_json(document: Any, place: str) -> Certificate:
         raise
     except BettersafeError as error:
         raise RunError(f"{place} is not as it was saved: {error}") from None
-    if document.get("accepted") is not certificate.accepted:
-        raise RunError(f"{place} says accepted: {document.get('accepted')}, which does not follow from its numbers.")
+    if document.get("standing") != certificate.standing:
+        raise RunError(f"{place} says {document.get('standing')!r}, which does not follow from its numbers.")
     return certificate

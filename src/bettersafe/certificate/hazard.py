@@ -11,19 +11,42 @@ A harm of rate h stays unseen in all of them with probability (1 − h)^n, so ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bettersafe.mdp.values import occupancy
 
 if TYPE_CHECKING:
+    from bettersafe.certificate.certificate import Certificate
     from bettersafe.model import Model
     from bettersafe.typing import Floats
 
 RAISED = 1e-9
 """Smallest increase of discounted visits that counts."""
+
+
+MOST_PAIRS = 5
+"""Number of pairs that are named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaisedPair:
+    """A decision that the policy makes more often than the baseline.
+
+    Attributes:
+        state: Label of the state.
+        action: Label of the action.
+        extra: Additional discounted decisions per episode, in the estimated model.
+        visits: Logged visits.
+    """
+
+    state: str
+    action: str
+    extra: float
+    visits: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +59,8 @@ class HazardMargin:
         excluded: Rates above this would have been seen in the log with probability 1 − δ.
         visits: Logged visits n of these decisions.
         pairs: Number of (state, action) pairs of these decisions.
+        extra: U, additional discounted decisions per episode.
+        most: The `MOST_PAIRS` pairs with the most additional decisions.
     """
 
     size: float
@@ -43,11 +68,57 @@ class HazardMargin:
     excluded: float
     visits: int
     pairs: int
+    extra: float = 0.0
+    most: tuple[RaisedPair, ...] = ()
 
     @property
     def covered(self) -> bool:
         """Whether the log excludes every harm of this size that would overturn the verdict."""
         return self.rate >= self.excluded
+
+    def sentence(self, title: str) -> str:
+        """What an unseen harm would change on the objective ``title``, in one sentence."""
+        if not self.pairs:
+            return f"The policy makes no decision more often than the baseline, so no unseen harm can reach {title}."
+        if self.rate > 1.0:
+            return (
+                f"Even if every decision that the policy makes more often caused a loss of {self.size:.3g} on {title}, {title} would not"
+                " get worse."
+            )
+        if self.rate <= 0.0:
+            return f"A loss on {title} is possible as it is; a harm that the log has not shown would add to it."
+        seen = (
+            "the log would have shown it"
+            if self.covered
+            else f"in the {self.visits:,} logged decisions of this kind, {one_in(self.excluded)} could have stayed unseen"
+        )
+        return (
+            f"If {one_in(self.rate)} of the decisions that the policy makes more often caused a loss of {self.size:.3g} on {title}, which the log"
+            f" has not shown, {title} could get worse; {seen}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The margin for JSON, which has no infinity: a rate of None if no rate overturns the verdict."""
+        return {**asdict(self), "rate": None if math.isinf(self.rate) else self.rate}
+
+
+def one_in(rate: float) -> str:
+    """A rate of at most 1 in words, with three significant digits: "one in 40"."""
+    return f"one in {float(f'{1.0 / rate:.3g}'):,.0f}"
+
+
+def hazards_of(certificate: Certificate) -> dict[str, HazardMargin]:
+    """Hazard margins in a certificate's diagnostics, by objective; empty if it has none."""
+    return {
+        name: HazardMargin(
+            **{
+                **row,
+                "rate": math.inf if row["rate"] is None else row["rate"],
+                "most": tuple(RaisedPair(**pair) for pair in row.get("most", ())),
+            }
+        )
+        for name, row in certificate.diagnostics.get("hazard", {}).items()
+    }
 
 
 def hazard_margins(
@@ -92,6 +163,23 @@ def hazard_margins(
                 excluded=1.0 - delta ** (1.0 / visits) if visits else 1.0,
                 visits=visits,
                 pairs=int(np.count_nonzero(raised)),
+                extra=extra,
+                most=_named(model, np.where(raised, more, 0.0)),
             )
         )
     return found
+
+
+def _named(model: Model, more: Floats) -> tuple[RaisedPair, ...]:
+    """The pairs with the most additional decisions ``more`` [pairs], 0 for those that are not raised."""
+    mdp = model.mdp
+    order = [pair for pair in np.argsort(-more, kind="stable")[:MOST_PAIRS].tolist() if more[pair] > 0.0]
+    return tuple(
+        RaisedPair(
+            state=str(model.state_labels[mdp.pair_state[pair]]),
+            action=str(model.action_labels[mdp.pair_action[pair]]),
+            extra=float(more[pair]),
+            visits=int(model.counts[pair]),
+        )
+        for pair in order
+    )

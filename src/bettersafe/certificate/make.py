@@ -18,7 +18,7 @@ from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range,
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.episodes import first_steps
-from bettersafe.mdp.policy import policy_table
+from bettersafe.mdp.policy import distributions
 from bettersafe.model import Model
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def certify(
         >>> rule = bettersafe.SafetyRule(delta=0.1, zeta=[0.0, 0.0])
         >>> certificate = bettersafe.certify(policy, baseline, later, rule, baseline_known=True, model=model)
         >>> print(certificate.verdict)
-        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
+        Tested, passed: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
     check_log("held_out", held_out)
     check_type("rule", rule, SafetyRule)
@@ -240,8 +240,8 @@ def prove(
     check_type("model", model, Model)
     check_type("counts", counts, Counts)
     check_epsilon(epsilon)
-    policy = policy_table(policy, model.mdp.n_states, model.mdp.n_actions)
-    baseline = policy_table(baseline, model.mdp.n_states, model.mdp.n_actions, name="baseline")
+    policy = distributions(policy, model.mdp.n_states, model.mdp.n_actions)
+    baseline = distributions(baseline, model.mdp.n_states, model.mdp.n_actions, name="baseline")
     low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
     loss = proven_loss(
         model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.certificate.hazard import HazardMargin
+    from bettersafe.posterior.events import EventFacts
 
 
 LINEARISED = (
@@ -59,13 +59,14 @@ def certify_posterior(
         >>> from bettersafe.certificate import certify_posterior
         >>> outcomes = bettersafe.gather_outcomes(log)
         >>> found = bettersafe.b_opt(outcomes, model, baseline, preference=[1.0, 1.0], question=bettersafe.Question(draws=100))
-        >>> certify_posterior(found.answer, found.deciding, baseline_known=True).accepted
-        True
+        >>> certify_posterior(found.answer, found.deciding, baseline_known=True).standing
+        'proposed'
     """
     check_type("answer", answer, Answer)
     check_type("candidate", candidate, Candidate)
     check_types("objectives", objectives, Objective)
     labels = {objective.name: objective.label or "" for objective in objectives}
+    titles = [labels.get(name) or name for name in answer.objectives]
 
     def belief(found: Answer, of: Candidate) -> Belief:
         return Belief(
@@ -94,15 +95,16 @@ def certify_posterior(
             "The logged state is all that matters for what happens next (Markov), and the process does not change.",
             "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
             " elsewhere in the log.",
-            *_hazards(answer, hazards),
-            *_hidden(answer),
+            *_events(answer),
+            *_hazards(answer, hazards, titles),
+            *_hidden(answer, titles),
             "Future episodes start like the logged ones.",
             f"The priors: {_priors(answer)}. {_fit(answer)}",
             *([LINEARISED] if answer.linearised else []),
             "The baseline is known."
             if baseline_known
             else "The baseline was estimated from the data; the uncertainty of its return is part of the probabilities, to first order.",
-            _taken_off(answer, candidate),
+            _taken_off(candidate, titles),
             *([] if len(answer.priors) > 1 else [NOT_PESSIMISTIC]),
             "The posterior does not depend on the preference, so other preferences may be tried on the same log. The probability is"
             " conditional on this data; it is not an error rate over many data sets.",
@@ -116,14 +118,16 @@ def certify_posterior(
             "candidate": candidate.name,
             "prior": answer.question.priors.neutral,
             "pessimism": answer.question.priors.pessimism,
+            "events": [asdict(each.event) for each in answer.events],
         },
         diagnostics={
             "interval": {name: candidate.interval[:, k].tolist() for k, name in enumerate(answer.objectives)},
             "concentration": answer.concentration,
             "end_concentration": answer.end_concentration,
             **_optimism(answer, candidate),
+            **({"events": {each.event.name: _facts(each) for each in answer.events}} if answer.events else {}),
             **(
-                {"hazard": {name: _hazard(each) for name, each in zip(answer.objectives, hazards, strict=True)}}
+                {"hazard": {name: each.to_json() for name, each in zip(answer.objectives, hazards, strict=True)}}
                 if hazards
                 else {}
             ),
@@ -132,12 +136,12 @@ def certify_posterior(
     )
 
 
-def _taken_off(answer: Answer, candidate: Candidate) -> str:
+def _taken_off(candidate: Candidate, titles: Sequence[str]) -> str:
     """What was taken off as optimism, in words; with many objectives the largest."""
     if candidate.optimism is None or candidate.optimism_error is None:
         return NO_OPTIMISM
     found = sorted(
-        zip(candidate.optimism.tolist(), candidate.optimism_error.tolist(), answer.objectives, strict=True),
+        zip(candidate.optimism.tolist(), candidate.optimism_error.tolist(), titles, strict=True),
         reverse=True,
     )
     parts = ", ".join(f"{size:.2g} ± {error:.1g} on {name}" for size, error, name in found[:MOST_NAMED])
@@ -147,37 +151,60 @@ def _taken_off(answer: Answer, candidate: Candidate) -> str:
     )
 
 
-def _hazard(margin: HazardMargin) -> dict[str, Any]:
-    """The margin for JSON, which has no infinity: None if no rate overturns the verdict."""
-    return {**asdict(margin), "rate": None if math.isinf(margin.rate) else margin.rate}
+def _events(answer: Answer) -> list[str]:
+    """Declared events and the rates that were used, in words."""
+    return [_event(each, pessimistic=len(answer.priors) > 1) for each in answer.events]
 
 
-def _hazards(answer: Answer, hazards: Sequence[HazardMargin]) -> list[str]:
-    """What an unseen harm would change, for the objective with the smallest margin."""
-    known = [
-        (margin.rate, name, margin) for name, margin in zip(answer.objectives, hazards, strict=False) if margin.pairs
+def _event(facts: EventFacts, *, pessimistic: bool) -> str:
+    event = facts.event
+    does = [
+        *(f"{cost:+g} on {name}" for name, cost in event.cost.items()),
+        *(["ends the episode"] if event.ends else []),
     ]
+    where = [
+        f"{what} {', '.join(map(str, labels))}"
+        for what, labels in (("action", event.actions), ("state", event.states))
+        if labels
+    ]
+    at_most = (
+        "at most" if facts.worst >= event.rate else f"the log leaves no more of the declared {_often(event.rate)} than"
+    )
+    worst = f", and the worse of none and {_often(facts.worst)} under the pessimistic priors" if pessimistic else ""
+    return (
+        f"Declared event {event.name} ({', '.join(does)}; {' in '.join(where) or 'every decision'}): {at_most} {_often(facts.worst)} of"
+        f" these decisions, the same rate for all of them, and none in the {facts.visits:,.0f} logged ones. Used: {_often(facts.mean)} on"
+        f" average{worst}."
+    )
+
+
+def _often(rate: float) -> str:
+    """A rate in words."""
+    return f"one in {1.0 / rate:,.0f}" if rate < 0.5 else f"{100.0 * rate:.3g} %"
+
+
+def _facts(facts: EventFacts) -> dict[str, Any]:
+    """The rates of an event for JSON."""
+    return {"most": facts.event.rate, "visits": facts.visits, "mean": facts.mean, "worst": facts.worst}
+
+
+def _hazards(answer: Answer, hazards: Sequence[HazardMargin], titles: Sequence[str]) -> list[str]:
+    """What an unseen harm would change, for the objective with the smallest margin."""
+    known = [(margin.rate, place) for place, margin in enumerate(hazards) if margin.pairs]
     if not known:
         return []
-    _, name, margin = min(known, key=lambda each: each[0])
-    times = "any" if margin.rate <= 0.0 else f"one in {1.0 / margin.rate:,.0f}"
-    seen = (
-        "the log would have shown it"
-        if margin.covered
-        else f"in the {margin.visits:,} logged decisions of this kind, one in {1.0 / margin.excluded:,.0f} could have stayed unseen"
-    )
-    return [
-        f"No harm that the log has not shown: if {times} of the decisions that the policy makes more often caused a loss of"
-        f" {margin.size:.3g} on {name}, it would lose on {name}; {seen}."
-    ]
+    place = min(known)[1]
+    other = " and nobody declared" if answer.events else ""
+    return [f"No harm that the log has not shown{other}. {hazards[place].sentence(titles[place])}"]
 
 
-def _hidden(answer: Answer) -> list[str]:
+def _hidden(answer: Answer, titles: Sequence[str]) -> list[str]:
     """What counts can't tell about rewards; with many objectives, how many."""
     if not answer.hidden:
         return []
     many = len(answer.hidden) > MOST_NAMED
-    names = f"{len(answer.hidden)} objectives" if many else ", ".join(answer.hidden)
+    known = dict(zip(answer.objectives, titles, strict=True))
+    names = f"{len(answer.hidden)} objectives" if many else ", ".join(known.get(name, name) for name in answer.hidden)
     return [
         f"The data was counts, with sums and squares of rewards by state and action. Of {names} they do not say which next state paid"
         " what, nor how rare a large loss is. Both are treated as noise of the action in its state: a loss that is rare everywhere is"
@@ -209,7 +236,8 @@ def _fit(answer: Answer) -> str:
         return "The neutral prior weighs as much as one visit of every action."
 
     def visits(strength: float, most: float) -> str:
-        return f"{strength:.3g} (the largest allowed)" if strength > 0.99 * most else f"about {strength:.3g}"
+        words = f"{float(f'{strength:.3g}'):,.10g}"
+        return f"{words} (the largest allowed)" if strength > 0.99 * most else f"about {words}"
 
     ends = answer.end_concentration
     more = "" if ends is None else f" and {visits(ends, END_CONCENTRATIONS[-1])} visits for the end of an episode"

@@ -10,7 +10,7 @@ import typer
 
 from bettersafe.cli.options import (
     SHARDS_PANEL,
-    DataArgument,
+    CountsArgument,
     Given,
     JsonOption,
     TaskOption,
@@ -50,10 +50,18 @@ def init(
         show.print_start(start, output)
 
 
-@takes(*options("objective", "lower_is_better", "discount", "label", "unit"), *RARE, *options("baseline"), *COLUMNS)
+DISCOUNT = {"help": "Discount in [0, 1], of all objectives or of one"}
+
+
+@takes(
+    *options("objective", "lower_is_better", "discount", "label", "unit", discount=DISCOUNT),
+    *RARE,
+    *options("baseline"),
+    *COLUMNS,
+)
 def describe(
     given: Given,
-    data: DataArgument = None,
+    data: CountsArgument = None,
     task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,7 +90,11 @@ def describe(
         show.print_description(description, job.data, baseline.source, checks)
 
 
-@takes(*options("objective", "lower_is_better", "discount"), *COLUMNS, later=("engine", "workers", "address"))
+@takes(
+    *options("objective", "lower_is_better", "discount", discount=DISCOUNT),
+    *COLUMNS,
+    later=("engine", "workers", "address"),
+)
 def count(
     given: Given,
     data: Annotated[

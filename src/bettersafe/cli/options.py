@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from bettersafe.errors import ParameterError, did_you_mean
+from bettersafe.errors import BettersafeError, ParameterError, did_you_mean
 from bettersafe.tasks.settings import BY_NAME, COLUMNS, GROUPS, LOG, OBJECTIVE, RARE, SETTINGS, with_flags
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ SHARDS_PANEL = "In shards"
 DataArgument = Annotated[
     str | None, typer.Argument(metavar="DATA", help=with_flags(BY_NAME["data"].long_help), show_default=False)
 ]
+CountsArgument = Annotated[
+    str | None, typer.Argument(metavar="DATA", help=f"{LOG}; or a counts file.", show_default=False)
+]
 LogArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=f"{LOG}.")]
 
 TaskOption = Annotated[
@@ -54,7 +57,7 @@ AddressOption = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Address of the Ray cluster for the draws of b-opt or --posterior.",
+        help="Address of the Ray cluster for the draws.",
         rich_help_panel=BY_NAME["engine"].group,
     ),
 ]
@@ -129,6 +132,16 @@ class Command(TyperCommand):
                 parameter.help = brief[parameter.name]
         return shown
 
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command; an error about a setting that it has no option for names no option."""
+        try:
+            return super().invoke(ctx)
+        except BettersafeError as error:
+            row = BY_NAME.get(error.setting or "")
+            if row is not None and not any(row.flag in parameter.opts for parameter in self.params):
+                error.setting = None
+            raise
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the short help, or the full help for --help-all."""
         ctx.meta.setdefault(EVERY_OPTION, False)
@@ -192,14 +205,13 @@ def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequenc
         task: The task file.
         add: Counts files; without a task file, objectives and columns come from the first one unless options give them.
     """
-    from bettersafe.logs.dataset import Columns
-    from bettersafe.tasks.task import Task
+    from bettersafe.tasks.task import task_without_options
     from bettersafe.tasks.toml import read_task
 
     base = read_task(task, data=data) if task is not None else None
     if data is None and base is None:
         raise typer.BadParameter("name a file of logged decisions, or a task file with --task", param_hint="DATA")
-    known = base or _counted((*add, data)[0]) or Task(data=str(data), objectives=(), columns=Columns())
+    known = base or task_without_options(str((*add, data)[0]))
     objectives = _objectives(given, known.objectives)
     settings: dict[str, Any] = {
         "columns": dataclasses.replace(known.columns, **columns_given(given)),
@@ -217,7 +229,8 @@ def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequenc
 
 def settings_from(given: Given, *names: str) -> dict[str, Any]:
     """The settings ``names`` that were given, as keyword arguments of a library function."""
-    return {name: _value(BY_NAME.get(name), given[name]) for name in names if name in given}
+    keys = {name: BY_NAME[name].parameter if name in BY_NAME else name for name in names}
+    return {name: _value(BY_NAME.get(name), given[key]) for name, key in keys.items() if key in given}
 
 
 def _value(row: Setting | None, value: Any) -> Any:
@@ -226,13 +239,20 @@ def _value(row: Setting | None, value: Any) -> Any:
         return _by_name(value, row.flag)
     if row is not None and row.kind == "table of whole numbers":
         return {name: _whole(number, row.flag) for name, number in _by_name(value, row.flag).items()}
+    if row is not None and row.kind == "list of events":
+        from bettersafe.tasks.toml import read_event
+
+        return tuple(map(read_event, value))
     return tuple(value) if isinstance(value, list) else value
 
 
-def cluster_from(engine: str | None, address: str | None) -> RayCluster | None:
-    """Ray cluster for the draws; None for this machine."""
+def cluster_from(engine: str | None, address: str | None, *, others: Iterable[str] = ()) -> RayCluster | None:
+    """Ray cluster for the draws; None for this machine. ``others`` are values of --engine with another meaning."""
     from bettersafe.posterior.draws import RayCluster
 
+    known = (*others, "ray")
+    if engine is not None and engine not in known:
+        raise typer.BadParameter(f"must be {' or '.join(known)}; got {engine}", param_hint="--engine")
     if address is not None and engine not in (None, "ray"):
         raise typer.BadParameter(f"is only for --engine ray; got {engine}", param_hint="--address")
     return RayCluster(address=address) if engine == "ray" or address is not None else None
@@ -269,19 +289,9 @@ def _named(given: Given, rows: Iterable[Setting]) -> dict[str, Any]:
     return {row.name: given[row.parameter] for row in rows if row.parameter in given}
 
 
-def _counted(path: Any) -> Task | None:
-    """Task with the objectives and columns of a counts file; None for other files."""
-    from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
-    from bettersafe.tasks.task import Task
-
-    if not is_counts(path):
-        return None
-    return Task(data=str(path), objectives=counted_objectives(path), columns=counted_columns(path))
-
-
 def _derived(given: Given, known: Task, objectives: tuple[Objective, ...]) -> tuple[Any, ...]:
-    """Derived objectives: those of the task file, or the one that options describe."""
-    from bettersafe.tasks.task import Rare
+    """Derived objectives: those of the task file, with the objective 'rare' as options describe it."""
+    from bettersafe.tasks.task import Rare, with_rare
 
     named = _named(given, RARE)
     if "below" not in named:
@@ -289,8 +299,9 @@ def _derived(given: Given, known: Task, objectives: tuple[Objective, ...]) -> tu
             flags = " / ".join(row.flag for row in RARE[1:])
             raise typer.BadParameter(f"needs {RARE[0].flag} N", param_hint=flags)
         return known.derived
-    old = known.derived[0] if known.derived else Rare(discount=objectives[0].discount if objectives else Rare.discount)
-    return (dataclasses.replace(old, **named),)
+    new = Rare(discount=objectives[0].discount if objectives else Rare.discount)
+    old = next((each for each in known.derived if each.name == Rare.name), new)
+    return with_rare(known.derived, dataclasses.replace(old, **named))
 
 
 def _objectives(given: Given, known: tuple[Objective, ...]) -> tuple[Objective, ...]:

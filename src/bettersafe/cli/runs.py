@@ -62,11 +62,20 @@ TEST_OPTIONS = options(
     delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN,
 )  # fmt: skip
 POSTERIOR_OPTIONS = options(
-    "draws", "form", "prior", "pessimism", "seed", "engine",
+    "draws", "form", "prior", "pessimism", "events", "seed", "engine",
     draws=POSTERIOR, form=POSTERIOR, prior={**POSTERIOR, **FROM_RUN}, pessimism={**POSTERIOR, **FROM_RUN},
+    event={**POSTERIOR, **FROM_RUN},
     seed={"help": "Seed of the folds or of the draws", "least": 0},
     engine={**POSTERIOR, "choices": {"ray": "a Ray cluster"}, "more": "", "help": "Where to draw", "otherwise": "this machine"},
 )  # fmt: skip
+IN_BOTH = ("delta", "zeta", "seed")
+UNUSED = {
+    "a test on held-out episodes, without --posterior": tuple(
+        row for row in (*TEST_OPTIONS, FOLDS) if row.name not in IN_BOTH
+    ),
+    "--posterior": tuple(row for row in POSTERIOR_OPTIONS if row.name not in IN_BOTH),
+}
+"""Options of `certify` that only one kind of evidence uses, by that kind."""
 
 
 @takes(
@@ -104,7 +113,7 @@ def improve(
     from bettersafe.typing import Event
 
     engine = given.get("engine")
-    cluster = cluster_from(engine, address)
+    cluster = cluster_from(engine, address, others=BY_NAME["engine"].choices)
     if engine == "ray":
         del given["engine"]
     job = task_from(given, data=data, task=task)
@@ -235,10 +244,10 @@ def evaluate(
     from bettersafe.cli import show
     from bettersafe.logs._reader.files import data_digest
     from bettersafe.runs.evaluation_file import write_evaluation
-    from bettersafe.runs.run import load_run
+    from bettersafe.runs.run import Decision, load_run
     from bettersafe.tasks.evidence import evaluate_saved, evidence_for_policy, evidence_for_run, known_log
 
-    same, horizon = False, None
+    same, refused, horizon = False, False, None
     if not policy.exists():
         raise ParameterError(f"there is no {policy}. Name a run directory, or a policy file.")
     with show.working("Reading and evaluating") as progress:
@@ -251,6 +260,7 @@ def evaluate(
                     param_hint="POLICY",
                 )
             run = load_run(policy)
+            refused = run.has_proposal and run.decision is Decision.KEEP_BASELINE
             opened = evidence_for_run(run, data, columns=columns_over_run(run, given), progress=progress)
             horizon = run.info.horizon
             same = known_log(run, data, data_digest(data)) is not None
@@ -263,6 +273,8 @@ def evaluate(
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
+    if refused:
+        notes.append("the policy is the run's proposal, which was refused: the run's decision is to keep the baseline")
     if same:
         notes.append("this is the log that the policy was made from: every estimate on it is optimistic")
     if as_json:
@@ -308,15 +320,14 @@ def certify(
     from bettersafe.tasks.retest import HeldOutTest, certify_run
     from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 
+    _check_used(given, posterior=posterior, address=address)
     saved = load_run(run)
     cluster = cluster_from(given.get("engine"), address)
-    if cluster is not None and not posterior:
-        raise typer.BadParameter("is only for the draws of --posterior", param_hint="--engine ray")
     columns = columns_over_run(saved, given)
     with show.working("Reading" if posterior else "Reading and testing") as progress:
         if posterior:
             question = PosteriorTest(
-                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
+                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism", "events")
             )
             certificate = certify_run_posterior(
                 saved, data, question, columns=columns, cluster=cluster, force=force, progress=progress
@@ -327,6 +338,16 @@ def certify(
             certificate, rows = certify_run(saved, data, test, columns=columns, force=force, progress=progress)
         tested = save_certificate(run, certificate, rows)
     _show_outcome(tested, as_json=as_json, every=every, page=write_page(run, no_report))
+
+
+def _check_used(given: Given, *, posterior: bool, address: str | None) -> None:
+    """Raise BadParameter for an option that the chosen kind of evidence does not use."""
+    kind = list(UNUSED)[0 if posterior else 1]
+    for row in UNUSED[kind]:
+        if row.parameter in given:
+            raise typer.BadParameter(f"is only for {kind}", param_hint=row.flag)
+    if address is not None and not posterior:
+        raise typer.BadParameter(f"is only for {kind}", param_hint="--address")
 
 
 def verify(
@@ -349,8 +370,10 @@ def verify(
     from bettersafe.tasks.verify import verify_run
 
     with show.working("Checking"):
-        verify_run(run, data=data)
-    if not as_json:
+        certificate = verify_run(run, data=data)
+    if not as_json and certificate is None:
+        typer.echo(f"{run}: the policy is unchanged. There is no certificate, which would also check run.json.")
+    elif not as_json:
         again = "" if data is None else " The test was repeated, with the same result."
         typer.echo(f"{run} is unchanged, and the certificate belongs to its policy.{again}")
     _show_outcome(load_run(run), as_json=as_json, every=every)

@@ -135,7 +135,8 @@ class StateCheck:
             return f"the model's return of the baseline {verb} the logged one ({both}; {self._chance})"
         if self.kind == "small-step":
             both = _listed(
-                f"{g.title} {g.model:+.3g} by the model, {g.log:+.3g} ± {_n(g.error)} by the episodes" for g in shown
+                f"{g.title} {_n(g.model, '+')} by the model, {_n(g.log, '+')} ± {_n(g.error)} by the episodes"
+                for g in shown
             )
             verb = "contradict" if self.against else "agree with"
             return f"the logged episodes {verb} the model on a step of {STEP:.0%} towards the policy ({both}; {self._chance})"
@@ -163,8 +164,9 @@ TOPICS: dict[Kind, str] = {
 """Subject of each check, for sentences."""
 
 
-def _n(value: float) -> str:
-    return f"{value:.3g}"
+def _n(value: float, sign: str = "") -> str:
+    """Three digits, with a minus sign as in all results; ``sign`` is "+" for changes."""
+    return f"{value:{sign}.3g}".replace("-", "−")
 
 
 def _listed(parts: Iterable[str]) -> str:

@@ -185,6 +185,8 @@ def _by_step(model: Model, policy: Floats, baseline: Floats, steps: int) -> tupl
             v[horizon - h] = values
         if horizon - h < longest:
             otherwise[horizon - h] = worth
+    v[: horizon - h] = values  # settled: more steps to go change nothing
+    otherwise[: horizon - h] = [worth] * min(horizon - h, longest)
     by_step = ByStep(
         v=v,
         otherwise=tuple(otherwise),

@@ -36,9 +36,13 @@ SAME = 1e-6
 PESSIMISTIC = "under pessimistic priors, which expect the worst of rarely tried decisions"
 EVIDENCE = (
     "A belief, not a test: the probability given all of this data, under {priors}, computed by a fast first-order approximation"
-    " of the posterior. The policy was made from the same data. Nothing is guaranteed until the policy is kept and certified."
+    " of the posterior.{events} The policy was made from the same data, and how much too good it looks to them is not taken off here. Nothing is"
+    " guaranteed until the policy is kept and certified."
 )
-MODEL_EVIDENCE = "Returns in the model estimated from the log{steps}. The policy was chosen in the same model, so its gains are optimistic."
+MODEL_EVIDENCE = (
+    "“Model” is the return in the model estimated from the log{steps}. The policy was chosen in the same model, so its gains there are"
+    " optimistic."
+)
 
 
 def answer(session: Session, settings: Settings, found: Improvement, *, search: str = "") -> dict[str, Any]:
@@ -139,7 +143,13 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
     normal gains (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     pessimistic = session.task.pessimism > 0.0
-    evidence = EVIDENCE.format(priors=f"a neutral prior{' and ' + PESSIMISTIC if pessimistic else ''}")
+    events = ", ".join(event.name for event in session.task.events)
+    evidence = EVIDENCE.format(
+        priors=f"a neutral prior{' and ' + PESSIMISTIC if pessimistic else ''}",
+        events=f" Declared events are in it ({events}); the model in which the policy is made does not have them."
+        if events
+        else "",
+    )
     document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": evidence}
     if linearised is None:
         return {**document, "level": "baseline", "verdict": found.status, "objectives": []}
@@ -178,7 +188,7 @@ def _verdict(
     worst = f" (if pessimistic: {at_least(p_pessimistic)})" if session.task.pessimism > 0.0 else ""
     chance = f"{about(p_safe)}{worst}"
     if level == "likely":
-        return f"Probably safe: no objective is worse{but} with probability {chance}."
+        return f"Believed: no objective is worse{but} with probability {chance}. It was not tested."
     doubt = session.objectives[int(np.argmin(each))].title
     return (
         f"In doubt: no objective is worse{but} with probability {chance}; {100.0 * (1.0 - settings.delta):.4g} % is required."

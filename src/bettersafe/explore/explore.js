@@ -239,27 +239,25 @@ function drawReturns() {
     const decimals = precisionOfChange(row.baseline, row.policy);
     const believed = belief && belief.objectives[k];
     const words = row.side === "same" ? WORDS.same : `${WORDS[row.side]} by ${fmt(Math.abs(row.gain), decimals)}${unit}`;
+    const range = believed ? between(believed.low, believed.high) + unit : belief ? "nothing changes" : "…";
     const block = el(
       "div",
       { className: "objective", "data-name": row.name },
       el("h3", {}, about.title + (about.lower_is_better ? " (lower is better)" : "")),
+      el("p", { className: "believed" }, el("span", { className: "was" }, "believed: "), el("strong", {}, range)),
+      strip(row, believed, settings.zeta[row.name]),
       el(
         "div",
         { className: "values" },
-        el("span", { className: "was" }, `model: baseline ${fmt(row.baseline, decimals)}${unit}`),
+        el("span", { className: "was" }, `model, optimistic: baseline ${fmt(row.baseline, decimals)}${unit}`),
         el("span", { className: "now" }, `→ ${fmt(row.policy, decimals)}${unit}`),
         el("span", { className: row.side }, words),
       ),
-      strip(row, believed, settings.zeta[row.name]),
     );
     const less = believed && believed.model_above ? " Expect less than the model says." : "";
     const worst = believed && believed.p_no_worse_pessimistic !== null ? ` (if pessimistic: ${percent(believed.p_no_worse_pessimistic)})` : "";
     const text = believed ? `No worse with probability ${percent(believed.p_no_worse)}${worst}.${less}` : "";
-    const range = believed ? between(believed.low, believed.high) + unit : belief ? "nothing changes" : "…";
-    block.append(
-      el("p", { className: "believed" }, el("span", { className: "was" }, "belief: "), el("strong", {}, range)),
-      el("p", { className: "hint chances" }, text),
-    );
+    block.append(el("p", { className: "hint chances" }, text));
     return block;
   });
   if (rows.length <= MOST_ROWS) {
@@ -621,7 +619,7 @@ async function keepIt(event) {
   $("kept").replaceChildren(el("p", { className: "hint" }, "Computing the run …"));
   try {
     const made = await call("/api/keep", { settings: held, name: $("name").value.trim() }, 3600);
-    const block = el("div", { className: "kept" }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a report: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", { id: "kept-headline" }, el("strong", {}, made.headline)), el("p", {}, made.detail));
+    const block = el("div", { className: "kept", "data-tone": made.tone }, el("p", {}, "Kept in ", el("strong", { className: "mono", id: "kept-path" }, made.path), ", with a report: ", el("span", { className: "mono", id: "kept-report" }, made.report), "."), el("p", { id: "kept-headline" }, el("strong", {}, made.headline)), el("p", {}, made.detail), ...(made.more ? [el("p", { id: "kept-more" }, made.more)] : []));
     if (made.command) block.append(el("p", { className: "hint" }, "The same run, from the command line:"), command(made.command, "kept-command"));
     else block.append(el("p", { className: "hint" }, "The command line has no option for the weights of several derived objectives: to get the same run with improve, write them into the task file."));
     if (made.next) block.append(el("p", { className: "hint" }, "Next, compute the full posterior and write its certificate:"), command(made.next, "kept-next"));

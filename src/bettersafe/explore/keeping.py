@@ -12,7 +12,7 @@ from bettersafe.explore.session import explored_task
 from bettersafe.report.page import write_report
 from bettersafe.runs.run import MARK, save_run
 from bettersafe.tasks.run import run_task
-from bettersafe.tasks.settings import BY_NAME, option_words
+from bettersafe.tasks.settings import BY_NAME, option_words, with_places
 from bettersafe.tasks.task import command_words
 from bettersafe.text.headlines import summarise
 
@@ -47,16 +47,18 @@ def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[
         )
     save_run(run, target)
     page = write_report(target)
-    words = command_words(task, base=session.base, task_file=session.task_file)
+    words = command_words(task, base=session.base, task_file=session.task_file, output=str(target))
     summary = summarise(run)
     return {
         "path": str(target),
         "report": str(page),
-        "command": None if words is None else shlex.join(["bettersafe", "improve", *words, "-o", str(target)]),
+        "command": None if words is None else shlex.join(["bettersafe", "improve", *words]),
         "decision": run.decision.to_json(),
         "headline": summary.headline,
+        "tone": summary.tone,
+        "more": summary.more,
         "detail": summary.detail,
-        "next": shlex.join(_certify_words(task, target)) if run.has_proposal else None,
+        "next": shlex.join(_certify_words(task, target)) if run.has_proposal and not task.threshold else None,
         "name": free_name(folder),
     }
 
@@ -71,7 +73,7 @@ def free_name(folder: Path) -> str:
 
 def _certify_words(task: Task, run: Path) -> list[str]:
     """Command that computes the full posterior of a saved run, with the task's settings."""
-    words = ["bettersafe", "certify", str(run), task.data, "--posterior"]
+    words = ["--posterior"]
     for row in (BY_NAME[name] for name in NOT_FROM_RUN):
         words += option_words(row, getattr(task, row.name), row.default)
-    return words
+    return ["bettersafe", "certify", *with_places([str(run), task.data], words)]

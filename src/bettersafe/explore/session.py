@@ -120,9 +120,7 @@ def open_session(
     counts = task_counts(task, progress=progress)
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
-    zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
-    if np.any(zeta < 0.0):
-        raise ParameterError(f"an accepted loss can't be negative; got {task.zeta}.", setting="zeta")
+    by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)  # refuses names of other objectives
     given = task_baseline(task, counts)
     baseline = given.policy
     say(Event(what="Estimating the model"))
@@ -174,11 +172,12 @@ def _outcomes(
         dataset = task_dataset(task, progress=progress)
         checks = row_checks(dataset, baseline, known=known)
         notes = tuple(check.sentence for check in checks if check.against)
-        return task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives), notes
+        outcomes = task_outcomes(dataset, visit_table(counts), task.derived, counts.objectives, events=task.events)
+        return outcomes, notes
     check_memory(outcomes_bytes(counts.sizes), f"the explorer on {counts.sizes}")
-    outcomes = counted_outcomes(counts, model, task.derived, form="draws", draws=task.draws)
-    assert isinstance(outcomes, Outcomes)  # of the form "draws"
-    return outcomes, reward_notes(outcomes)
+    found = counted_outcomes(counts, model, task.derived, form="draws", draws=task.draws, events=task.events)
+    assert isinstance(found, Outcomes)  # of the form "draws"
+    return found, reward_notes(found)
 
 
 def first_settings(session: Session) -> Settings:

@@ -154,10 +154,12 @@ class Counts:
 
     def __post_init__(self) -> None:
         check_objectives(self.objectives)
-        object.__setattr__(self, "state_labels", label_array(self.state_labels))
-        object.__setattr__(self, "action_labels", label_array(self.action_labels))
-        n_pairs, d = np.size(self.pair_state), len(self.objectives)
-        n_outcomes, n_states = np.size(self.outcome_state), self.state_labels.size
+        for name in ("state_labels", "action_labels"):
+            object.__setattr__(self, name, label_array(getattr(self, name), name=name))
+        for name in ("pair_state", "outcome_state"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name=name))
+        n_pairs, d = self.pair_state.size, len(self.objectives)
+        n_outcomes, n_states = self.outcome_state.size, self.state_labels.size
         shapes: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
             **dict.fromkeys(("pair_state", "pair_action", "pair_count"), (np.int64, (n_pairs,))),
             "terminated_count": (np.int64, (n_pairs,)),
@@ -174,7 +176,7 @@ class Counts:
             value = getattr(self, name)
             if value is None:
                 continue
-            array = frozen(value, dtype)
+            array = frozen(value, dtype, name=name)
             if array.shape != shape:
                 raise ParameterError(f"{name} must have shape {shape}; got {array.shape}.")
             object.__setattr__(self, name, array)

@@ -17,18 +17,34 @@ import numpy.typing as npt
 from bettersafe._system.files import whole_file
 from bettersafe.errors import (
     DataError,
+    Kind,
     ParameterError,
+    WrongTypeError,
+    as_kind,
     as_numbers,
     check_discount,
-    check_number,
     check_path,
     check_type,
+    check_types,
+    shown,
 )
 from bettersafe.typing import Bools, Floats, Ints, Labels, Rng, frozen, generator
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+
+
+OBJECTIVE_KINDS: dict[str, Kind] = {
+    "name": "text",
+    "discount": "number",
+    "weight": "number",
+    "lower_is_better": "true or false",
+    "label": "text",
+    "unit": "text",
+    "reward_range": "pair of numbers",
+}
+"""Kinds of the fields of `Objective`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +75,16 @@ class Objective:
     reward_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        for field, kind in OBJECTIVE_KINDS.items():
+            value = getattr(self, field)
+            if value is not None or field not in ("label", "reward_range"):
+                what = "the name of an objective" if field == "name" else f"the {field} of {self.name}"
+                object.__setattr__(self, field, as_kind(what, value, kind, setting=field))
         check_discount(self.name, self.discount)
         if self.reward_range is not None:
-            low, high = (float(edge) for edge in self.reward_range)
+            low, high = self.reward_range
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise ParameterError(f"the range of {self.name} must be two numbers, low and high; got {low}, {high}.")
-            object.__setattr__(self, "reward_range", (low, high))
-        check_number(f"the weight of {self.name}", self.weight)
         if not (math.isfinite(self.weight) and self.weight >= 0.0):
             raise ParameterError(f"the weight of {self.name} must be 0 or more and finite; got {self.weight!r}.")
 
@@ -96,6 +115,14 @@ class Columns:
     terminated: str | None = None
     truncated: str | None = None
     baseline_prob: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:
+                object.__setattr__(
+                    self, field.name, as_kind(f"the column {field.name}", value, "text", setting=field.name)
+                )
 
 
 DEFAULT_COLUMNS = Columns()
@@ -154,22 +181,22 @@ class Dataset:
 
     def __post_init__(self) -> None:
         fields: dict[str, npt.NDArray[np.generic]] = {
-            "states": frozen(self.states, np.int64),
-            "actions": frozen(self.actions, np.int64),
-            "rewards": frozen(self.rewards, np.float64),
-            "next_states": frozen(self.next_states, np.int64),
-            "terminated": frozen(self.terminated, np.bool_),
-            "episode_ptr": frozen(self.episode_ptr, np.int64),
-            "state_labels": label_array(self.state_labels),
-            "action_labels": label_array(self.action_labels),
-            "episode_labels": label_array(self.episode_labels),
+            "states": frozen(self.states, np.int64, name="states"),
+            "actions": frozen(self.actions, np.int64, name="actions"),
+            "rewards": frozen(self.rewards, np.float64, name="rewards"),
+            "next_states": frozen(self.next_states, np.int64, name="next_states"),
+            "terminated": frozen(self.terminated, np.bool_, name="terminated"),
+            "episode_ptr": frozen(self.episode_ptr, np.int64, name="episode_ptr"),
+            "state_labels": label_array(self.state_labels, name="state_labels"),
+            "action_labels": label_array(self.action_labels, name="action_labels"),
+            "episode_labels": label_array(self.episode_labels, name="episode_labels"),
         }
         if self.baseline_prob is not None:
-            fields["baseline_prob"] = frozen(self.baseline_prob, np.float64)
+            fields["baseline_prob"] = frozen(self.baseline_prob, np.float64, name="baseline_prob")
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "objectives", tuple(self.objectives))
         check_objectives(self.objectives)
+        object.__setattr__(self, "objectives", tuple(self.objectives))
         self._check_shapes()
         if self.n_rows:
             self._check_rows()
@@ -312,15 +339,21 @@ def _each_once(labels: Labels) -> bool:
     return rising or np.unique(labels).size == labels.size
 
 
-def label_array(values: npt.ArrayLike) -> Labels:
-    """Labels as a read-only array, int64 for integers, else text."""
-    array = np.asarray(values)
+def label_array(values: npt.ArrayLike, *, name: str = "labels") -> Labels:
+    """Labels as a read-only array, int64 for integers, else text. Raises WrongTypeError, with ``name``, for lists in lists."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise WrongTypeError(f"{name} must be a list of labels; got a list of lists of different lengths.") from None
+    if array.ndim == 0:
+        raise WrongTypeError(f"{name} must be a list of labels; got {shown(values)}.")
     dtype = np.int64 if array.dtype.kind in "iu" else np.str_
-    return frozen(array, dtype)  # type: ignore[return-value]
+    return frozen(array, dtype, name=name)  # type: ignore[return-value]
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:
     """Raise DataError unless there is at least one objective and their names differ."""
+    check_types("objectives", objectives, Objective)
     names = [objective.name for objective in objectives]
     if not names:
         raise DataError("a log needs at least one objective; got none. Name one with `objectives`.")

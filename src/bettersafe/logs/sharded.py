@@ -34,6 +34,7 @@ from bettersafe.errors import (
     check_types,
 )
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, expand
+from bettersafe.logs._reader.relation import LEAST_MEMORY
 from bettersafe.logs.counts_file import load_counts, save_counts
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
 from bettersafe.logs.merge import merge_counts
@@ -55,7 +56,6 @@ AT_ONCE = 8
 """Counts that are merged at a time: bounds the memory, and does not change the exact sum."""
 
 SHARE = 0.5  # share of a machine's free memory for all its workers together
-LEAST_MEMORY = 256e6  # bytes; DuckDB can't start with less
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-Engine = Literal["auto", "native", "highs"]
+Resolved = Literal["native", "highs"]
+"""Engines, without the choice between them."""
+
+Engine = Literal["auto", Resolved]
 ENGINES: dict[str, str] = {
     "auto": "native if it is installed, else highs",
     "native": "the C++ kernel",

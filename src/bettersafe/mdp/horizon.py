@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, WrongTypeError
+from bettersafe.errors import ParameterError, WrongTypeError, shown
 from bettersafe.mdp.mdp import MDP, by_state, pair_weights, policy_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bettersafe.typing import Floats
+
+T = TypeVar("T")
 
 SETTLED = 1e-14
 """Share of a value that all remaining steps together can change, below which the recursion stops."""
@@ -34,7 +36,7 @@ def check_horizon(horizon: object) -> None:
     if horizon is None:
         return
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer):
-        raise WrongTypeError(f"horizon must be a whole number of steps, or None for no limit; got {horizon!r}.")
+        raise WrongTypeError(f"horizon must be a whole number of steps, or None for no limit; got {shown(horizon)}.")
     if horizon < 1:
         raise ParameterError(f"horizon must be a number of steps, at least 1; got {horizon}.", setting="horizon")
 
@@ -64,27 +66,49 @@ def values_to_go(
 ) -> Iterator[tuple[Floats, Floats]]:
     """v_k,h of ``policy`` [X, A], and the value of a pair that is not stored, for h = 1, …, H steps to go, each of shape [d, X].
 
+    It ends before H if more steps change nothing: then the last values are also those of all longer horizons up to H (`lasting`).
+
     Args:
         mdp: The MDP.
         policy: π(a|x), the same in every step.
         horizon: H.
         discount: γ_k, shape [d]; the MDP's if None.
-        unseen: Value of a pair that is not stored, with 1, …, H steps to go, each of shape [d, X]; the MDP's ``unseen_value`` if None.
+        unseen: Value of a pair that is not stored, with 1, …, H steps to go, each of shape [d, X]; it may end early too, and its
+            change must not grow from step to step. The MDP's ``unseen_value`` if None.
     """
     gamma = (mdp.discount if discount is None else discount)[:, None]
     weight, unseen_mass = pair_weights(mdp, policy)
     matrix = policy_matrix(mdp.state_ptr, weight, mdp.transition)
     paid = np.array([by_state(mdp, weight * r) for r in mdp.reward])
     v = np.zeros((mdp.n_objectives, mdp.n_states))
-    settled = False
-    for left, worth in zip(range(horizon, 0, -1), unseen or repeat(mdp.unseen_value), strict=False):
-        if not settled:
-            before = v
-            v = paid + unseen_mass * worth + gamma * (matrix @ v.T).T
-            # the change of v does not grow from step to step, as rows of P_π sum to at most 1
-            change = discounted_steps(gamma[:, 0], left) * np.max(np.abs(v - before), axis=1, initial=0.0)
-            settled = bool(np.all(change <= SETTLED * np.max(np.abs(v), axis=1, initial=0.0)))
+    otherwise = mdp.unseen_value if unseen is None else np.zeros_like(v)
+    for left, worth in zip(
+        range(horizon, 0, -1), repeat(otherwise) if unseen is None else lasting(unseen), strict=False
+    ):
+        before, v = v, paid + unseen_mass * worth + gamma * (matrix @ v.T).T
+        change, size = _largest(v - before), _largest(v)
+        if unseen is not None:
+            change, size, otherwise = (
+                np.maximum(change, _largest(worth - otherwise)),
+                np.maximum(size, _largest(worth)),
+                worth,
+            )
         yield v, worth
+        # the change does not grow from step to step, as rows of P_π, with the mass of unseen pairs, sum to at most 1
+        if np.all(discounted_steps(gamma[:, 0], left) * change <= SETTLED * size):
+            return
+
+
+def _largest(values: Floats) -> Floats:
+    """Largest absolute value by objective, shape [d]."""
+    return np.asarray(np.max(np.abs(values), axis=1, initial=0.0))
+
+
+def lasting(values: Iterable[T]) -> Iterator[T]:
+    """The values, and then the last one again and again."""
+    for value in values:
+        yield value
+    yield from repeat(value)
 
 
 def horizon_values(mdp: MDP, policy: Floats, horizon: int) -> Floats:

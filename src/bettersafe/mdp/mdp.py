@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, as_numbers, check_discount, check_indices
+from bettersafe.errors import ParameterError, as_numbers, check_discount, check_indices, check_integer
 from bettersafe.typing import Floats, Ints, frozen
 
 if TYPE_CHECKING:
@@ -58,14 +58,23 @@ class MDP:
     state_ptr: Ints = None  # type: ignore[assignment]  # always follows from pair_state
 
     def __post_init__(self) -> None:
+        for name in ("n_states", "n_actions"):
+            check_integer(name, getattr(self, name), least=0)
         n_states, n_actions = self.n_states, self.n_actions
-        reward = np.atleast_2d(np.asarray(self.reward, dtype=np.float64))
+        reward = np.atleast_2d(as_numbers("reward", self.reward))
+        if reward.ndim != 2:
+            raise ParameterError(f"reward must have shape [objectives, pairs]; got {reward.shape}.")
         n_objectives, n_pairs = reward.shape
-        discount = np.broadcast_to(np.asarray(self.discount, dtype=np.float64), (n_objectives,))
+        gammas = as_numbers("discount", self.discount)
+        if gammas.shape not in ((), (1,), (n_objectives,)):
+            raise ParameterError(
+                f"discount must be one number, or {n_objectives}, one per objective; got shape {gammas.shape}."
+            )
+        discount = np.broadcast_to(gammas, (n_objectives,))
         for k, gamma in enumerate(discount):
             check_discount(f"objective {k}", float(gamma))
-        pair_state = np.asarray(self.pair_state, dtype=np.int64)
-        pair_action = np.asarray(self.pair_action, dtype=np.int64)
+        pair_state = frozen(self.pair_state, np.int64, name="pair_state")
+        pair_action = frozen(self.pair_action, np.int64, name="pair_action")
         if pair_state.shape != (n_pairs,) or pair_action.shape != (n_pairs,):
             raise ParameterError(
                 f"reward has {n_pairs} pairs, but pair_state has shape {pair_state.shape} and pair_action {pair_action.shape}."
@@ -94,7 +103,7 @@ class MDP:
         if not np.all(np.isfinite(reward)):
             k, p = np.argwhere(~np.isfinite(reward))[0]
             raise ParameterError(f"reward {k} of state {pair_state[p]}, action {pair_action[p]} is not finite.")
-        initial = np.asarray(self.initial, dtype=np.float64)
+        initial = as_numbers("initial", self.initial)
         if initial.shape != (n_states,) or not np.all(initial >= 0.0) or not np.isclose(initial.sum(), 1.0, atol=1e-9):
             raise ParameterError(
                 f"initial must be a distribution over {n_states} states; it sums to {initial.sum():.9g}."
@@ -102,7 +111,7 @@ class MDP:
         unseen = (
             np.zeros((n_objectives, n_states))
             if self.unseen_value is None
-            else np.asarray(self.unseen_value, dtype=np.float64)
+            else as_numbers("unseen_value", self.unseen_value)
         )
         if unseen.shape != (n_objectives, n_states) or not np.all(np.isfinite(unseen)):
             raise ParameterError(
@@ -150,6 +159,10 @@ def _checked_csr(given: Any) -> sparse.csr_array:
             given.check_format(full_check=True)
         except ValueError as error:
             raise ParameterError(f"transition is not a valid sparse matrix: {error}.") from error
+    if form is None:
+        given = as_numbers("transition", given)
+        if given.ndim != 2:
+            raise ParameterError(f"transition must be [pairs, states]; got shape {given.shape}.")
     return sparse.csr_array(given)
 
 

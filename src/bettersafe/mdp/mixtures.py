@@ -11,7 +11,7 @@ Every row is scaled by its size, and rows that every policy satisfies are left o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from bettersafe.errors import NoSolutionError
 from bettersafe.mdp.programs import highs
 
 if TYPE_CHECKING:
-    from bettersafe.mdp.choices import Engine
+    from bettersafe.mdp.choices import Engine, Resolved
     from bettersafe.typing import Floats, Ints
 
 NO_VARIABLE = np.iinfo(np.int64).min
@@ -44,7 +44,7 @@ class Mixture:
     level: float
     objective: float
     share: float
-    engine: Literal["native", "highs"]
+    engine: Resolved
 
 
 def no_basis(n_rows: int) -> Ints:

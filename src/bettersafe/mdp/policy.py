@@ -84,6 +84,15 @@ def policy_table(policy: npt.ArrayLike, n_states: int, n_actions: int, *, name: 
     return table
 
 
+def distributions(policy: npt.ArrayLike, n_states: int, n_actions: int, *, name: str = "policy") -> Floats:
+    """``policy`` as an [X, A] array whose rows are distributions, up to rounding; a cheap `check_policy` that changes nothing."""
+    table = policy_table(policy, n_states, n_actions, name=name)
+    missed = np.abs(table.sum(axis=1) - 1.0)
+    if not (np.all(missed <= sum_tolerance(n_actions)) and table.min(initial=0.0) >= -ROUNDED):
+        check_policy(table, n_states, n_actions, name=name)
+    return table
+
+
 def policy_tables(policies: npt.ArrayLike, n_states: int, n_actions: int) -> Floats:
     """``policies`` as a [C, X, A] array; their rows are not checked."""
     tables = as_numbers("policies", policies)

@@ -24,7 +24,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ import numpy.typing as npt
 from bettersafe import _kernel
 from bettersafe._system import workers
 from bettersafe.errors import ParameterError, check_choice, check_epsilon, check_pointer
-from bettersafe.mdp.choices import ENGINES, Engine
+from bettersafe.mdp.choices import ENGINES, Engine, Resolved
 from bettersafe.typing import Bools, Bytes, Floats, Ints, frozen
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def solve(
     return _solve_highs(programs, objective)
 
 
-def resolve_engine(engine: Engine) -> Literal["native", "highs"]:
+def resolve_engine(engine: Engine) -> Resolved:
     """Engine to use; warns if "auto" falls back to HiGHS."""
     check_choice("engine", engine, ENGINES)
     if engine == "highs":

@@ -22,7 +22,7 @@ from bettersafe.errors import NoSolutionError, ParameterError, PolicyError, chec
 from bettersafe.mdp.ends import endless_states
 from bettersafe.mdp.horizon import check_horizon, horizon_values
 from bettersafe.mdp.mdp import MDP, by_state, pair_weights, policy_matrix
-from bettersafe.mdp.policy import policy_table
+from bettersafe.mdp.policy import distributions
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -222,9 +222,9 @@ def policy_values(mdp: MDP, policy: npt.ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _checked(mdp: MDP, policy: npt.ArrayLike) -> Floats:
-    """``policy`` as an array, if both are what they should be; its rows are not summed."""
+    """``policy`` as an array, if both are what they should be."""
     check_type("mdp", mdp, MDP)
-    return policy_table(policy, mdp.n_states, mdp.n_actions)
+    return distributions(policy, mdp.n_states, mdp.n_actions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,8 +388,10 @@ def occupancy(mdp: MDP, policy: npt.ArrayLike, k: int = 0) -> Floats:
         >>> float(occupancy(model.mdp, baseline).sum().round(2))  # steps of an episode, discounted
         2.93
     """
-    check_integer("k", k, least=0)
     weight = _checked(mdp, policy).take(mdp.pair_index)
+    check_integer("k", k, least=0)
+    if k >= mdp.n_objectives:
+        raise ParameterError(f"k must be an objective, from 0 to {mdp.n_objectives - 1}; got {k}.")
     try:
         return solve_occupancy(mdp.state_ptr, weight, mdp.transition, float(mdp.discount[k]), mdp.initial)
     except NoSolutionError as error:

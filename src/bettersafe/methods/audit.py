@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe.posterior.habits import informed
-from bettersafe.posterior.linearised import mean_mix, mean_values
+from bettersafe.posterior.linearised import mean_returns
 from bettersafe.posterior.outcomes import thin_outcomes
 from bettersafe.typing import Event
 
@@ -123,15 +123,3 @@ def _optimism(
 def _gains(given: Posterior, baseline: Floats, policies: list[Floats]) -> Floats:
     """Gains at the posterior mean, shape [C, d]."""
     return np.array([mean_returns(given, policy) for policy in policies]) - mean_returns(given, baseline)
-
-
-def mean_returns(given: Posterior, policy: Floats) -> Floats:
-    """J_k of a policy at the posterior mean, shape [d]."""
-    o = given.outcomes
-    weight = policy.reshape(-1)[o.pair_index]
-    mixed = mean_mix(given, weight)
-    found = np.empty(o.n_objectives)
-    for gamma in np.unique(o.discount):
-        same = np.flatnonzero(o.discount == gamma)
-        found[same] = mean_values(given, mixed, weight, same) @ o.initial
-    return found

@@ -41,8 +41,9 @@ from bettersafe.posterior.judge import (
     visits_of,
 )
 from bettersafe.posterior.linearised_counts import CountedOutcomes, counted_posterior
-from bettersafe.posterior.models import frequency_model, mean_model, one_step_sd
+from bettersafe.posterior.models import frequency_model, mean_model, one_step_sd, with_events
 from bettersafe.posterior.outcomes import Outcomes
+from bettersafe.posterior.rule import probability
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class BOpt:
 
     @property
     def accepted(self) -> bool:
-        """Whether a candidate passed."""
+        """Whether a candidate is proposed."""
         return self.chosen is not None
 
     @property
@@ -113,8 +114,8 @@ class BOpt:
             best = self.candidates[self.chosen]
             how = ", by linearisation, without draws" if answer.linearised else ""
             return (
-                f"{best.name} is the best of {len(self.candidates)} candidates that is no worse than the baseline on any objective"
-                f" with probability {100 * (1.0 - answer.question.delta):.4g} % given the data; here {100 * best.p_safe:.4g} %{how}."
+                f"{best.name} is proposed: the best of {len(self.candidates)} candidates that, given the log, are believed to be no worse"
+                f" than the baseline on any objective with probability {1.0 - answer.question.delta:.3g}; here {probability(best.p_safe, best.draws)}{how}. It was not tested."
             )
         if not self.candidates:
             return "No solution found: no candidate differs from the baseline."
@@ -124,8 +125,8 @@ class BOpt:
         doubts = np.fmin(nearest.p_objective, nearest.p_pessimistic)
         k = int(np.argmin(doubts))
         return (
-            f"No solution found: none of {len(self.candidates)} candidates is safe enough; the safest, {nearest.name}, loses on"
-            f" {answer.objectives[k]} with probability {100 * (1.0 - float(doubts[k])):.3g} %."
+            f"No solution found: none of {len(self.candidates)} candidates is believed to be safe enough; the safest, {nearest.name}, loses"
+            f" on {answer.objectives[k]} with probability {1.0 - float(doubts[k]):.2g}."
         )
 
 
@@ -166,7 +167,7 @@ def b_opt(
         >>> found.accepted
         True
         >>> print(found.reason)
-        global, z = ... is the best of ... candidates that is no worse than the baseline on any objective with probability 90 %...
+        global, z = ... is proposed: the best of ... candidates that, given the log, are believed to be no worse...
     """
     check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
     check_type("model", model, Model)
@@ -251,6 +252,7 @@ def _candidates(
             else informed(outcomes, question.priors, baseline)
         )
         width = gains_under(given, baseline, range(loss.size))
+        model = with_events(model, given)
         return (
             make_recipes(
                 model,
@@ -268,6 +270,7 @@ def _candidates(
         )
 
     def make(given: Posterior, own: Model, base: Floats, tell: Progress | None) -> list[tuple[str, Floats]]:
+        own = with_events(own, given)
         mean = mean_model(given, own)
         v = policy_values(mean.mdp, base)[0]
         width = gains_under(given, base, range(loss.size))

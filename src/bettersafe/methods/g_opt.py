@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ from bettersafe.errors import (
     check_type,
     check_vector,
 )
-from bettersafe.mdp.choices import ENGINES, Engine
+from bettersafe.mdp.choices import ENGINES, Engine, Resolved
 from bettersafe.mdp.ends import check_ends, undiscounted
 from bettersafe.mdp.mdp import MDP, by_state, dense_q, policy_matrix
 from bettersafe.mdp.mixtures import Mixture, best_mixture, no_basis
@@ -472,7 +472,7 @@ class _Columns:
             self._append(column)
 
     @cached_property
-    def engine(self) -> Literal["native", "highs"]:
+    def engine(self) -> Resolved:
         """Engine of the mixtures and responses."""
         return resolve_engine("auto")
 

@@ -103,7 +103,7 @@ class HOpt:
         short = nearest.bound + nearest.zeta
         k = int(np.argmin(np.where(np.isnan(short), -np.inf, short)))
         return (
-            f"No solution found: even the candidate nearest to the baseline did not pass; on {self.objectives[k]} its gain is"
+            f"No solution found: even the candidate nearest to the baseline did not pass the test; on {self.objectives[k]} its gain is"
             f" estimated as {three_digits(nearest.estimate[k])}, with a lower bound of {three_digits(nearest.bound[k])} at level {nearest.level:.3g}."
         )
 

@@ -4,8 +4,10 @@ outcomes           outcomes of a log by pair
 rewards            posterior of noisy rewards: effects of states, actions and pairs
 rare               rare outcomes, pooled over states and actions
 recovered          rewards of single steps, recovered from counts
-essential          states and actions that matter, without others that were declared
+events             declared events: harm that the log has never shown
+end_rates          rates of harmful ends after rarely played actions
 habits             how actions that the baseline rarely plays differ from its usual ones
+essential          the log without declared states and actions that it never shows
 models             posterior mean of the model, and standard deviations of one-step values
 priors             PriorSet, and the posterior under each of its priors
 draws              processes drawn from the posterior, and gains of policies in them, on this machine or a Ray cluster

@@ -1,6 +1,7 @@
 from .candidates import Candidate as Candidate
 from .draws import RayCluster as RayCluster
 from .draws import drawn_gains as drawn_gains
+from .events import DeclaredEvent as DeclaredEvent
 from .judge import Answer as Answer
 from .judge import Question as Question
 from .judge import judge as judge

@@ -18,7 +18,8 @@ from bettersafe._system import workers
 from bettersafe._system.workers import Lost, joined, on_ray
 from bettersafe.errors import RunError, check_integer
 from bettersafe.mdp.values import solve_values
-from bettersafe.posterior.linearised import mean_mix, mean_values, mean_visits
+from bettersafe.posterior.events import event_effects
+from bettersafe.posterior.linearised import event_gains, mean_mix, mean_values, mean_visits
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, nonzero, only_played
 from bettersafe.typing import Event
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 DRAWS_PER_REPORT = 8
 """Draws per core between two progress events; enough that cores rarely wait for each other."""
+
+
+EVENT_STREAM = 0xE7E47
+"""Separates the random numbers of declared events from all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +72,8 @@ def draw_process(posterior: Posterior, rng: np.random.Generator) -> Draw:
         group = o.pair_state if effects.group is None else effects.group
         reward = reward + effects.share * (of_state[:, group] + of_action[:, o.pair_action])
     start = rng.standard_gamma(o.starts)
-    return _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
+    drawn = _process(o, how + where * np.repeat(onward, np.diff(o.entry_ptr)), reward, start / start.sum())
+    return _with_events(o, [rate.drawn(rng.random()) for rate in posterior.rates], drawn)
 
 
 def _entries(o: Outcomes, block: Block) -> Floats:
@@ -98,7 +104,20 @@ def mean_process(posterior: Posterior) -> Draw:
     for block in posterior.on_blocks:
         going = np.repeat(posterior.mean_going / nonzero(block.total), width)
         probability += ~ends * block.probability * _entries(o, block) * going
-    return _process(o, probability, posterior.pair_reward, o.initial)
+    mean = _process(o, probability, posterior.pair_reward, o.initial)
+    return _with_events(o, [rate.mean for rate in posterior.rates], mean)
+
+
+def _with_events(o: Outcomes, rates: list[float], drawn: Draw) -> Draw:
+    """The process with declared events at these rates."""
+    if not rates:
+        return drawn
+    onward, cost = event_effects(o.events, rates, o.pair_index, o.n_objectives)
+    return replace(
+        drawn,
+        transition=sparse.csr_array(sparse.diags_array(onward) @ drawn.transition),
+        reward=onward * drawn.reward + cost,
+    )
 
 
 def _process(o: Outcomes, probability: Floats, pair_reward: Floats, initial: Floats) -> Draw:
@@ -180,20 +199,22 @@ def drawn_gains(
         check_integer(name, number, least=0)
     asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
     everyone = np.concatenate([baseline[None], policies])
+    worse, change = event_gains(posterior, policies, baseline, np.array(asked, dtype=np.int64))
     gains = np.empty((draws, policies.shape[0], len(asked)))
     kernel = _kernel.compiled
     if kernel is None:
         for m in range(draws):
             draw = draw_process(posterior, np.random.default_rng([seed, stream, first + m]))
             returns, _ = returns_in(draw, posterior.outcomes, everyone)
-            gains[m] = (returns[1:] - returns[0])[:, asked]
+            gains[m] = (returns[1:] - returns[0])[:, asked] + worse
             if progress is not None:
                 progress(Event(done=m + 1, total=draws, unit="draws"))
         return gains
     posterior = only_played(posterior, np.any(everyone > 0.0, axis=0))
     o = posterior.outcomes
-    weight = np.ascontiguousarray(everyone.reshape(everyone.shape[0], -1)[:, o.pair_index])
+    weight = everyone.reshape(everyone.shape[0], -1)[:, o.pair_index]
     mixed = [mean_mix(posterior, row) for row in weight]
+    value_weight, weight = weight[0], np.ascontiguousarray(weight * posterior.onward)
     start = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
     n_threads = workers.cores() if threads is None else threads
     at_once = draws if progress is None else DRAWS_PER_REPORT * n_threads
@@ -208,8 +229,8 @@ def drawn_gains(
             np.ascontiguousarray(o.outcome_reward[same]), o.count_ptr, o.count_outcome, o.count,
             posterior.share, posterior.going, posterior.others, posterior.end_others, posterior.extra, posterior.concentration, _cumulative(posterior.weight),
             posterior.end_concentration, _cumulative(posterior.end_weight),
-            np.ascontiguousarray(posterior.pair_reward[same]), np.ascontiguousarray(o.pair_noise[same]),
-            weight, o.starts, mean_values(posterior, mixed[0], weight[0], same),
+            np.ascontiguousarray(posterior.reward[same]), np.ascontiguousarray(o.pair_noise[same]),
+            weight, o.starts, mean_values(posterior, mixed[0], value_weight, same),
             visits, float(gamma), VALUE_TOL, start,
         )  # fmt: skip
         for done in range(0, draws, at_once):
@@ -220,7 +241,24 @@ def drawn_gains(
         played = visits[:, o.pair_state] * weight
         found += _effect_noise(o, played[1:] - played[0], same, range(first, first + draws), (seed, stream))
         gains[:, :, places] = found
-    return gains
+    return gains + worse + _event_noise(posterior, change, range(first, first + draws), (seed, stream))
+
+
+def _event_noise(posterior: Posterior, change: Floats, draws: range, seed: tuple[int, int]) -> Floats:
+    """Gains from the uncertain rates of declared events, to first order, shape [draws, C, n].
+
+    Args:
+        posterior: Posterior of the process.
+        change: Changes of gains by one standard deviation of each rate, shape [E, C, n].
+        draws: Numbers of the draws.
+        seed: Seed and stream.
+    """
+    found = np.zeros((len(draws), *change.shape[1:]))
+    for e, rate in enumerate(posterior.rates):
+        if rate.sd > 0.0:
+            drawn = [rate.drawn(np.random.default_rng([*seed, m, EVENT_STREAM, e]).random()) for m in draws]
+            found += ((np.array(drawn) - rate.mean) / rate.sd)[:, None, None] * change[e]
+    return found
 
 
 def _effect_noise(o: Outcomes, moved: Floats, objectives: Ints, draws: range, seed: tuple[int, int]) -> Floats:

@@ -14,6 +14,12 @@ The effect of the pair has a standard deviation τ, learnt with the others: how 
 beyond what groups and actions explain. The Dirichlet prior of a pair may be more certain than that, above all if an untried action
 leads to states that the log has not seen from here. So the standard deviation of a pair's value is at least τ times the weight of the
 prior in its mean.
+
+No prior is right for every pair. A pair that the other pairs make look better than its own visits did is one that a policy made from the
+log would choose. So the mean of a pair is at most one standard error above that of its own visits (the limited translation of Efron and
+Morris, on the side that does harm).
+
+Rare harmful ends have a model of their own (`end_rates`), because normal effects miss them. The more pessimistic of the two counts.
 """
 
 from __future__ import annotations
@@ -23,9 +29,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.posterior.linearised import mean_mix, mean_values, step_variance
+from bettersafe.posterior.end_rates import excess_ends, harm_of_ends
+from bettersafe.posterior.linearised import mean_mix, mean_values, step_moments
 from bettersafe.posterior.priors import pessimistic, posterior
-from bettersafe.posterior.rewards import Effects, reward_posterior
+from bettersafe.posterior.rewards import OWN_VISITS, Effects, reward_posterior
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
 EDGES = (0.01, 0.03, 0.1, 0.3, 0.6)
 N_GROUPS = len(EDGES) + 1
 """Limits of the groups of π_b(a|x), and the number of groups."""
+
+MOST_ABOVE = 1.0
+"""Standard errors by which the posterior mean of a pair's value may exceed the mean of its own visits."""
 
 
 def informed(
@@ -92,10 +102,12 @@ def with_habits(
     }
     found = {which: _Groups(o.n_objectives, o.pair_state.size, o.n_actions) for which in shares}
     pair_noise = o.pair_noise.copy()
+    rates = [excess_ends(o, group, kind) for kind in range(int(np.max(o.kind, initial=-1)) + 1)]
     for k in range(o.n_objectives):
         v = mean_values(given, mixed, weight, np.array([k]))[0]
         after = np.where(o.outcome_next >= 0, v[np.maximum(o.outcome_next, 0)], 0.0)
-        value = (o.outcome_reward[k] + o.discount[k] * after)[o.count_outcome]
+        of_outcome = o.outcome_reward[k] + o.discount[k] * after
+        value = of_outcome[o.count_outcome]
         times = o.count * on
         total = np.bincount(o.pair_state[o.count_pair], times, o.n_states)
         level = np.bincount(o.pair_state[o.count_pair], times * value, o.n_states) / np.maximum(total, 1.0)
@@ -104,9 +116,16 @@ def with_habits(
             part = np.where(on == which, centred, 0.0)
             learnt[which, k] = found[which].fit(k, part, o, group, learnt.get((which, k)))
             pair_reward[k] += share * found[which].mean[k]
+        harm, harm_variance = harm_of_ends(o, rates, of_outcome - level[o.outcome_state])
+        pair_reward[k] += np.minimum(harm - shares[False] * found[False].mean[k], 0.0)
         least = sum((share * found[which].pair_sd[k]) ** 2 for which, share in shares.items())
-        known = step_variance(given, o.outcome_reward[k] + o.discount[k] * after) + pair_noise[k] ** 2
-        pair_noise[k] = np.sqrt(pair_noise[k] ** 2 + np.maximum(least - known, 0.0))
+        least = np.maximum(least, harm_variance)
+        mean, variance = step_moments(given, of_outcome)
+        seen, error = _own_mean(o, k, value)
+        above = np.maximum(mean + pair_reward[k] - seen - MOST_ABOVE * error, 0.0)
+        pair_reward[k] -= above
+        least = np.where(above > 0.0, np.maximum(least, error**2), least)
+        pair_noise[k] = np.sqrt(pair_noise[k] ** 2 + np.maximum(least - variance - pair_noise[k] ** 2, 0.0))
     effects += [
         Effects(
             share=np.tile(shares[which], (o.n_objectives, 1)),
@@ -118,6 +137,22 @@ def with_habits(
     ]
     changed = replace(o, effects=tuple(effects), pair_noise=pair_noise)
     return replace(given, pair_reward=pair_reward, outcomes=changed, habits=learnt)
+
+
+def _own_mean(o: Outcomes, k: int, value: Floats) -> tuple[Floats, Floats]:
+    """Mean of the value of a step over the visits of every pair, and its standard error, each of shape [P]; infinite without data.
+
+    The variance of a visit is that of the pair, shrunk to that of the log.
+    """
+    size = np.maximum(o.visits, 1.0)
+    mean = np.bincount(o.count_pair, o.count * value, size.size) / size
+    spread = np.bincount(o.count_pair, o.count * (value - mean[o.count_pair]) ** 2, size.size)
+    spread += sum(each.spread[k] for each in o.moments if each.asked[k])
+    mean += o.known_reward[k] + sum(each.mean[k] for each in o.moments if each.asked[k])
+    free = np.maximum(o.visits - 1.0, 0.0)
+    pooled = spread.sum() / max(float(free.sum()), 1.0)
+    variance = (OWN_VISITS * pooled + spread) / (OWN_VISITS + free)
+    return mean, np.where(o.visits > 0.0, np.sqrt(variance / size), np.inf)
 
 
 class _Groups:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.errors import ParameterError, check_choice, check_probability, check_type, check_vector
-from bettersafe.mdp.policy import policy_table
+from bettersafe.mdp.policy import distributions
 from bettersafe.mdp.values import occupancy, policy_values
 from bettersafe.model import Model
 from bettersafe.posterior.candidates import (
@@ -43,6 +43,7 @@ from bettersafe.posterior.candidates import (
 from bettersafe.posterior.choices import FORMS, Form
 from bettersafe.posterior.draws import shared_gains
 from bettersafe.posterior.essential import essential
+from bettersafe.posterior.events import EventFacts, event_facts
 from bettersafe.posterior.habits import informed, informed_priors
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import (
@@ -208,6 +209,7 @@ class Answer:
         end_concentration: Posterior mean of the neutral prior's concentration for ends; None if the log has no ends.
         objectives: Names of the objectives, length d.
         hidden: Names of the objectives whose rewards by next state, and whose rare harm, counts leave open.
+        events: Declared events, as they were used.
     """
 
     candidates: tuple[Candidate, ...]
@@ -219,6 +221,7 @@ class Answer:
     end_concentration: float | None
     objectives: tuple[str, ...]
     hidden: tuple[str, ...] = ()
+    events: tuple[EventFacts, ...] = ()
 
     @property
     def linearised(self) -> bool:
@@ -328,8 +331,8 @@ def judge(
         raise ParameterError(
             "the posterior is of returns without a limit on steps: estimate the model without a horizon."
         )
-    tables = [policy_table(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
-    baseline = policy_table(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
+    tables = [distributions(policy, outcomes.n_states, outcomes.n_actions) for policy in policies]
+    baseline = distributions(baseline, outcomes.n_states, outcomes.n_actions, name="baseline")
     form = resolve_form(question.form, outcomes, draws=question.draws)
     loss = question.losses(outcomes.n_objectives)
     part = essential(outcomes, model, [baseline, *tables])
@@ -366,6 +369,7 @@ def judge(
         end_concentration=float(neutral.end_weight @ neutral.end_concentration) if outcomes.has_ends else None,
         objectives=model.objectives,
         hidden=tuple(model.objectives[k] for k in outcomes.hidden),
+        events=event_facts(outcomes.events, neutral.rates),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bettersafe.mdp.values import solve_values
+from bettersafe.posterior.events import rate_effects
 from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, by_state, nonzero, only_played
 from bettersafe.typing import Event, Floats, Ints, Progress
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from bettersafe.posterior.events import Rate
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 def mean_mix(posterior: Posterior, weight: Floats) -> Floats:
     """Probability of every outcome of a state under a policy (π of pairs, [P]) at the posterior mean, shape [K]."""
     o = posterior.outcomes
+    weight = weight * posterior.onward
     state, pair = o.outcome_state, o.count_pair
     mixed = np.zeros(state.size)
     ended = o.count * o.ends[o.count_outcome]
@@ -48,9 +52,10 @@ def _mean_matrix(o: Outcomes, mixed: Floats) -> sparse.csr_array:
 def mean_values(posterior: Posterior, mixed: Floats, weight: Floats, objectives: Ints) -> Floats:
     """Values of a policy at the posterior mean, for objectives of one discount, shape [len(objectives), X]."""
     o = posterior.outcomes
+    weight = weight * posterior.onward
     rhs = np.array(
         [
-            np.bincount(o.pair_state, weights=weight * posterior.pair_reward[k], minlength=o.n_states)
+            np.bincount(o.pair_state, weights=weight * posterior.reward[k], minlength=o.n_states)
             + np.bincount(o.outcome_state, weights=mixed * o.outcome_reward[k], minlength=o.n_states)
             for k in objectives
         ]
@@ -63,8 +68,8 @@ def mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
     return np.asarray(_solved(o, sparse.csr_array(_mean_matrix(o, mixed).T), gamma, o.initial[None])[0])
 
 
-def step_variance(posterior: Posterior, value: Floats) -> Floats:
-    """Posterior variance of Σ_o p(o) y(o) of every pair, shape [P], for values y of outcomes, shape [K]."""
+def step_moments(posterior: Posterior, value: Floats) -> tuple[Floats, Floats]:
+    """Posterior mean and variance of Σ_o p(o) y(o) of every pair, each of shape [P], for values y of outcomes, shape [K]."""
     o = posterior.outcomes
     ends = o.ends[o.count_outcome]
     seen = value[o.count_outcome]
@@ -94,7 +99,7 @@ def step_variance(posterior: Posterior, value: Floats) -> Floats:
         mean += block.probability * first
         square += block.probability * first**2
         found += block.probability * ((second - first**2) / (block.total + 1.0) + going**2 * on_variance)
-    return np.asarray(np.maximum(found + square - mean**2, 0.0))
+    return mean, np.asarray(np.maximum(found + square - mean**2, 0.0))
 
 
 def _solved(o: Outcomes, matrix: sparse.csr_array, gamma: float, rhs: Floats) -> Floats:
@@ -156,7 +161,46 @@ def linearised_gains(
         covariance[c] += np.diag([reward_variance(o, k, row) for k, row in zip(asked.tolist(), moved, strict=True)])
         if progress is not None:
             progress(Event(done=c + 1, total=policies.shape[0], unit="candidates"))
-    return mean, covariance
+    shift, change = event_gains(posterior, policies, baseline, asked, mean)
+    return mean + shift, covariance + np.einsum("ecn,ecm->cnm", change, change)
+
+
+def mean_returns(posterior: Posterior, policy: Floats, objectives: Ints | None = None) -> Floats:
+    """J_k of a policy [X, A] at the posterior mean, for all objectives or some, shape [n]."""
+    o = posterior.outcomes
+    asked = np.arange(o.n_objectives) if objectives is None else objectives
+    weight = policy.reshape(-1)[o.pair_index]
+    mixed = mean_mix(posterior, weight)
+    found = np.empty(asked.size)
+    for gamma in np.unique(o.discount[asked]):
+        same = o.discount[asked] == gamma
+        found[same] = mean_values(posterior, mixed, weight, asked[same]) @ o.initial
+    return found
+
+
+def event_gains(
+    posterior: Posterior, policies: Floats, baseline: Floats, objectives: Ints, mean: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """`rate_effects` of declared events on the gains of policies [C, X, A]: shapes [C, n] and [E, C, n].
+
+    Args:
+        posterior: Posterior of the process.
+        policies: Policies, shape [C, X, A].
+        baseline: π_b, shape [X, A].
+        objectives: Indices of the objectives, length n.
+        mean: Mean gains [C, n], if they are known.
+    """
+
+    def gains_at(rates: tuple[Rate, ...]) -> Floats:
+        given = replace(posterior, rates=rates)
+        before = mean_returns(given, baseline, objectives)
+        return np.array([mean_returns(given, policy, objectives) - before for policy in policies]).reshape(
+            len(policies), objectives.size
+        )
+
+    if not posterior.rates:
+        return np.zeros((len(policies), objectives.size)), np.zeros((0, len(policies), objectives.size))
+    return rate_effects(posterior.rates, gains_at, gains_at(posterior.rates) if mean is None else mean)
 
 
 def reward_variance(
@@ -190,7 +234,7 @@ def _mean_sides(posterior: Posterior, weight: Floats, objectives: Ints) -> tuple
     for gamma in np.unique(o.discount[objectives]):
         same = o.discount[objectives] == gamma
         value[same] = mean_values(posterior, mixed, weight, objectives[same])
-        played[same] = mean_visits(o, mixed, float(gamma))[o.pair_state] * weight
+        played[same] = mean_visits(o, mixed, float(gamma))[o.pair_state] * weight * posterior.onward
     after = np.where(o.outcome_next >= 0, value[:, np.maximum(o.outcome_next, 0)], 0.0)
     # v(x) is equal for all outcomes of a pair: subtracting it does not change the covariance and keeps the sums small
     after = o.outcome_reward[objectives] + o.discount[objectives, None] * after - value[:, o.outcome_state]

@@ -17,15 +17,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system import workers
 from bettersafe.errors import ParameterError, check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.logs.dataset import lowest_rewards
 from bettersafe.model import Model
+from bettersafe.posterior.events import Rate, event_effects, event_pairs, rate_effects, rates_of, worst_rates
 from bettersafe.posterior.linearised import reward_variance
-from bettersafe.posterior.outcomes import bad_share, spread_in_pairs
+from bettersafe.posterior.outcomes import reward_limits, spread_in_pairs
 from bettersafe.posterior.priors import (
     CONCENTRATIONS,
     DEFAULT_PRIORS,
@@ -50,6 +51,7 @@ from bettersafe.typing import Event
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from bettersafe.posterior.events import DeclaredEvent, EventPairs
     from bettersafe.typing import Bools, Bytes, Floats, Ints, Progress
 
 
@@ -82,11 +84,12 @@ class CountedOutcomes:
         untried_state_var: Variance of the own part of the mean reward of a pair without data, but for that of its action, shape [d, X].
         untried_action_var: Variance of that part that is due to the action, shape [d, A].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
-        bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
+        bad_share: Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
         n_actions: |A|.
+        events: Declared events (`events`).
     """
 
     state_ptr: Ints
@@ -111,6 +114,7 @@ class CountedOutcomes:
     discount: Floats
     starts: Floats
     n_actions: int
+    events: tuple[EventPairs, ...] = ()
 
     @property
     def n_states(self) -> int:
@@ -210,6 +214,7 @@ class CountedPosterior:
         untried_action: Effects of actions on the mean rewards of pairs without data, shape [d, A].
         pessimism: Pseudo-transitions of every pair to the worst outcome; 0 under the neutral prior.
         worst: Worst outcome: a state, −1 for the end, −2 for none, shape [X].
+        rates: Rates of the declared events.
     """
 
     outcomes: CountedOutcomes
@@ -230,6 +235,12 @@ class CountedPosterior:
     untried_action: Floats
     pessimism: float
     worst: Ints
+    rates: tuple[Rate, ...] = ()
+
+    def event_effects(self, pair_index: Ints) -> tuple[Floats, Floats]:
+        """`events.event_effects` at the mean rates, for pairs with these flat indices."""
+        rates = [rate.mean for rate in self.rates]
+        return event_effects(self.outcomes.events, rates, pair_index, self.outcomes.n_objectives)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,13 +250,15 @@ class Side:
     Attributes:
         value: v, shape [n, X].
         visits: Discounted visits ν, with the discounts of the objectives, shape [n, X].
-        policy: π of pairs with data, shape [P].
-        untried: π of all other pairs, shape [X, A]; None if it is 0.
+        table: π, shape [X, A].
+        policy: π of pairs with data, times the probability that no declared event ends the episode, shape [P].
+        untried: The same of all other pairs, shape [X, A]; None if it is 0.
         objectives: Indices of the objectives, length n.
     """
 
     value: Floats
     visits: Floats
+    table: Floats
     policy: Floats
     untried: Floats | None
     objectives: tuple[int, ...]
@@ -256,13 +269,16 @@ def available() -> bool:
     return _kernel.compiled is not None
 
 
-def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ()) -> CountedOutcomes:
+def gather_counted(
+    counts: Counts, model: Model, *, known: Collection[int] = (), events: Sequence[DeclaredEvent] = ()
+) -> CountedOutcomes:
     """Outcomes of a counted log, for the linearised form.
 
     Args:
         counts: Counts of the log.
         model: Model of the same counts; its transitions are shared, not copied.
         known: Indices of objectives with known rewards per pair, such as derived ones.
+        events: Declared events, which the log has never shown.
 
     Examples:
         >>> from bettersafe.posterior import gather_counted
@@ -299,7 +315,6 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
         n_actions=counts.n_actions,
     )
     paid = ~noisy[:, None]
-    least = lowest_rewards(counts.objectives, counts.reward_min)
     return CountedOutcomes(
         state_ptr=mdp.state_ptr,
         pair_state=mdp.pair_state,
@@ -317,12 +332,14 @@ def gather_counted(counts: Counts, model: Model, *, known: Collection[int] = ())
         untried_action=rewards.untried_action,
         untried_state_var=rewards.untried_state_var,
         untried_action_var=rewards.untried_action_var,
-        least_reward=least,
-        bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max),
+        **reward_limits(
+            counts.objectives, counts.reward_min, counts.reward_sum.sum(axis=1) / visits.sum(), counts.reward_max
+        ),
         noisy=noisy,
         discount=mdp.discount,
         starts=counts.initial_count.astype(np.float64),
         n_actions=counts.n_actions,
+        events=event_pairs(events, counts.objectives, counts.state_labels, counts.action_labels),
     )
 
 
@@ -412,6 +429,7 @@ def counted_posterior(
         untried_action=o.untried_action,
         pessimism=0.0,
         worst=np.full(o.n_states, -2, dtype=np.int64),
+        rates=rates_of(o.events, o.pair_index, o.visits),
     )
     return neutral if pessimistic_for is None else counted_pessimistic(neutral, pessimistic_for, baseline_v)
 
@@ -445,13 +463,17 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
     _kernel.compiled.worst_outcomes(*o.arrays, can_end, o.discount[k] * v[k], worst, workers.cores())
     most = priors.most_pessimistic
     concentration, weight, end_concentration, end_weight = _concentrations(o, priors, most)
-    pair_reward, untried, by_action = neutral.pair_reward, neutral.untried_reward, neutral.untried_action
+    pair_reward, untried, by_action = (
+        each.copy() for each in (neutral.pair_reward, neutral.untried_reward, neutral.untried_action)
+    )
     if o.noisy[k]:
-        pair_reward, untried, by_action = pair_reward.copy(), untried.copy(), by_action.copy()
         bad = priors.pessimism * o.bad_share[k]
         pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k], most)
         untried[k] += pessimistic_step(bad, 0.0, o.least_reward[k] - untried[k], most)
         by_action[k] += pessimistic_step(bad, 0.0, -by_action[k], most)
+    worse = _worst_place(o, o.discount[k] * v[k])
+    pair_reward[k] += pessimistic_step(priors.pessimism, o.visits, worse[o.pair_state], most)
+    untried[k] += pessimistic_step(priors.pessimism, 0.0, worse, most)
     return replace(
         neutral,
         concentration=concentration,
@@ -463,7 +485,21 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
         untried_action=by_action,
         pessimism=priors.pessimism,
         worst=worst,
+        rates=worst_rates(neutral.rates),
     )
+
+
+def _worst_place(o: CountedOutcomes, value: Floats) -> Floats:
+    """Smallest value [X] of all places that the log leads to, minus the mean value after a step from every state, shape [X]."""
+    indptr, following, probability = o.rows
+    used = (o.flag & 1).astype(np.bool_)
+    if not np.all(used):
+        probability = probability * used
+    led = sparse.csr_array((probability, following, indptr), shape=(o.visits.size, o.n_states)) @ value
+    reached = np.zeros(o.n_states, dtype=np.bool_)
+    reached[following if np.all(used) else following[used]] = True
+    lowest = float(np.min(value[reached], initial=0.0 if o.has_ends else np.inf))
+    return np.asarray(lowest - o.by_state(o.visits * led) / nonzero(o.goes + o.ends_in))
 
 
 def side_of(
@@ -488,8 +524,20 @@ def side_of(
         rest = untried.sum(axis=1)
     else:
         rest = np.zeros(o.n_states)
+    paid = np.zeros((len(asked), o.n_states))
+    if posterior.rates:
+        onward, cost = posterior.event_effects(o.pair_index)
+        paid += [o.by_state(tried * cost[k]) for k in asked]
+        tried = tried * onward
+        if untried is not None:
+            there = np.flatnonzero(untried)
+            onward, cost = posterior.event_effects(there)
+            mass, state = untried.take(there), there // o.n_actions
+            paid += [np.bincount(state, weights=mass * cost[k], minlength=o.n_states) for k in asked]
+            untried.reshape(-1)[there] = mass * onward
+            rest = untried.sum(axis=1)
     weight, even, extra = _mixed(posterior, tried, rest)
-    rhs = np.array(
+    rhs = paid + np.array(
         [o.by_state(tried * posterior.pair_reward[k]) + rest * posterior.untried_reward[k] for k in asked]
     ).reshape(len(asked), -1)
     if untried is not None:
@@ -501,7 +549,7 @@ def side_of(
         system = (posterior, weight, even, extra, float(gamma))
         value[same] = _solved(*system, rhs[same], value[same], transposed=False)
         visits[same] = _solved(*system, o.initial[None], visits[same[:1]], transposed=True)
-    return Side(value=value, visits=visits, policy=tried, untried=untried, objectives=tuple(asked))
+    return Side(value=value, visits=visits, table=policy, policy=tried, untried=untried, objectives=tuple(asked))
 
 
 def _mixed(posterior: CountedPosterior, tried: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:
@@ -585,14 +633,22 @@ def counted_gains(
         base: Baseline at the posterior mean (`side_of`), with the objectives to evaluate.
         progress: Callback after every policy.
     """
-    n = len(base.objectives)
+    n, o = len(base.objectives), posterior.outcomes
     mean, covariance = np.zeros((len(policies), n)), np.zeros((len(policies), n, n))
     for c, policy in enumerate(policies):
         side = side_of(posterior, policy, base.objectives, guess=base)
         mean[c], covariance[c] = _gain(posterior, side, base)
         if progress is not None:
             progress(Event(done=c + 1, total=len(policies), unit="candidates"))
-    return mean, covariance
+
+    def gains_at(rates: tuple[Rate, ...]) -> Floats:
+        given = replace(posterior, rates=rates)
+        before = side_of(given, base.table, base.objectives, guess=base)
+        after = [side_of(given, policy, base.objectives, guess=base).value @ o.initial for policy in policies]
+        return np.array(after).reshape(-1, n) - before.value @ o.initial
+
+    shift, change = rate_effects(posterior.rates, gains_at, mean)
+    return mean + shift, covariance + np.einsum("ecn,ecm->cnm", change, change)
 
 
 def _gain(posterior: CountedPosterior, side: Side, base: Side) -> tuple[Floats, Floats]:

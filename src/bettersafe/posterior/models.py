@@ -9,18 +9,17 @@ import numpy as np
 from scipy import sparse
 
 from bettersafe.posterior.draws import mean_process
+from bettersafe.posterior.events import event_effects, rates_of
 from bettersafe.posterior.outcomes import Outcomes
+from bettersafe.posterior.rewards import OWN_VISITS
 from bettersafe.typing import frozen
 
 if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
-    from bettersafe.posterior.linearised_counts import CountedOutcomes
+    from bettersafe.posterior.linearised_counts import CountedOutcomes, CountedPosterior
     from bettersafe.posterior.priors import Posterior
     from bettersafe.typing import Bools, Floats, Ints
-
-OWN_VISITS = 20.0
-"""Visits after which the variance seen in a pair weighs as much as that of the whole log."""
 
 
 def mean_model(posterior: Posterior, model: Model) -> Model:
@@ -38,6 +37,22 @@ def mean_model(posterior: Posterior, model: Model) -> Model:
             mdp,
             transition=sparse.csr_array(take @ drawn.transition + keep @ mdp.transition),
             reward=np.where(there, drawn.reward[:, place], mdp.reward),
+        ),
+    )
+
+
+def with_events(model: Model, posterior: Posterior | CountedPosterior) -> Model:
+    """The model with the declared events at their mean rates."""
+    if not posterior.rates:
+        return model
+    mdp, events = model.mdp, posterior.outcomes.events
+    onward, cost = event_effects(events, [rate.mean for rate in posterior.rates], mdp.pair_index, mdp.n_objectives)
+    return replace(
+        model,
+        mdp=replace(
+            mdp,
+            transition=sparse.csr_array(sparse.diags_array(onward) @ mdp.transition),
+            reward=frozen(onward * mdp.reward + cost, np.float64),
         ),
     )
 
@@ -90,7 +105,10 @@ def frequency_model(outcomes: Outcomes, model: Model) -> Model:
 def one_step_sd(outcomes: Outcomes | CountedOutcomes, mdp: MDP, baseline_v: Floats) -> Floats:
     """Standard deviation of r_k(x,a) + γ_k Σ p(x'|x,a) v_k(x') for the pairs of ``mdp``, shape [d, P].
 
-        u² = s² / n + variance of the mean reward        s²: variance of ρ_k + γ_k v_k over the outcomes of a visit
+        u² = s² / n + variance of the mean reward + variance by declared events
+
+    s² is the variance of ρ_k + γ_k v_k over the outcomes of a visit. An event with cost c_k adds Var(q) c_k², and Var(q) (c_k − v_k)² if
+    it ends the episode.
 
     s² is shrunk from the pair's own to that of the log, which it approaches in pairs with few visits.
 
@@ -104,8 +122,12 @@ def one_step_sd(outcomes: Outcomes | CountedOutcomes, mdp: MDP, baseline_v: Floa
     pooled = inside.sum(axis=1, keepdims=True) / max(float(visits.sum()), 1.0)
     spread = (OWN_VISITS * pooled + inside) / (OWN_VISITS + visits)
     place, there = _places(outcomes, mdp)
-    noise = np.where(there, outcomes.pair_noise[:, place], 0.0)
-    return np.asarray(np.sqrt(spread / np.maximum(visits, 1.0) + noise**2))
+    noise = np.where(there, outcomes.pair_noise[:, place], 0.0) ** 2
+    rates = rates_of(outcomes.events, outcomes.pair_index, outcomes.visits)
+    for each, rate in zip(outcomes.events, rates, strict=True):
+        lost = each.reward[:, None] - (baseline_v[:, mdp.pair_state] if each.event.ends else 0.0)
+        noise += (rate.sd * lost * each.applies[mdp.pair_index]) ** 2
+    return np.asarray(np.sqrt(spread / np.maximum(visits, 1.0) + noise))
 
 
 def _moments(outcomes: Outcomes | CountedOutcomes, mdp: MDP, v: Floats) -> tuple[Floats, Floats, Floats]:

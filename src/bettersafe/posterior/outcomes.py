@@ -10,15 +10,17 @@ import numpy as np
 
 from bettersafe.errors import check_indices, check_pointer, check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.logs.dataset import Dataset, lowest_rewards
+from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
+from bettersafe.posterior.events import EventPairs, event_pairs
 from bettersafe.posterior.rare import harm_excess
 from bettersafe.posterior.recovered import recover_steps, reward_parts
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, frozen, generator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from bettersafe.posterior.events import DeclaredEvent
     from bettersafe.typing import Rng
 
 
@@ -50,12 +52,13 @@ class Outcomes:
         moments: Observed moments of noisy rewards, and of the excess of rare events (`rare`), which is another noisy reward.
         known_reward: Known rewards, 0 for other objectives, shape [d, P].
         least_reward: Smallest reward of the declared range, else of the data, shape [d].
-        bad_share: Mean position of a noisy reward between the largest (0) and the smallest (1) possible one, shape [d].
+        bad_share: Mean position of rewards between the largest (0) and the smallest (1) one of the data, shape [d].
         noisy: Whether an objective is noisy, shape [d].
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
         n_actions: |A|.
         hidden: Objectives whose rewards by next state, and whose rare harm, counts leave open.
+        events: Declared events (`events`).
     """
 
     pair_state: Ints
@@ -81,6 +84,7 @@ class Outcomes:
     starts: Floats
     n_actions: int
     hidden: tuple[int, ...] = ()
+    events: tuple[EventPairs, ...] = ()
 
     def __post_init__(self) -> None:
         check_indices("pair_state", self.pair_state, self.n_states)
@@ -198,6 +202,7 @@ class Outcomes:
             known_reward=self.known_reward[:, keep],
             starts=self.starts[states],
             n_actions=int(actions.size),
+            events=tuple(each.within(states, actions, self.n_actions) for each in self.events),
         )
 
 
@@ -271,12 +276,15 @@ def _all_pairs(acted: Ints, n_states: int, n_actions: int) -> tuple[Ints, Ints, 
     return np.repeat(acted, n_actions), np.tile(np.arange(n_actions), acted.size), place
 
 
-def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
+def gather_outcomes(
+    dataset: Dataset, *, known_rewards: Mapping[int, Floats] | None = None, events: Sequence[DeclaredEvent] = ()
+) -> Outcomes:
     """Outcomes of a log in memory.
 
     Args:
         dataset: Log. Last rows of truncated episodes with an unknown next state are left out.
         known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+        events: Declared events, which the log has never shown.
 
     Examples:
         >>> outcomes = bettersafe.gather_outcomes(log)
@@ -330,7 +338,6 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
     )
     logged = dataset.rewards[rows]
     given = known_of_pairs(known, pair_state, pair_action, d)
-    least = lowest_rewards(dataset.objectives, logged.min(axis=0))
     starts = dataset.states[dataset.episode_ptr[:-1]]
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
@@ -345,12 +352,12 @@ def gather_outcomes(dataset: Dataset, *, known_rewards: Mapping[int, Floats] | N
         count_outcome=(seen % n_outcomes).astype(np.int64),
         count=count.astype(np.float64),
         **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
-        least_reward=least,
-        bad_share=bad_share(least, logged.mean(axis=0), logged.max(axis=0)),
+        **reward_limits(dataset.objectives, logged.min(axis=0), logged.mean(axis=0), logged.max(axis=0)),
         noisy=noisy,
         discount=np.array([objective.discount for objective in dataset.objectives]),
         starts=np.bincount(starts, minlength=n_states).astype(np.float64),
         n_actions=n_actions,
+        events=event_pairs(events, dataset.objectives, dataset.state_labels, dataset.action_labels),
     )
 
 
@@ -441,13 +448,14 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
     return halves[0], halves[1]
 
 
-def bad_share(least: Floats, mean: Floats, most: Floats) -> Floats:
-    """Mean position of rewards between the largest (0) and the smallest (1) possible one, shape [d].
+def reward_limits(objectives: Sequence[Objective], low: Floats, mean: Floats, high: Floats) -> dict[str, Any]:
+    """Fields of `Outcomes` about the smallest rewards, from the smallest, mean and largest reward of the data, each of shape [d].
 
-    For a cost of 1 that occurs in 7 of 100 steps it is 0.07.
+    ``bad_share`` of a cost of 1 that occurs in 7 of 100 steps is 0.07. A declared range is not part of it: with a range ten times as
+    wide, bad visits would be ten times as rare, and the declaration would change nothing.
     """
-    span = np.maximum(most - least, 1e-300)
-    return np.asarray(np.clip((most - mean) / span, 0.0, 1.0))
+    share = np.clip((high - mean) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+    return {"least_reward": lowest_rewards(objectives, low), "bad_share": share}
 
 
 def spread_in_pairs(counts: Counts) -> Floats:
@@ -457,7 +465,9 @@ def spread_in_pairs(counts: Counts) -> Floats:
     return np.where(inside > 1e-12 * square, inside, 0.0)
 
 
-def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None) -> Outcomes:
+def outcomes_of(
+    counts: Counts, *, known_rewards: Mapping[int, Floats] | None = None, events: Sequence[DeclaredEvent] = ()
+) -> Outcomes:
     """Outcomes of a counted log.
 
     Counts have sums and squares of rewards per pair. If the rewards of single steps follow from them (`recovered`), the outcomes are those
@@ -468,6 +478,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         counts: Counts of the log. Steps into states without decisions are left out, as in `gather_outcomes`, but their rewards
             are used in noisy means.
         known_rewards: Tables [X, A] of known rewards, by objective, for rewards that depend on the pair alone.
+        events: Declared events, which the log has never shown.
 
     Examples:
         >>> from bettersafe.posterior import outcomes_of
@@ -512,7 +523,7 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         Moments(mean=harm, spread=harm_spread, asked=np.any(harm != 0.0, axis=1), own_visits=np.inf),
     )
     given = known_of_pairs(known, pair_state, pair_action, d)
-    least = lowest_rewards(counts.objectives, counts.reward_min)
+    usual = counts.reward_sum.sum(axis=1) / counts.pair_count.sum()
     return Outcomes(
         pair_state=frozen(pair_state, np.int64),
         pair_action=frozen(pair_action, np.int64),
@@ -526,11 +537,11 @@ def outcomes_of(counts: Counts, *, known_rewards: Mapping[int, Floats] | None = 
         count_outcome=step_outcome[order].astype(np.int64),
         count=steps.times[order],
         **_pooled(pair_state, pair_action, visits, moments, given, n_states, n_actions),
-        least_reward=least,
-        bad_share=bad_share(least, counts.reward_sum.sum(axis=1) / counts.pair_count.sum(), counts.reward_max),
+        **reward_limits(counts.objectives, counts.reward_min, usual, counts.reward_max),
         noisy=noisy,
         discount=np.array([objective.discount for objective in counts.objectives]),
         starts=counts.initial_count.astype(np.float64),
         n_actions=n_actions,
         hidden=tuple(k for k, part in parts.items() if part.hidden),
+        events=event_pairs(events, counts.objectives, counts.state_labels, counts.action_labels),
     )

@@ -17,7 +17,7 @@ There are two neutral priors, and a pessimistic one for every objective k:
                      (`pooled_ends`)
     pessimistic(k)   the neutral prior, with concentrations of at most `PESSIMISTIC_CONCENTRATION`, plus pseudo-transitions (one by
                      default) of every pair to the observed outcome of its state that is worst for k, by r_k + γ_k v̂_k^{π_b},
-                     and bad visits of noisy rewards
+                     as many to the place that is worst for k in the whole log, by γ_k v̂_k^{π_b}, and bad visits of rewards
 
 Ends have a separate concentration because actions with different next states may well be equally likely to end. With one
 concentration for both, a pair without an end in ten visits would be estimated to end almost never. Policies made from the log
@@ -28,9 +28,10 @@ policy must pass under the pessimistic priors too (`posterior.judge`).
 
 There are three kinds of rewards. *Known*: a table [X, A] given by the caller. *Outcome*: a function of the next state or the kind
 of end. *Noisy*: all others, with effects of the state, the action and the pair (`rewards`). Rare harmful steps are pooled over states and
-actions (`rare`). The prior that is pessimistic for k adds bad visits of noisy rewards too: m of the smallest possible reward (declared,
-else observed), where m is the pessimism times the mean position of the logged rewards between the largest (0) and the smallest (1),
-so that a cost which occurs in 7 of 100 steps gets 0.07 bad visits.
+actions (`rare`). The prior that is pessimistic for k adds bad visits of noisy and outcome rewards: m of the smallest possible reward
+(declared, else observed), where m is the pessimism times the mean position of the logged rewards between the largest (0) and the
+smallest (1), so that a cost which occurs in 7 of 100 steps gets 0.07 bad visits. Declared events, which the log has never shown, are in
+`events`.
 
 A prior is the same for all pairs of a state, so it is stored per outcome, and only observations are stored per pair. Means and the
 linearised form take one pass over the log's distinct transitions. Draws (in the C++ kernel) store no pair's distribution, only
@@ -47,10 +48,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, check_choice, check_type
+from bettersafe.errors import ParameterError, as_kind, check_choice, check_type
 from bettersafe.logs.counts import Counts
-from bettersafe.mdp.policy import policy_table, policy_tables
+from bettersafe.mdp.policy import distributions, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
+from bettersafe.posterior.events import Rate, event_effects, rates_of, worst_rates
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ class PriorSet:
 
     def __post_init__(self) -> None:
         check_choice("prior", self.neutral, NEUTRAL)
+        for name in ("pessimism", "concentration_scale"):
+            object.__setattr__(self, name, as_kind(name, getattr(self, name), "number"))
         if not 0.0 <= self.pessimism < math.inf:
             raise ParameterError(
                 f"pessimism must be a number of visits, 0 or more; got {self.pessimism}.", setting="pessimism"
@@ -164,6 +168,7 @@ class Posterior:
         pair_reward: Means of rewards that are not a function of the outcome, shape [d, P].
         pessimistic_for: Index of the objective for which the prior is pessimistic; None for the neutral prior.
         habits: Strengths that `with_habits` learnt, by part of the value and objective.
+        rates: Rates of the declared events.
     """
 
     outcomes: Outcomes
@@ -180,6 +185,7 @@ class Posterior:
     pair_reward: Floats
     pessimistic_for: int | None = None
     habits: Mapping[tuple[bool, int], Strengths] = field(default_factory=dict)
+    rates: tuple[Rate, ...] = ()
 
     def __repr__(self) -> str:
         """Text with the prior and its mean concentrations, without arrays."""
@@ -231,6 +237,23 @@ class Posterior:
     def on_blocks(self) -> list[Block]:
         """Dirichlets of the next state, for every concentration with enough probability."""
         return [self.on_block(float(self.concentration[i]), probability) for i, probability in worth(self.weight)]
+
+    @cached_property
+    def _events(self) -> tuple[Floats, Floats]:
+        """`event_effects` at the mean rates."""
+        o = self.outcomes
+        return event_effects(o.events, [rate.mean for rate in self.rates], o.pair_index, o.n_objectives)
+
+    @property
+    def onward(self) -> Floats:
+        """Probability that no declared event ends the episode, shape [P]: the factor on π(a|x) in means and draws."""
+        return self._events[0]
+
+    @cached_property
+    def reward(self) -> Floats:
+        """Means of rewards that are not a function of the outcome, with declared events, per unit of onward · π; shape [d, P]."""
+        onward, cost = self._events
+        return self.pair_reward + cost / onward
 
     @cached_property
     def mean_going(self) -> Floats:
@@ -379,6 +402,7 @@ def posterior(
     check_type("priors", priors, PriorSet)
     o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
     neutral = _supported(o, priors) if priors.neutral == "support" else _hierarchical(o, priors)
+    neutral = replace(neutral, rates=rates_of(o.events, o.pair_index, o.visits))
     return neutral if pessimistic_for is None else pessimistic(neutral, pessimistic_for, baseline_v)
 
 
@@ -451,9 +475,15 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
     concentration, weight = capped(neutral.concentration, neutral.weight, most)
     end_concentration, end_weight = capped(neutral.end_concentration, neutral.end_weight, most)
     pair_reward = neutral.pair_reward.copy()
-    if o.noisy[k]:
+    if not np.any(o.known_reward[k]):
+        usual = pair_reward[k] if o.noisy[k] else float(o.seen @ o.outcome_reward[k]) / max(float(o.seen.sum()), 1.0)
         bad = neutral.priors.pessimism * o.bad_share[k]
-        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - pair_reward[k], most)
+        pair_reward[k] += pessimistic_step(bad, o.visits, o.least_reward[k] - usual, most)
+    after = o.discount[k] * np.where(o.outcome_next >= 0, v[k][np.maximum(o.outcome_next, 0)], 0.0)
+    level = by_state(o, o.seen * after) / nonzero(by_state(o, o.seen))
+    if np.any(o.seen > 0.0):
+        worse = float(np.min(after[o.seen > 0.0])) - level[o.pair_state]
+        pair_reward[k] += pessimistic_step(neutral.priors.pessimism, o.visits, worse, most)
     return replace(
         neutral,
         extra=extra,
@@ -463,6 +493,7 @@ def pessimistic(neutral: Posterior, k: int, baseline_v: Floats | None) -> Poster
         end_weight=end_weight,
         pair_reward=pair_reward,
         pessimistic_for=k,
+        rates=worst_rates(neutral.rates),
     )
 
 
@@ -503,10 +534,13 @@ def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
 
 
 def asked_tables(posterior: Posterior, policies: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior; their rows are not checked."""
+    """Policies [C, X, A] and π_b [X, A] as arrays, if they fit the posterior."""
     check_type("posterior", posterior, Posterior)
     size = (posterior.outcomes.n_states, posterior.outcomes.n_actions)
-    return policy_tables(policies, *size), policy_table(baseline, *size, name="baseline")
+    tables = policy_tables(policies, *size)
+    for i, table in enumerate(tables):
+        distributions(table, *size, name=f"policy {i}")
+    return tables, distributions(baseline, *size, name="baseline")
 
 
 def only_played(posterior: Posterior, played: Bools) -> Posterior:

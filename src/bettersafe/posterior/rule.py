@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,11 @@ def draw_error(share: float, draws: int) -> float:
     return float(np.sqrt(smoothed * (1.0 - smoothed) / (draws + 2.0)))
 
 
+def allowed_risk(draws: int, delta: float) -> float:
+    """Largest share of draws with a loss with which a policy passes: (δ (M + 1) − 1) / M; δ without draws."""
+    return (delta * (draws + 1) - 1.0) / draws if draws else delta
+
+
 def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, draws: int, delta: float) -> bool:
     """Whether a policy passes the rule.
 
@@ -30,5 +36,16 @@ def posterior_passes(p_safe: float, p_pessimistic: Sequence[float] | Floats, dra
     times = draws or 1
     failures = times * (1.0 - p_safe)
     pessimistic = times * sum(1.0 - float(p) for p in p_pessimistic)
-    allowed = (delta * (draws + 1) - 1.0 if draws else delta) + 1e-9
+    allowed = times * allowed_risk(draws, delta) + 1e-9
     return bool(failures <= allowed and pessimistic <= allowed)
+
+
+def probability(p: float, draws: int = 0) -> str:
+    """Probability with two digits, rounded down and never certainty: 0.93, 0.995; "over 0.995" if it held in all of 200 draws."""
+    if math.isnan(p):
+        return "–"
+    most = 0.999 if draws == 0 else math.floor(1000.0 * draws / (draws + 1)) / 1000.0
+    if p > most or p >= 1.0:
+        return f"over {most:g}"
+    decimals = 1000.0 if p > 0.99 else 100.0
+    return f"{math.floor(p * decimals + 1e-9) / decimals:g}"

@@ -4,6 +4,7 @@ page         the page, as text or as a file
 objectives   every objective: estimates, bounds and beliefs
 trade_off    candidates in pairs of objectives
 differences  where the policy differs from the baseline
+hazards      how often an unseen harm would have to occur to overturn the verdict
 limits       what the data covers and what is not known
 charts       numbers to SVG
 """

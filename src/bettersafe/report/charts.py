@@ -72,7 +72,7 @@ def gain_chart(marks: Sequence[Mark], *, describe: str, lower_is_better: bool, z
         _text(x(0.0), top - 8, "baseline", "middle", "note"),
     ]
     if zeta > 0.0:
-        parts.append(_line(x(-zeta), top, x(-zeta), bottom, "accepted"))
+        parts.append(_line(x(-zeta), top, x(-zeta), bottom, "loss"))
     for i, mark in enumerate(marks):
         y = top + row * (i + 0.5)
         parts.append(_text(0.0, y + 3.5, shorten(mark.label, 20), "start", "label"))

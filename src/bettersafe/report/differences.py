@@ -73,6 +73,9 @@ class Grid:
     place: tuple[tuple[int, int], ...]
 
 
+MOST_CELLS = 400
+"""Largest grid of actions that can be read."""
+
 _TWO_NUMBERS = re.compile(r"[\s(\[]*([^\W\d_]*)[\s=_]*(\d{1,4})[\s/_,;:|×+&-]+([^\W\d_]*)[\s=_]*(\d{1,4})[\s)\]]*")
 
 
@@ -80,7 +83,7 @@ def action_grid(labels: Labels, shape: dict[str, Any] | None) -> Grid | None:
     """The two choices that actions stand for: by the task's shape (0, 1, 2, …) or by labels such as iv2/vaso3; else None."""
     if isinstance(shape, dict) and len(shape) == 2 and labels.dtype.kind == "i":
         (one, rows), (other, columns) = shape.items()
-        if int(labels.min()) >= 0 and int(labels.max()) < rows * columns:
+        if int(labels.min()) >= 0 and int(labels.max()) < rows * columns <= MOST_CELLS:
             place = tuple((int(a) // columns, int(a) % columns) for a in labels)
             return Grid(
                 names=(shorten(one, 24), shorten(other, 24)),
@@ -95,8 +98,8 @@ def action_grid(labels: Labels, shape: dict[str, Any] | None) -> Grid | None:
     rows_found = sorted({int(one) for _, one, _, _ in parts})
     columns_found = sorted({int(other) for _, _, _, other in parts})
     cells = len(rows_found) * len(columns_found)
-    # With fewer than half of the cells it is not a grid (e.g. the ranges 0-10, 10-20, 20-30); more than 400 can't be read.
-    if min(len(rows_found), len(columns_found)) < 2 or labels.size < 0.5 * cells or cells > 400:
+    # With fewer than half of the cells it is not a grid (e.g. the ranges 0-10, 10-20, 20-30).
+    if min(len(rows_found), len(columns_found)) < 2 or labels.size < 0.5 * cells or cells > MOST_CELLS:
         return None
     return Grid(
         names=(parts[0][0] or "first", parts[0][2] or "second"),

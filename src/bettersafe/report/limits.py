@@ -239,7 +239,7 @@ def settings(run: Run) -> list[tuple[str, str]]:
         if tested:
             rows.append(
                 (
-                    "Tested on",
+                    "Tested on" if certificate.by_test else "Evaluated on",
                     f"{tested.get('path', '')}: {tested.get('rows', 0):,} decisions in {tested.get('episodes', 0):,} episodes",
                 )
             )

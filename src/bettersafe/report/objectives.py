@@ -1,6 +1,7 @@
 """Baseline against proposal on every objective, by every kind of evidence.
 
-All returns in the table of an objective are of the same steps; returns of other steps are in a sentence below it. Gains are positive if the proposal is better; text on the page has the user's own sign.
+A test or the posterior comes first; estimates of the model that made the policy are then only a sentence below the table. All returns in the
+table of an objective are of the same steps. Gains are positive if the proposal is better; text on the page has the user's own sign.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe.logs.dataset import user_sign
 from bettersafe.report.charts import Mark
+from bettersafe.text.gains import believed_return, estimate_row
 from bettersafe.text.names import SAME_DATA, certificate_steps, logged_steps, run_steps, shorten, titles, with_titles
 from bettersafe.text.numbers import chance, change_precision, number, risk, with_interval
+from bettersafe.text.tones import belief_tone, floor_tone, outcome_tone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Objective
     from bettersafe.runs.info import CandidateInfo
     from bettersafe.runs.run import Run
+    from bettersafe.text.tones import Tone
 
 
 MOST_CARDS = 8
@@ -42,7 +46,7 @@ class Line:
     baseline: str
     policy: str
     change: str
-    certain: str
+    bound: str  # lower bound on the gain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +56,10 @@ class ObjectiveView:
     title: str
     unit: str
     note: str
-    aside: tuple[str, ...]  # logged returns, and returns of other steps than those in the table
+    aside: tuple[str, ...]  # logged returns, and estimates of the model beside a test or the posterior
     proven: str
-    outcome: str  # "passed", "not passed", "can't tell", "not tested" or "unchanged"
+    outcome: str  # outcome of the certificate, "not tested" or "unchanged"
+    tone: Tone
     lines: tuple[Line, ...]
     marks: tuple[Mark, ...]
     zeta: float
@@ -71,18 +76,22 @@ def _objective(run: Run, k: int) -> ObjectiveView:
     found = [_by_model(run, k)]
     aside: list[str] = []
     outcome, zeta = "not tested" if run.has_proposal else "unchanged", 0.0
-    before = chosen_before(run)
-    if before is not None:
-        found.append(_before_the_test(run, before, k))
+    tone: Tone = "plain"
     place = None if certificate is None else _place(certificate, objective.name)
     if certificate is not None and place is not None:
-        outcome = certificate.outcome(place)
+        outcome, tone = certificate.outcome(place), outcome_tone(certificate, place)
         if certificate.evidence != "theory":
             zeta = certificate.findings[place].zeta
-            if not certificate.complete:
-                aside += [_in_words(line, run_steps(run)) for line, _ in found]
-                found = []
-            found.append(_by_certificate(run, certificate, place, k))
+            weaker = (
+                found if run.has_proposal else []
+            )  # estimates of the model are no evidence beside a test or the posterior
+            found = [_by_certificate(run, certificate, place, k)]
+            before = chosen_before(run)
+            if before is not None and certificate.complete:
+                found.append(_before_the_test(run, before, k))
+            elif before is not None:
+                weaker.append(_before_the_test(run, before, k))
+            aside += [_in_words(line, run_steps(run)) for line, _ in weaker]
             aside += _logged(run, objective)
     proven, proof = _proven(run, objective.name, _digits(run, k))
     marks = [mark for _, mark in found if mark is not None]
@@ -93,6 +102,7 @@ def _objective(run: Run, k: int) -> ObjectiveView:
         aside=tuple(aside),
         proven=proven,
         outcome=outcome,
+        tone=tone,
         lines=tuple(line for line, _ in found),
         marks=tuple(marks if proof is None else [*marks, proof]),
         zeta=zeta,
@@ -116,7 +126,7 @@ def _by_model(run: Run, k: int) -> tuple[Line, Mark | None]:
         baseline=number(before, decimals=digits),
         policy=number(after, decimals=digits),
         change=_moved(gain, objective, digits),
-        certain="nothing" if run.has_proposal else "–",
+        bound="none" if run.has_proposal else "–",
     )
     mark = Mark(label=SAME_DATA, estimate=gain, low=math.nan, high=math.nan, kind="model")
     return line, mark if run.has_proposal else None
@@ -131,7 +141,7 @@ def _before_the_test(run: Run, before: CandidateInfo, k: int) -> tuple[Line, Mar
         baseline="–",
         policy="–",
         change=_moved(gain, run.objectives[k], digits),
-        certain=at_least(least, digits),
+        bound=at_least(least, digits),
     )
     return line, Mark(label="Posterior", estimate=gain, low=least, high=math.inf, kind="posterior")
 
@@ -140,22 +150,30 @@ def _by_certificate(run: Run, certificate: Certificate, place: int, k: int) -> t
     """Result of the test or the posterior."""
     objective, finding, digits = run.objectives[k], certificate.findings[place], _digits(run, k)
     belief = certificate.beliefs[0] if certificate.beliefs else None
+    returns = believed_return(run, k, finding.estimate)
     edges = posterior_interval(certificate, objective.name)
     kind, name = ("tested", "Held-out test") if belief is None else ("posterior", "Posterior")
     worth = WORTH.get(certificate.grade, "given data and priors")
     if not run.has_proposal:
-        worth += "; for the candidate nearest to passing"
-    certain = at_least(finding.lower_bound, digits)
+        worth += "; for the candidate nearest to being proposed" if belief else "; for the candidate nearest to passing"
+    bound = at_least(finding.lower_bound, digits)
     if belief is not None:
-        certain += f"; no worse with probability {chance(belief.p_objective[place], belief.draws)}"
-    row = _row(run, certificate.settings.get("estimator"), objective)
+        bound += f"; no worse with probability {chance(belief.p_objective[place], belief.draws)}"
+    row = estimate_row(run, certificate.settings.get("estimator"), objective.name)
+    shown = ["–", "–"]
+    if row is None and certificate.complete:
+        shown = [number(each, decimals=digits) for each in returns]
+    elif row is not None:
+        shown = [
+            with_interval(*(row[f"{whose}{of}"] for of in ("value", "low", "high"))) for whose in ("baseline_", "")
+        ]
     line = Line(
         evidence=name,
         worth=worth,
-        baseline="–" if row is None else with_interval(*(row[f"baseline_{of}"] for of in ("value", "low", "high"))),
-        policy="–" if row is None else with_interval(row["value"], row["low"], row["high"]),
+        baseline=shown[0],
+        policy=shown[1],
         change=_moved(finding.estimate, objective, digits) + between(edges, objective.lower_is_better, digits),
-        certain=f"{certain} (risk {risk(finding.level)})" if certificate.tells else "nothing: the data can’t tell",
+        bound=f"{bound} (risk {risk(finding.level)})" if certificate.tells else "none: the data can’t tell",
     )
     low, high = (finding.lower_bound, math.inf) if edges is None else edges
     return line, Mark(label=name, estimate=finding.estimate, low=low, high=high, kind=kind)
@@ -182,7 +200,7 @@ def _note(run: Run, k: int, zeta: float) -> str:
     note += f", discount {objective.discount:g}"
     steps = certificate_steps(run)
     note += f", {steps}" if steps else ""
-    return note + (f", a loss of {number(zeta, trim=True)} is accepted" if zeta > 0.0 else "")
+    return note + (f", accepted loss {number(zeta, trim=True)}" if zeta > 0.0 else "")
 
 
 def _moved(gain: float, objective: Objective, digits: int) -> str:
@@ -233,14 +251,9 @@ def _place(certificate: Certificate, name: str) -> int | None:
     return next((k for k, finding in enumerate(certificate.findings) if finding.objective == name), None)
 
 
-def _row(run: Run, estimator: str | None, objective: Objective) -> dict[str, Any] | None:
-    """Off-policy estimate of an objective; None if there is none."""
-    return next((r for r in run.evaluation if r["estimator"] == estimator and r["objective"] == objective.name), None)
-
-
 def _logged(run: Run, objective: Objective) -> list[str]:
     """Logged return of the baseline in the test episodes, as a sentence."""
-    row = _row(run, "logged", objective)
+    row = estimate_row(run, "logged", objective.name)
     if row is None:
         return []
     value = with_interval(row["value"], row["low"], row["high"])
@@ -248,9 +261,10 @@ def _logged(run: Run, objective: Objective) -> list[str]:
 
 
 def _in_words(line: Line, steps: str) -> str:
-    """A line about other steps than those in the table, as a sentence."""
+    """A line that is not in the table, as a sentence."""
     returns = f"{line.baseline} → {line.policy}, " if line.policy != "–" else ""
-    return f"{line.evidence} ({steps}): {returns}{line.change}."
+    what = ", ".join(each for each in (steps, line.worth) if each)
+    return f"{line.evidence} ({what}): {returns}{line.change}."
 
 
 def floors(run: Run) -> list[dict[str, Any]]:
@@ -269,7 +283,8 @@ def floors(run: Run) -> list[dict[str, Any]]:
                 "guaranteed": "nothing"
                 if not math.isfinite(floor.guaranteed)
                 else f"{bound} {number(user_sign(objective, floor.guaranteed))}",
-                "passed": floor.passed,
+                "word": "kept" if floor.passed else "may be missed",
+                "tone": floor_tone(run.certificate, floor),
             }
         )
     return rows
@@ -289,7 +304,8 @@ def beliefs(run: Run) -> list[dict[str, Any]]:
                 for k, p in enumerate(belief.p_objective)
             ],
             "least": [_least(run, chances, belief.draws) for chances in (belief.p_objective, belief.p_pessimistic)],
-            "passes": belief.passes(run.certificate.delta),
+            "word": "believed" if belief.passes(run.certificate.delta) else "in doubt",
+            "tone": belief_tone(belief, run.certificate.delta),
         }
         for place, belief in enumerate(run.certificate.beliefs)
     ]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe._system.files import file_digest, whole_file
 from bettersafe.errors import check_path, check_type
-from bettersafe.report import charts, differences, limits, objectives, trade_off
+from bettersafe.report import charts, differences, hazards, limits, objectives, trade_off
 from bettersafe.runs.changes import deciding
-from bettersafe.runs.run import FILES, REPORT, Decision, Run, load_run
+from bettersafe.runs.run import FILES, REPORT, Run, load_run
 from bettersafe.text.headlines import summarise
 from bettersafe.text.names import certificate_steps, listed, proposed, shorten
 from bettersafe.text.numbers import percent, risk
@@ -27,13 +27,10 @@ from bettersafe.text.numbers import percent, risk
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bettersafe.text.tones import Tone
 
-SIGNS = {
-    Decision.USE_POLICY: ("accepted", "✓"),
-    Decision.NOT_TESTED: ("open", "?"),
-    Decision.KEEP_BASELINE: ("keep", "="),
-}
-"""CSS class and symbol of each decision."""
+SIGNS: dict[Tone, str] = {"passed": "✓", "refused": "✕", "proposed": "→", "open": "?", "keep": "=", "plain": ""}
+"""Symbol of each tone; its name is the CSS class."""
 
 
 def write_report(path: str | Path, *, output: str | Path | None = None) -> Path:
@@ -103,9 +100,10 @@ def _sections(run: Run) -> dict[str, Any]:
     views = objectives.objectives(run)
     shown = deciding(run, objectives.MOST_CARDS)
     states = differences.grid_states(run) if grid and run.has_proposal else []
+    told = summarise(run)
     return {
-        "summary": summarise(run),
-        "sign": SIGNS[run.decision],
+        "summary": told,
+        "signs": SIGNS,
         "proposed": proposed(run),
         "facts": differences.facts(run),
         "titles": titles,
@@ -118,6 +116,7 @@ def _sections(run: Run) -> dict[str, Any]:
             }
             for view in (views[k] for k in shown)
         ],
+        "hollow": any(mark.kind == "model" for view in views for mark in view.marks),
         "all_objectives": views if len(shown) < len(views) else [],
         "tested_since": objectives.chosen_before(run) is not None and sum(dot.kind == "passed" for dot in found) == 1,
         "tall": len(views) > objectives.MOST_COLUMNS,
@@ -129,6 +128,7 @@ def _sections(run: Run) -> dict[str, Any]:
         "steps_words": steps,
         "change_title": f"Change against the baseline, {steps}" if steps else "Change against the baseline",
         "dot_kinds": {dot.kind for dot in found},
+        "by_posterior": any(row.evidence == "posterior" for row in run.info.candidates),
         "bars_words": trade_off.bars_words(run),
         "most_drawn": trade_off.MOST_DRAWN,
         "changed": run.has_proposal,
@@ -152,6 +152,7 @@ def _sections(run: Run) -> dict[str, Any]:
         ),
         "percent": percent,
         "limits": limits.limits(run, coverage),
+        "hazards": hazards.hazards(run),
         "rarely_tried": limits.rarely_tried(run),
         "estimators": limits.estimators(run),
         "estimates": limits.estimates(run),
@@ -176,7 +177,7 @@ def _trade_off(run: Run, found: list[trade_off.Dot], i: int, j: int) -> dict[str
 
 def _describe_gain(view: objectives.ObjectiveView) -> str:
     return f"Change in {view.title} against the baseline: " + "; ".join(
-        f"{mark.label.lower()} {line.change}, certain: {line.certain}"
+        f"{mark.label.lower()} {line.change}, lower bound: {line.bound}"
         for mark, line in zip(view.marks, view.lines, strict=False)
     )
 
@@ -193,7 +194,8 @@ def _data_digests(run: Run) -> dict[str, str]:
     """Saved sha256 digests of the logs."""
     found = {"log that the policy was made from": run.info.data.sha256}
     if run.certificate is not None:
-        found["log that it was tested on"] = run.certificate.data.get("tested_on", {}).get("sha256")
+        used = "tested" if run.certificate.by_test else "evaluated"
+        found[f"log that it was {used} on"] = run.certificate.data.get("tested_on", {}).get("sha256")
     return {what: shorten(digest, 64) for what, digest in found.items() if digest}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bettersafe.report.charts import Point, change
 from bettersafe.report.objectives import at_least, between, posterior_interval
 from bettersafe.runs.changes import deciding
-from bettersafe.text.names import CANDIDATES, SAME_DATA, proposed, shorten
+from bettersafe.text.names import SAME_DATA, candidate_outcome, proposed, shorten
 from bettersafe.text.numbers import precision, risk
 
 if TYPE_CHECKING:
@@ -51,20 +51,22 @@ def dots(run: Run) -> list[Dot]:
             Dot(
                 name=f"{word} ({row.evidence}, before the test)" if chosen else shorten(row.name, 80),
                 kind="passed" if chosen else row.outcome,
-                result=CANDIDATES[row.outcome],
+                result=candidate_outcome(row),
                 gain=row.gain,
                 low=row.least,
                 high=none,
             )
         )
     gain = tuple((run.proposal_return - run.baseline_return).tolist())
-    by_model = Dot(name=f"{word} ({SAME_DATA.lower()})", kind="model", result="", gain=gain, low=none, high=none)
+    by_model = Dot(
+        name=f"{word} ({SAME_DATA.lower()}: optimistic)", kind="model", result="", gain=gain, low=none, high=none
+    )
     if certificate is not None and tested:
         if run.has_proposal or not run.info.candidates:
             found.append(_tested(run, certificate, word))
         return [*found, by_model] if run.has_proposal and same_steps else found
     proven = certificate is not None and certificate.accepted
-    result = "proven by the counts" if proven else "not tested"
+    result = "proven" if proven else "not tested"
     return [*found, replace(by_model, kind="policy", result=result)] if run.has_proposal else found
 
 
@@ -77,7 +79,7 @@ def _tested(run: Run, certificate: Certificate, word: str) -> Dot:
     return Dot(
         name=f"{word} ({by})" if run.has_proposal else "Candidate that was tested",
         kind="policy" if run.has_proposal else "failed",
-        result="passed" if certificate.accepted else "not tested" if certificate.passes else "did not pass",
+        result=certificate.standing,
         gain=tuple(f.estimate for f in own),
         low=tuple(f.lower_bound if e is None else e[0] for f, e in zip(own, edges, strict=True)),
         high=tuple(math.nan if e is None else e[1] for e in edges),

@@ -26,7 +26,10 @@ def write_evaluation(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Non
     target = Path(path)
     if target.suffix.lower() not in (".parquet", ".csv"):
         raise RunError(f"a file of estimates must end in .parquet or .csv; got {target.name}.")
-    table = pa.Table.from_pylist(list(rows))
+    try:
+        table = pa.Table.from_pylist(list(rows))
+    except (pa.ArrowException, TypeError, AttributeError) as error:
+        raise RunError(f"the estimates can't be written as a table: {error}.") from None
     with whole_file(target) as partial:
         if target.suffix.lower() == ".csv":
             pa_csv.write_csv(table, partial)

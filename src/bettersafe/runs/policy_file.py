@@ -18,7 +18,7 @@ from bettersafe._system.files import whole_file
 from bettersafe._system.memory import check_memory
 from bettersafe.errors import PolicyError, check_path, did_you_mean
 from bettersafe.logs.dataset import label_array
-from bettersafe.mdp.policy import ROUNDED, check_policy, policy_table, rounding_note, sum_tolerance
+from bettersafe.mdp.policy import ROUNDED, check_policy, distributions, policy_table, rounding_note, sum_tolerance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,14 +69,16 @@ def write_policy(
 
     check_path("path", path)
     state_labels, action_labels = label_array(state_labels), label_array(action_labels)
-    policy = policy_table(policy, state_labels.size, action_labels.size)
+    size = (state_labels.size, action_labels.size)
+    policy = distributions(policy, *size)
     columns: dict[str, Floats | Ints] = {"probability": policy}
     if baseline is not None:
-        columns["baseline"] = baseline
+        columns["baseline"] = distributions(baseline, *size, name="baseline")
     if proposal is not None:
-        columns["proposal"] = proposal
+        columns["proposal"] = distributions(proposal, *size, name="proposal")
     if counts is not None:
-        columns["count"] = counts
+        policy_table(counts, *size, name="count")
+        columns["count"] = np.asarray(counts)
     written = policy != 0
     for values in columns.values():
         written |= values != 0

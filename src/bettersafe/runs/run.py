@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -29,14 +30,14 @@ from bettersafe._system.files import file_digest, remove_leftovers, versions, wh
 from bettersafe._system.records import from_json, to_json
 from bettersafe.certificate.certificate import Certificate
 from bettersafe.certificate.files import certificate_from_json, certificate_json
-from bettersafe.errors import BettersafeError, RunError, check_path, check_type, check_types
+from bettersafe.errors import BettersafeError, ParameterError, RunError, check_path, check_type, check_types, listed
 from bettersafe.logs.dataset import Objective, label_array, user_sign
 from bettersafe.runs.evaluation_file import read_evaluation, write_evaluation
 from bettersafe.runs.info import DataInfo, RunInfo, info_from_json, info_json
 from bettersafe.runs.policy_file import read_saved_policy, write_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
@@ -64,12 +65,16 @@ class Decision(Enum):
         'Not tested'
     """
 
-    USE_POLICY = "Use the policy: it passed on every objective."
+    USE_POLICY = "Use the policy: a test, or a proof, shows that it is no worse on any objective."
+    PROPOSED = (
+        "Proposed: given the log, the policy is believed to be no worse on any objective. It was not tested. Test it on held-out"
+        " episodes: bettersafe certify RUN HELD_OUT."
+    )
     NOT_TESTED = (
         "Not tested: the policy is a suggestion, made and evaluated on the same data. Test it on held-out episodes:"
         " bettersafe certify RUN HELD_OUT."
     )
-    KEEP_BASELINE = "Keep the baseline: no other policy passed."
+    KEEP_BASELINE = "Keep the baseline: for no other policy is the evidence strong enough."
 
     @property
     def sentence(self) -> str:
@@ -83,7 +88,7 @@ class Decision(Enum):
 
     @property
     def word(self) -> str:
-        """Decision for programs: use-policy, not-tested or keep-baseline."""
+        """Decision for programs: use-policy, proposed, not-tested or keep-baseline."""
         return self.name.lower().replace("_", "-")
 
     def to_json(self) -> dict[str, str]:
@@ -137,8 +142,8 @@ class Run:
     def decision(self) -> Decision:
         """Decision that follows from the certificate.
 
-        Evidence "theory" refuses a proposal only because of a threshold. Where a check speaks against the model, a proposal that
-        passes otherwise needs a test.
+        A policy that is only believed, by the posterior, is proposed. Evidence "theory" refuses a proposal only because of a threshold.
+        Where a check speaks against the model, a proposal that passes otherwise needs a test.
         """
         certificate = self.certificate
         if not self.has_proposal:
@@ -146,7 +151,7 @@ class Run:
         if certificate is None:
             return Decision.NOT_TESTED
         if certificate.accepted:
-            return Decision.USE_POLICY
+            return Decision.PROPOSED if certificate.evidence == "posterior" else Decision.USE_POLICY
         if certificate.passes:
             return Decision.NOT_TESTED
         if certificate.evidence == "theory" and all(floor.passed for floor in certificate.floors):
@@ -287,13 +292,31 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     """
     check_type("run", run, Run)
     check_path("path", path)
+    _check_objectives(run)
     target = Path(path)
     with whole_folder(target, mark=MARK, force=force) as work:
         _write(run, work)
     return target
 
 
-def save_certificate(path: str | Path, certificate: Certificate, evaluation: Sequence[Mapping[str, Any]] = ()) -> Run:
+def certificates_before(run: Run) -> list[dict[str, Any]]:
+    """Summaries of all certificates of the run's proposal, oldest first."""
+    last = run.certificate
+    if last is None:
+        return []
+    asked = {name: last.settings[name] for name in ("bound", "prior", "pessimism") if name in last.settings}
+    log = dict(last.data.get("tested_on") or last.data.get("made_from") or {}).get("path", "")
+    this = {"evidence": last.evidence, "standing": last.standing, "delta": last.delta, "log": log, **asked}
+    return [*last.settings.get("earlier", ()), this]
+
+
+def save_certificate(
+    path: str | Path,
+    certificate: Certificate,
+    evaluation: Sequence[Mapping[str, Any]] = (),
+    *,
+    force: bool = False,
+) -> Run:
     """Rewrite a run directory with a new certificate, and the decision and policy that follow from it.
 
     The report is removed, because it shows the previous certificate. Files that are not part of a run stay.
@@ -302,27 +325,61 @@ def save_certificate(path: str | Path, certificate: Certificate, evaluation: Seq
         path: Run directory.
         certificate: New certificate of the run's proposal.
         evaluation: Off-policy estimates of the new test; they replace the previous ones.
+        force: Whether to replace a held-out test that the new certificate does not have on record.
 
     Returns:
         The run as saved.
+
+    Raises:
+        ParameterError: If the certificate is of other objectives, or the run was tested since it was loaded.
 
     Examples:
         >>> from bettersafe.runs import save_certificate
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> print(save_certificate("run", certificate, rows).decision.sentence)
-        Use the policy: it passed on every objective.
+        Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_path("path", path)
     check_type("certificate", certificate, Certificate)
     folder = Path(path).resolve()  # replaces the target of a link, not the link
     here = _working_directory()
-    rows = tuple(dict(row) for row in evaluation)
-    run = dataclasses.replace(load_run(folder), certificate=certificate, evaluation=rows)
+    check_types("evaluation", evaluation, Mapping)
+    before = load_run(folder)
+    if not force:
+        _check_on_record(before, certificate)
+    run = dataclasses.replace(before, certificate=certificate, evaluation=tuple(dict(row) for row in evaluation))
+    _check_objectives(run)
     with whole_folder(folder, mark=MARK, force=True, own=(*FILES, REPORT)) as work:
         _write(run, work)
     if here is not None and here.is_relative_to(folder):  # the working directory was replaced by a new folder
         os.chdir(here)
     return run
+
+
+def _check_on_record(run: Run, certificate: Certificate) -> None:
+    """Raise ParameterError if a new certificate would replace a held-out test that it does not mention."""
+    known = list(certificate.settings.get("earlier", ()))
+    for test in certificates_before(run):
+        if test["evidence"] != "held-out":
+            continue
+        if test not in known:
+            raise ParameterError(
+                "the saved run was tested on held-out episodes already, and the new certificate does not mention that test. Testing"
+                " until a test passes invalidates delta. Test the run as `load_run` reads it. To replace the result all the same, use"
+                " `force`."
+            )
+        known.remove(test)
+
+
+def _check_objectives(run: Run) -> None:
+    """Raise ParameterError if the certificate is of other objectives than the run's."""
+    if run.certificate is None:
+        return
+    found, expected = [f.objective for f in run.certificate.findings], [o.name for o in run.objectives]
+    if found != expected:
+        raise ParameterError(
+            f"the certificate is of {listed(found)}, but the run's objectives are {listed(expected)}. Give the run's own certificate."
+        )
 
 
 def _working_directory() -> Path | None:
@@ -450,6 +507,10 @@ def load_run(path: str | Path) -> Run:
         certificate=load_certificate(folder),
         evaluation=read_evaluation(evaluation) if evaluation.is_file() else (),
     )
+    try:
+        _check_objectives(run)
+    except ParameterError as error:
+        raise RunError(f"{folder / 'certificate.json'} does not belong to {file}: {error}") from None
     if head.decision.word != run.decision.word or not np.array_equal(saved.policy, run.policy):
         raise RunError(
             f"{file} has the decision {head.decision.word}, but {run.decision.word} follows from the other files. A file is missing"

@@ -12,6 +12,7 @@ checks            checks of a log: is the state enough, does it drift?
 inputs            inputs of a task: counts, log, baseline, model
 outcomes          outcomes of a log for the posterior, and the memory that a task needs
 rules             rules of a task's tests: thresholds, held-out test, posterior
+events            declared events: whether they fit the log, and what does not use them
 draft             draft of a task file from the columns of a log
 """
 

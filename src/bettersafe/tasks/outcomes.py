@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset, Objective
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form
+    from bettersafe.posterior.events import DeclaredEvent
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.tasks.task import Rare, Task
@@ -74,17 +75,23 @@ def fits(data: str, n_objectives: int) -> bool:
 
 
 def counted_outcomes(
-    counts: Counts, model: Model, derived: tuple[Rare, ...], *, form: Form, draws: int
+    counts: Counts,
+    model: Model,
+    derived: tuple[Rare, ...],
+    *,
+    form: Form,
+    draws: int,
+    events: tuple[DeclaredEvent, ...] = (),
 ) -> Outcomes | CountedOutcomes:
     """Outcomes for the posterior, in the representation for draws or for linearisation, as ``form`` requires."""
     names = [objective.name for objective in counts.objectives]
     places = {names.index(rare.name): rare for rare in derived}
     if form_for(form, counts.sizes.n_outcomes, counts.n_objectives, draws=draws) == "linearised" and available():
-        return gather_counted(counts, model, known=places)
+        return gather_counted(counts, model, known=places, events=events)
     known = {}
     for k, rare in places.items():
         known[k] = np.where(visit_table(counts) < rare.below, rare.reward, 0.0)
-    return outcomes_of(counts, known_rewards=known)
+    return outcomes_of(counts, known_rewards=known, events=events)
 
 
 def reward_notes(outcomes: Outcomes | CountedOutcomes) -> tuple[str, ...]:
@@ -93,11 +100,16 @@ def reward_notes(outcomes: Outcomes | CountedOutcomes) -> tuple[str, ...]:
 
 
 def task_outcomes(
-    dataset: Dataset, visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]
+    dataset: Dataset,
+    visits: Ints,
+    derived: tuple[Rare, ...],
+    objectives: tuple[Objective, ...],
+    *,
+    events: tuple[DeclaredEvent, ...] = (),
 ) -> Outcomes:
     """Outcomes of a log for the posterior; rewards of derived objectives are known, because they depend on the pair alone."""
     rows = with_derived_rows(dataset, visits, derived, objectives)
-    return gather_outcomes(rows, known_rewards=known_rewards(visits, derived, objectives))
+    return gather_outcomes(rows, known_rewards=known_rewards(visits, derived, objectives), events=events)
 
 
 def known_rewards(visits: Ints, derived: tuple[Rare, ...], objectives: tuple[Objective, ...]) -> dict[int, Floats]:

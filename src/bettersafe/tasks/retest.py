@@ -15,14 +15,16 @@ import numpy as np
 
 from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
+from bettersafe.certificate.certificate import TESTS
 from bettersafe.certificate.make import CrossFit, certify
-from bettersafe.errors import ParameterError, RunError, check_path, check_type
+from bettersafe.errors import ParameterError, RunError, check_integer, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import split_log
 from bettersafe.model import estimate_model
-from bettersafe.runs.run import Run
+from bettersafe.runs.run import Run, certificates_before
+from bettersafe.tasks.events import untested_events
 from bettersafe.tasks.evidence import (
     Rows,
     evaluate_saved,
@@ -33,6 +35,8 @@ from bettersafe.tasks.evidence import (
 from bettersafe.tasks.inputs import check_ranges
 from bettersafe.tasks.rules import safety_rule, task_thresholds
 from bettersafe.tasks.run import diagnostics
+from bettersafe.tasks.settings import BY_NAME, check_fields
+from bettersafe.tasks.task import check_losses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +50,6 @@ if TYPE_CHECKING:
 
 TUNING_SHARE = 0.2
 """Share of a held-out log on which finite-sample bounds choose their truncation level."""
-
-TESTS = ("held-out", "safety-test")
-"""Kinds of evidence from held-out episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,26 +76,21 @@ class HeldOutTest:
     folds: int = 5
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        rows = ("delta", "zeta", "threshold", "estimator", "bound", "levels", "seed")
+        check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_losses(self.zeta)
+        check_integer("folds", self.folds, least=2)
+
 
 AS_IN_THE_RUN = HeldOutTest()
-
-
-def certificates_before(run: Run) -> list[dict[str, Any]]:
-    """Summaries of all certificates of the run's proposal, oldest first."""
-    last = run.certificate
-    if last is None:
-        return []
-    asked = {name: last.settings[name] for name in ("bound", "prior", "pessimism") if name in last.settings}
-    log = dict(last.data.get("tested_on") or last.data.get("made_from") or {}).get("path", "")
-    this = {"evidence": last.evidence, "accepted": last.accepted, "delta": last.delta, "log": log, **asked}
-    return [*last.settings.get("earlier", ()), this]
 
 
 def check_untested(run: Run, *, posterior: bool) -> None:
     """Raises ParameterError if the run was already tested on held-out episodes."""
     tests = [each for each in certificates_before(run) if each["evidence"] == "held-out"]
     if tests and posterior:
-        passed = "passed" if all(each["accepted"] for each in tests) else "did not pass"
+        passed = "passed" if all(each["standing"] == "passed" for each in tests) else "did not pass"
         raise ParameterError(
             f"the run was tested on held-out episodes and {passed}; a certificate from the posterior is weaker evidence and would"
             " replace the test's. To replace it all the same, use `force`; the test stays on record."
@@ -135,7 +131,7 @@ def certify_run(
     Examples:
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> print(certificate.verdict)
-        Accepted: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
+        Tested, passed: with probability 90 % (approximately) the policy is not worse than the baseline on any of: r0, r1.
     """
     check_type("run", run, Run)
     check_path("data", data)
@@ -183,7 +179,7 @@ def certify_run(
         return (
             dataclasses.replace(
                 certificate,
-                assumptions=(*certificate.assumptions, *_tested_before(before)),
+                assumptions=(*certificate.assumptions, *_tested_before(before), *untested_events(run)),
                 theory=None if run.certificate is None else run.certificate.theory,
                 checks=() if run.certificate is None else run.certificate.checks,
                 diagnostics=diagnostics(list(rows), rule.estimator),

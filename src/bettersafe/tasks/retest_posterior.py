@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bettersafe._system.files import versions
-from bettersafe.errors import DataError, ParameterError, check_path, check_type
+from bettersafe.certificate.certificate import TESTS
+from bettersafe.errors import DataError, ParameterError, check_path, check_type, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -19,10 +20,11 @@ from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
-from bettersafe.runs.run import Run
+from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
     Evidence,
@@ -34,15 +36,14 @@ from bettersafe.tasks.evidence import (
 from bettersafe.tasks.inputs import ESTIMATED, with_derived
 from bettersafe.tasks.outcomes import counted_outcomes, fits, reward_notes
 from bettersafe.tasks.retest import (
-    TESTS,
-    certificates_before,
     check_proposal,
     check_untested,
     data_of_test,
 )
 from bettersafe.tasks.rules import by_objective
 from bettersafe.tasks.run import MODELLING, posterior_certificate
-from bettersafe.tasks.task import Rare
+from bettersafe.tasks.settings import BY_NAME, check_fields
+from bettersafe.tasks.task import Rare, check_losses
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class PosteriorTest:
         seed: Seed of the draws.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every pair.
+        events: Declared events.
         optimism: Optimism to take off and its standard error, by objective each, if they were measured before on the same log.
     """
 
@@ -80,7 +82,13 @@ class PosteriorTest:
     seed: int = 0
     prior: Neutral | None = None
     pessimism: float | None = None
+    events: tuple[DeclaredEvent, ...] | None = None
     optimism: tuple[Mapping[str, float], Mapping[str, float]] | None = None
+
+    def __post_init__(self) -> None:
+        rows = ("delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
+        check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_losses(self.zeta)
 
 
 AS_IN_THE_RUN = PosteriorTest()
@@ -125,34 +133,29 @@ def certify_run_posterior(
         progress: Callback while the log is read and the posterior is evaluated.
 
     Raises:
-        ParameterError: If the run was already tested on held-out episodes, which is stronger evidence.
+        ParameterError: If the run was already tested on held-out episodes, which is stronger evidence, or has thresholds.
         RunError: If the run has no proposal.
 
     Examples:
         >>> from bettersafe.tasks import PosteriorTest, certify_run_posterior
         >>> certificate = certify_run_posterior(run, "log.parquet", PosteriorTest(draws=100))
-        >>> certificate.accepted, certificate.grade
-        (True, 'posterior')
+        >>> certificate.standing, certificate.grade
+        ('proposed', 'posterior')
     """
     check_type("run", run, Run)
     check_path("data", data)
     check_type("test", test, PosteriorTest)
     data = os.fspath(data)
     check_proposal(run)
-    if run.info.horizon is not None:
-        raise ParameterError(
-            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
-            " Test the run on held-out episodes.",
-            setting="horizon",
-        )
+    _check_askable(run)
     if not force:
         check_untested(run, posterior=True)
     old = run.info.settings
     derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
-    if not fits(data, len(run.objectives)):
-        found = _counted(run, data, columns, derived, form=test.form, draws=test.draws, progress=progress)
-    else:
-        found = _gathered(run, data, columns, derived, progress=progress)
+    if test.events is None:
+        test = dataclasses.replace(test, events=tuple(DeclaredEvent(**event) for event in old.get("events", ())))
+    read = _gathered if fits(data, len(run.objectives)) else _counted
+    found = read(run, data, columns, derived, test, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
@@ -201,6 +204,22 @@ def certify_run_posterior(
     )
 
 
+def _check_askable(run: Run) -> None:
+    """Raise ParameterError if the run has settings that the posterior can't honour."""
+    if run.info.horizon is not None:
+        raise ParameterError(
+            f"the run's returns are of {run.info.horizon:,} steps (horizon), and the posterior is of returns without a limit on steps."
+            " Test the run on held-out episodes.",
+            setting="horizon",
+        )
+    if run.info.settings.get("threshold"):
+        raise ParameterError(
+            f"the run has thresholds (of {listed(run.info.settings['threshold'])}), which the posterior does not test. Test the run on"
+            " held-out episodes.",
+            setting="threshold",
+        )
+
+
 def _doubt(
     run: Run,
     test: PosteriorTest,
@@ -233,7 +252,7 @@ def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
 
 def _passed(tests: list[dict[str, Any]]) -> str:
     """Outcome of earlier tests, in words."""
-    passed = [test["accepted"] for test in tests]
+    passed = [test["standing"] == "passed" for test in tests]
     return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
 
 
@@ -260,7 +279,13 @@ class _CountedEvidence:
 
 
 def _gathered(
-    run: Run, data: str, columns: Columns | None, derived: tuple[Rare, ...], *, progress: Progress | None
+    run: Run,
+    data: str,
+    columns: Columns | None,
+    derived: tuple[Rare, ...],
+    test: PosteriorTest,
+    *,
+    progress: Progress | None,
 ) -> _Asked:
     """Data and policies from a log that fits into memory."""
     objectives, reading = read_like(run, columns)
@@ -271,7 +296,7 @@ def _gathered(
     visits = run_visits(run, dataset)
     known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
     return _Asked(
-        outcomes=gather_outcomes(dataset, known_rewards=known),
+        outcomes=gather_outcomes(dataset, known_rewards=known, events=test.events or ()),
         model=estimate_model(dataset, unseen=run.info.unseen, baseline=evidence.baseline),
         evidence=evidence,
         checks=lambda: row_checks(dataset, evidence.baseline, known=evidence.baseline_known, policy=evidence.policy),
@@ -285,9 +310,8 @@ def _counted(
     data: str,
     columns: Columns | None,
     derived: tuple[Rare, ...],
+    test: PosteriorTest,
     *,
-    form: Form,
-    draws: int,
     progress: Progress | None,
 ) -> _Asked:
     """Data and policies from a counts file, or from a log too large for memory."""
@@ -313,7 +337,7 @@ def _counted(
         )
     model = estimate_model(counts, unseen=run.info.unseen, baseline=run.baseline)
     kept = without_pairs(counts)
-    outcomes = counted_outcomes(counts, model, derived, form=form, draws=draws)
+    outcomes = counted_outcomes(counts, model, derived, form=test.form, draws=test.draws, events=test.events or ())
     return _Asked(
         outcomes=outcomes,
         model=model,

@@ -50,6 +50,7 @@ from bettersafe.tasks.checks import (
     rows_for_checks,
     with_default_test,
 )
+from bettersafe.tasks.events import check_events, unused_events
 from bettersafe.tasks.inputs import (
     check_by_counts,
     check_ranges,
@@ -154,7 +155,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
     Examples:
         >>> run = bettersafe.run_task(bettersafe.Task(data="log.parquet", objectives=log.objectives, epsilon=1.0, hold_out=0.3))
         >>> print(run.decision.sentence)
-        Use the policy: it passed on every objective.
+        Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_type("task", task, Task)
     if is_counts(task.data):
@@ -180,6 +181,7 @@ def _counted(task: Task, progress: Progress | None) -> _Problem:
     say(Event(what=MODELLING))
     check_size(task, counts)
     check_ranges(counts.objectives, counts.reward_min, counts.reward_max)
+    check_events(task, counts)
     given = task_baseline(task, counts)
     baseline, known = given.policy, given.known
     model = task_model(task, counts, baseline)
@@ -259,6 +261,7 @@ def _run_held_out(
     (progress or ignore)(Event(what=MODELLING))
     check_ranges(everything.objectives, everything.reward_min, everything.reward_max)
     check_size(task, everything)
+    check_events(task, with_derived(everything, task.derived))
     given = task_baseline(task, everything)
     halves = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
     counts = with_derived(count(halves[0]), task.derived)
@@ -339,9 +342,11 @@ def _chosen_and_tested(
     task, counts, train = problem.task, problem.counts, parts.train
     if isinstance(train, Dataset):
         known = known_rewards(visit_table(counts), task.derived, counts.objectives)
-        outcomes: Outcomes | CountedOutcomes = gather_outcomes(train, known_rewards=known)
+        outcomes: Outcomes | CountedOutcomes = gather_outcomes(train, known_rewards=known, events=task.events)
     else:
-        outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
+        outcomes = counted_outcomes(
+            counts, problem.model, task.derived, form=task.form, draws=task.draws, events=task.events
+        )
         problem = dataclasses.replace(
             problem, counts=dataclasses.replace(counts, notes=(*counts.notes, *reward_notes(outcomes)))
         )
@@ -398,7 +403,7 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
     given = task_baseline(task, counts)
     model = task_model(task, counts, given.policy)
     visits = visit_table(counts)
-    outcomes = task_outcomes(dataset, visits, task.derived, counts.objectives)
+    outcomes = task_outcomes(dataset, visits, task.derived, counts.objectives, events=task.events)
 
     def checks(policy: Floats | None) -> tuple[StateCheck, ...]:
         rows = with_derived_rows(dataset, visits, task.derived, counts.objectives)
@@ -412,7 +417,9 @@ def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCl
     """B-OPT on counts, for logs of any size."""
     problem = _counted(task, progress)
     counts = problem.counts
-    outcomes = counted_outcomes(counts, problem.model, task.derived, form=task.form, draws=task.draws)
+    outcomes = counted_outcomes(
+        counts, problem.model, task.derived, form=task.form, draws=task.draws, events=task.events
+    )
     header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, *reward_notes(outcomes)))
     problem = dataclasses.replace(problem, counts=header)
     del counts  # frees memory; only the model is used from here on
@@ -577,6 +584,7 @@ def task_improve(
 def _run(problem: _Problem, found: _Found) -> Run:
     """Run from an improvement, its certificate, and the metadata of task and log."""
     task, counts, certificate = problem.task, problem.counts, found.certificate
+    unused = unused_events(task, certificate)
     settings = settings_document(task)
     data = DataInfo(
         path=task.data,
@@ -589,6 +597,7 @@ def _run(problem: _Problem, found: _Found) -> Run:
     if certificate is not None:
         certificate = dataclasses.replace(
             certificate,
+            assumptions=(*certificate.assumptions, *unused),
             settings={**settings, **certificate.settings},
             data={"made_from": to_json(data), **certificate.data},
             versions=versions(),
@@ -604,7 +613,7 @@ def _run(problem: _Problem, found: _Found) -> Run:
         baseline_source=problem.given.source,
         data=data,
         settings=settings,
-        notes=counts.notes,
+        notes=(*counts.notes, *unused),
         seed=task.seed,
         status=found.status,
         candidates=found.candidates,

@@ -1,6 +1,7 @@
 """Settings of a task: one table. Task files, options, help, completion, the repeated command and docs/settings.md follow from it.
 
-A row of `SETTINGS` is a field of `Task`; rows of `OBJECTIVE`, `COLUMNS` and `RARE` are fields of `Objective`, `Columns` and `Rare`.
+A row of `SETTINGS` is a field of `Task`; rows of `OBJECTIVE`, `COLUMNS`, `RARE` and `EVENT` are fields of `Objective`, `Columns`,
+`Rare` and `DeclaredEvent`.
 To add a setting, add a row here, a field there, and the code that uses it. Help texts name other settings in backticks; the
 command line replaces them by options. This module does not import NumPy, because the command line reads it for every --help.
 """
@@ -9,11 +10,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from bettersafe.errors import listed
+from bettersafe.errors import WrongTypeError, as_kind, listed, shown
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.mdp.choices import ENGINES, ERROR_KINDS, UNSEEN_RULES
@@ -22,11 +26,11 @@ from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.choices import FORMS, NEUTRAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-Kind = Literal[
-    "text", "number", "whole number", "true or false", "pair of numbers", "list of texts", "table of whole numbers"
-]
+    from bettersafe.errors import Kind
+    from bettersafe.posterior.events import DeclaredEvent
+
 Group = Literal["What is wanted", "How it is tested", "Details", "Which column is which"]
 
 BUDGET = 0.1
@@ -34,6 +38,9 @@ BUDGET = 0.1
 
 TEST_SHARE = 0.3
 """Default share of held-out episodes for H-OPT, as published, and for logs whose states were made by `discretize_log`."""
+
+EVENT_EXAMPLE = '\'name="overdose", cost={survival=-100}, rate=0.001, actions=["high"], ends=true\''
+"""A declared event on the command line."""
 
 LOG = "The log: a file or quoted glob (Parquet, CSV, JSON lines, Arrow)"
 
@@ -98,7 +105,7 @@ class Setting:
     @property
     def repeats(self) -> bool:
         """Whether the option may be repeated."""
-        return self.by_objective or self.kind in ("list of texts", "table of whole numbers")
+        return self.by_objective or self.kind in ("list of texts", "list of events", "table of whole numbers")
 
     @property
     def toml_key(self) -> str:
@@ -176,7 +183,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="horizon", kind="whole number", default=None, metavar="H", group=GOAL, otherwise="no limit", least=1,
-        methods=(*OF_ONE_MODEL, *WITH_EPISODES), brief="Steps of a return. {default}",
+        methods=(*OF_ONE_MODEL, *WITH_EPISODES), brief="Limit on the steps of a return.",
         help="Number of steps whose rewards make up a return, in all tables and tests, for episodes that are cut off",
         more="Policies are still optimised for a discounted return, of the same mean number of steps. Not for b-opt.",
     ),
@@ -236,6 +243,12 @@ SETTINGS: tuple[Setting, ...] = (
         help="Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors",
     ),
     Setting(
+        name="events", kind="list of events", default=(), metavar="EVENT", group=TEST, methods=WITH_POSTERIOR, option="--event", key="event",
+        brief="Harm that the log has never shown.",
+        help="Harm that the log has never shown: its name, its cost by objective in the sign and unit of the column, and its rate, the most often it happens per decision; if not for all, its actions and states; and whether it ends the episode",
+        more=f"Written as in a task file: {EVENT_EXAMPLE}. Repeat for each.",
+    ),
+    Setting(
         name="seed", kind="whole number", default=0, metavar="S", group=TEST,
         help="Seed of the hold-out split and of b-opt's draws",
     ),
@@ -276,7 +289,7 @@ OBJECTIVE: tuple[Setting, ...] = (
     ),
     Setting(
         name="reward_range", kind="pair of numbers", by_objective=True, default=None, metavar="COL=LOW..HIGH", group=GOAL, key="range",
-        help="Lowest and highest value that a reward column can have, if known; finite-sample bounds need it of every objective",
+        help="Lowest and highest value that a reward column can have, if known; finite-sample bounds need it of every objective, and the pessimistic priors of b-opt expect its worst",
     ),
     Setting(
         name="label", kind="text", by_objective=True, default=None, metavar="COL=TEXT", group=DETAILS, otherwise="the column's name",
@@ -337,6 +350,27 @@ RARE: tuple[Setting, ...] = (
 )  # fmt: skip
 """Fields of `Rare` except its name: keys of [derived.NAME]; on the command line, those of the objective 'rare'."""
 
+EVENT: tuple[Setting, ...] = (
+    Setting(name="name", kind="text", default=None, metavar="TEXT", help="Name for people"),
+    Setting(
+        name="cost", kind="table of numbers", default={}, metavar="{COL=COST}", otherwise="nothing",
+        help="What it costs, by objective, in the sign and unit of the column: below 0 for a reward, above 0 for a cost",
+    ),
+    Setting(
+        name="rate", kind="number", default=None, metavar="H",
+        help="The most often that it happens: a probability per decision that it applies to, above 0 and below 1",
+    ),
+    Setting(
+        name="actions", kind="list of labels", default=(), metavar="[LABEL]", otherwise="all", help="Actions that it applies to",
+    ),
+    Setting(name="states", kind="list of labels", default=(), metavar="[LABEL]", otherwise="all", help="States that it applies to"),
+    Setting(
+        name="ends", kind="true or false", default=False, metavar="true|false", otherwise="false",
+        help="Whether it ends the episode, in place of the step's usual rewards and next state",
+    ),
+)  # fmt: skip
+"""Fields of `DeclaredEvent`: keys of [[event]], and of --event."""
+
 TABLES: Mapping[str, tuple[Setting, ...]] = {"objectives": OBJECTIVE, "columns": COLUMNS, "derived": RARE}
 """Fields of `Task` that are tables, also in a task file."""
 
@@ -349,6 +383,40 @@ BY_NAME: Mapping[str, Setting] = {row.name: row for row in (*SETTINGS, *OBJECTIV
 """Rows by name of the field (those of `Rare` as rare_below) and by the option's Python name."""
 
 
+def check_fields(holder: object, rows: Iterable[Setting], *, of: str = "", optional: bool = False) -> None:
+    """Check the fields of a dataclass by the kinds of their rows, and store plain Python values.
+
+    Args:
+        holder: Frozen dataclass with a field for every row.
+        rows: Rows of the tables.
+        of: Words after the names of settings in messages, such as " of rare".
+        optional: Whether every field may be None; by default, only those whose default is None.
+    """
+    for row in rows:
+        value = getattr(holder, row.name)
+        if value is not None or not (optional or row.default is None):
+            object.__setattr__(holder, row.name, _field_value(row, value, f"{row.name}{of}"))
+
+
+def _field_value(row: Setting, value: Any, name: str) -> Any:
+    if row.path:
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if isinstance(value, list | tuple):
+            value = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
+    if not (row.by_objective and row in SETTINGS):
+        return as_kind(name, value, row.kind, setting=row.name)
+    if not isinstance(value, Mapping):
+        raise WrongTypeError(
+            f"{name} must be a dict, {{name of an objective: {row.kind}}}; got {shown(value)}.", setting=row.name
+        )
+    return {
+        as_kind(f"an objective in {name}", key, "text", setting=row.name): as_kind(
+            f"{name} of {key}", each, row.kind, setting=row.name
+        )
+        for key, each in value.items()
+    }
+
+
 def with_flags(text: str) -> str:
     """Text of the table with options in place of names: `epsilon` becomes --epsilon."""
     return re.sub(r"`(\w+)`", lambda found: BY_NAME[found[1]].flag, text)
@@ -356,10 +424,10 @@ def with_flags(text: str) -> str:
 
 def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
     """Command-line words that change a setting from ``before`` to ``value``; none if they are equal."""
-    if value is None or value == before:
+    if value is None or (value == before and (row.kind != "table of whole numbers" or [*value] == [*before])):
         return []
-    if row.kind == "list of texts":
-        return [word for text in value for word in (row.flag, text)]
+    if row.kind in ("list of texts", "list of events"):
+        return [word for each in value for word in (row.flag, each if isinstance(each, str) else event_text(each))]
     if row.by_objective:
         return [
             word
@@ -370,6 +438,37 @@ def option_words(row: Setting, value: Any, before: Any = None) -> list[str]:
     if row.kind == "table of whole numbers":
         return [word for name, number in value.items() for word in (row.flag, f"{name}={number}")]
     return [row.flag, value_text(value)]
+
+
+def with_places(places: list[str], options: list[str]) -> list[str]:
+    """Arguments and options of a command; arguments that begin with a hyphen come last, after --."""
+    if any(place.startswith("-") for place in places):
+        return [*options, "--", *places]
+    return [*places, *options]
+
+
+def event_text(event: DeclaredEvent) -> str:
+    """Text of a declared event, which the command line reads back exactly: the inside of a TOML inline table."""
+    parts = []
+    for row in EVENT:
+        value = getattr(event, row.name)
+        if value != row.default:
+            parts.append(f"{row.name}={_toml(value)}")
+    return ", ".join(parts)
+
+
+def _toml(value: Any) -> str:
+    """Value as TOML on one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        keys = (key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key) for key in value)
+        return f"{{{', '.join(f'{key}={_toml(each)}' for key, each in zip(keys, value.values(), strict=True))}}}"
+    return value_text(value)
 
 
 def value_text(value: float | str | tuple[float, float]) -> str:

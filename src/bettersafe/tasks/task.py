@@ -20,6 +20,12 @@ unit = "points"
 
 [derived]
 rare = { below = 10, reward = -10 }
+
+[[event]]                          # harm that the log has never shown
+name = "overdose"
+cost = { survival = -100 }
+rate = 0.001                       # at most, per decision
+actions = ["high"]
 """
 
 from __future__ import annotations
@@ -32,7 +38,9 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe.errors import (
     ParameterError,
+    as_kind,
     check_choice,
+    check_discount,
     check_epsilon,
     check_path,
     check_probability,
@@ -43,6 +51,7 @@ from bettersafe.errors import (
 from bettersafe.logs.dataset import Columns, Objective
 from bettersafe.mdp.horizon import check_horizon
 from bettersafe.methods.facts import METHODS
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.tasks.settings import (
     BUDGET,
     COLUMNS,
@@ -53,12 +62,14 @@ from bettersafe.tasks.settings import (
     TEST_SHARE,
     WITH_BUDGET,
     WITH_EPISODES,
+    check_fields,
     option_words,
     value_text,
+    with_places,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bettersafe.evaluation.choices import Comparison, Levels
     from bettersafe.mdp.choices import Engine, ErrorKind, Unseen
@@ -77,10 +88,24 @@ class Rare:
     discount: float = 0.99
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", as_kind("the name of a derived objective", self.name, "text"))
+        check_fields(self, RARE, of=f" of {self.name}")
+        check_discount(self.name, self.discount)
+        if not math.isfinite(self.reward):
+            raise ParameterError(f"reward of {self.name} must be finite; got {self.reward}.", setting="rare_reward")
         if self.below < 1:
             raise ParameterError(
                 f"rare_below must be a number of occurrences, at least 1; got {self.below}.",
                 setting="rare_below",
+            )
+
+
+def check_losses(zeta: Mapping[str, float]) -> None:
+    """Raise ParameterError unless every accepted loss is 0 or more and finite."""
+    for name, loss in zeta.items():
+        if not 0.0 <= loss < math.inf:
+            raise ParameterError(
+                f"zeta of {name} must be an accepted loss, 0 or more and finite; got {loss}.", setting="zeta"
             )
 
 
@@ -114,6 +139,8 @@ class Task:
         form: Computation of the posterior.
         prior: Neutral prior.
         pessimism: Bad visits that the pessimistic priors add to every decision; 0 to use no pessimistic priors.
+        events: Harm that the log has never shown: its name, its cost by objective in the sign and unit of the column, and its rate, the most
+            often it happens per decision; if not for all, its actions and states; and whether it ends the episode.
         candidates: Policy file to add to the candidates.
         seed: Seed of the hold-out split and of b-opt's draws.
         action_shape: For reports, if actions 0, 1, 2, … are two choices at once: name and number of each; the second runs
@@ -150,6 +177,7 @@ class Task:
     form: Form = "auto"
     prior: Neutral = "hierarchical"
     pessimism: float = 1.0
+    events: tuple[DeclaredEvent, ...] = ()
     candidates: tuple[str, ...] = ()
     seed: int = 0
     action_shape: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -161,6 +189,15 @@ class Task:
         object.__setattr__(self, "objectives", tuple(self.objectives))
         check_type("columns", self.columns, Columns)
         check_types("derived", self.derived, Rare)
+        object.__setattr__(self, "derived", tuple(self.derived))
+        check_fields(self, [row for row in SETTINGS if row.kind != "list of events"])
+        check_losses(self.zeta)
+        check_types("events", self.events, DeclaredEvent)
+        object.__setattr__(self, "events", tuple(self.events))
+        names = [event.name for event in self.events]
+        for name in names:
+            if names.count(name) > 1:
+                raise ParameterError(f"event {name!r} is declared twice. Give each its own name.", setting="events")
         for row in SETTINGS:
             if row.choices and not row.others:
                 check_choice(row.name, getattr(self, row.name), row.choices)
@@ -213,7 +250,7 @@ class Task:
         check_epsilon(self.budget)
         check_probability("delta", self.delta)
         sizes = self.action_shape.values()
-        if sizes and (len(sizes) != 2 or not all(type(size) is int and size >= 2 for size in sizes)):
+        if sizes and (len(sizes) != 2 or min(sizes) < 2):
             raise ParameterError(
                 "action_shape must name two choices and the number of options of each, such as { fluid = 5, vasopressor = 5 };"
                 f" got {self.action_shape}.",
@@ -253,29 +290,49 @@ def settings_document(task: Task) -> dict[str, Any]:
     return document
 
 
-def command_words(task: Task, *, base: Task | None = None, task_file: str | None = None) -> list[str] | None:
-    """Arguments of `bettersafe improve` for this task; None if it needs a task file (several derived objectives).
+def task_without_options(data: str) -> Task:
+    """Task of a command that names only the data: a counts file has its own objectives and columns, a log has none."""
+    from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
+
+    if not is_counts(data):
+        return Task(data=data, objectives=())
+    return Task(data=data, objectives=counted_objectives(data), columns=counted_columns(data))
+
+
+def with_rare(derived: tuple[Rare, ...], rare: Rare) -> tuple[Rare, ...]:
+    """Derived objectives with ``rare`` in the place of the one with its name, or at the end."""
+    if rare.name not in [each.name for each in derived]:
+        return (*derived, rare)
+    return tuple(rare if each.name == rare.name else each for each in derived)
+
+
+def command_words(
+    task: Task, *, base: Task | None = None, task_file: str | None = None, output: str | None = None
+) -> list[str] | None:
+    """Arguments of `bettersafe improve` for this task; None if no options say its derived objectives.
 
     Args:
         task: Task to express.
         base: Task of ``task_file``; only options that differ from it are given.
         task_file: Task file, if there is one.
+        output: Run directory, if it is to be named.
     """
-    before = base or Task(data=task.data, objectives=())
-    if task.derived != before.derived and (len(task.derived) != 1 or task.derived[0].name != Rare().name):
+    before = base or task_without_options(task.data)
+    rare = next((each for each in task.derived if each.name == Rare().name), None)
+    if task.derived != before.derived and (rare is None or with_rare(before.derived, rare) != task.derived):
         return None
-    words = [task.data]
-    if task_file is not None:
-        words += ["--task", task_file]
+    words = [] if task_file is None else ["--task", task_file]
     for row in COLUMNS:
         words += option_words(row, getattr(task.columns, row.name), getattr(before.columns, row.name))
     words += _objective_words(task.objectives, before.objectives)
     if task.derived != before.derived:
-        words += [word for row in RARE for word in option_words(row, getattr(task.derived[0], row.name))]
+        words += [word for row in RARE for word in option_words(row, getattr(rare, row.name))]
     for row in SETTINGS:
         if row.flag.startswith("--"):
             words += option_words(row, getattr(task, row.name), getattr(before, row.name))
-    return words
+    if output is not None:
+        words += ["-o", output]
+    return with_places([task.data], words)
 
 
 def _objective_words(objectives: tuple[Objective, ...], before: tuple[Objective, ...]) -> Iterator[str]:
@@ -286,6 +343,10 @@ def _objective_words(objectives: tuple[Objective, ...], before: tuple[Objective,
             value = getattr(objective, row.name)
             if row.name == "weight":
                 yield from (row.flag, f"{objective.name}={value_text(value)}")
-            elif value and value != getattr(known.get(objective.name, Objective(name=objective.name)), row.name):
+            elif (
+                value is not None
+                and value is not False
+                and value != getattr(known.get(objective.name, Objective(name=objective.name)), row.name)
+            ):
                 said = objective.name if row.kind == "true or false" else f"{objective.name}={value_text(value)}"
                 yield from (row.flag, said)

@@ -6,9 +6,10 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, check_path, did_you_mean
+from bettersafe.errors import ParameterError, WrongTypeError, as_kind, check_path, did_you_mean
 from bettersafe.logs.dataset import Columns, Objective
-from bettersafe.tasks.settings import COLUMNS, OBJECTIVE, RARE, SETTINGS, TABLES
+from bettersafe.posterior.events import DeclaredEvent
+from bettersafe.tasks.settings import COLUMNS, EVENT, EVENT_EXAMPLE, OBJECTIVE, RARE, SETTINGS, TABLES
 from bettersafe.tasks.task import Rare, Task
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ BY_OBJECTIVE = tuple(row for row in SETTINGS if row.by_objective)
 BY_NAME = tuple(row for row in SETTINGS if row.kind == "table of whole numbers")
 """Settings of the task that are a table of their own in a task file."""
 
-PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in BY_NAME)
+EVENTS = next(row for row in SETTINGS if row.kind == "list of events")
+
+PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in BY_NAME and row is not EVENTS)
 
 
 def read_task(path: str | Path, *, data: str | None = None) -> Task:
@@ -50,12 +53,17 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         raise ParameterError(f"there is no task file {file}.")
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: also text that is not UTF-8, and integers of thousands of digits
         raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
     name = file.name
     own = (*TABLES, *(row.toml_key for row in BY_NAME))
     tables = {key: _table(document.pop(key, {}), key, name) for key in own}
-    settings = _checked(document, PLAIN, name, "the task", more=own)
+    events = document.pop(EVENTS.toml_key, [])
+    settings = _checked(document, PLAIN, name, "the task", more=(*own, EVENTS.toml_key))
+    settings[EVENTS.name] = _events(events, name)
     for row in PLAIN:
         if row.path and row.name in settings:
             settings[row.name] = _beside(file, settings[row.name], row)
@@ -63,7 +71,7 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         settings["data"] = data
     elif "data" not in settings:
         raise ParameterError(f'{name} must name the data: data = "log.parquet".', setting="data")
-    settings.update({row.name: tables[row.toml_key] for row in BY_NAME})
+    settings.update(_checked({row.toml_key: tables[row.toml_key] for row in BY_NAME}, BY_NAME, name, "the task"))
     settings.update({row.name: {} for row in BY_OBJECTIVE})
 
     def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> dict[str, Any]:
@@ -83,6 +91,38 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     )
 
 
+def _events(tables: Any, file: str) -> tuple[DeclaredEvent, ...]:
+    """Declared events of a task file."""
+    key = EVENTS.toml_key
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ParameterError(f"{key} in {file} must be tables, each [[{key}]]; got {tables!r}.", setting=EVENTS.name)
+    return tuple(_event(table, f"[[{key}]]", file) for table in tables)
+
+
+def _event(table: dict[str, Any], where: str, file: str) -> DeclaredEvent:
+    fields = _checked(table, EVENT, file, where)
+    for needed in ("name", "rate"):
+        if needed not in fields:
+            raise ParameterError(f"{where} in {file} must have a {needed}; got {table!r}.", setting=EVENTS.name)
+    return DeclaredEvent(**fields)
+
+
+def read_event(text: str) -> DeclaredEvent:
+    """Declared event from the text of an option: the inside of a TOML inline table, with or without braces.
+
+    Raises:
+        ParameterError: If the text is no such table, a key is unknown or a value has the wrong type.
+    """
+    inside = text.strip()
+    try:
+        table = tomllib.loads(f"event = {inside if inside.startswith('{') else f'{{{inside}}}'}")["event"]
+    except (tomllib.TOMLDecodeError, AttributeError):
+        raise ParameterError(
+            f"an event must be written like {EVENT_EXAMPLE}; got {text!r}.", setting=EVENTS.name
+        ) from None
+    return _event(table, "the event", "`events`")
+
+
 def _beside(file: Path, value: str | tuple[str, ...], row: Setting) -> str | tuple[str, ...]:
     """Paths relative to the task file; one of the setting's choices is returned unchanged."""
     if isinstance(value, tuple):
@@ -99,7 +139,7 @@ def _table(value: Any, key: str, file: str) -> dict[str, Any]:
 def _checked(
     table: dict[str, Any], rows: Iterable[Setting], file: str, where: str, more: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Values by name of the field, after a check of keys and types; numbers become floats."""
+    """Values by name of the field, after a check of keys and kinds; numbers become floats."""
     known = {row.toml_key: row for row in rows}
     result = {}
     for key, value in table.items():
@@ -109,29 +149,8 @@ def _checked(
                 f"{where} in {file} has no setting {key!r}; it may have {', '.join(keys)}.{did_you_mean(key, keys)}"
             )
         row = known[key]
-        if not _is(row, value):
-            article = "" if row.kind in ("text", "true or false") else "a "
-            raise ParameterError(
-                f"{key} of {where} in {file} must be {article}{row.kind}; got {value!r}.", setting=row.name
-            )
-        result[row.name] = float(value) if row.kind == "number" else tuple(value) if isinstance(value, list) else value
+        try:
+            result[row.name] = as_kind(f"{key} of {where} in {file}", value, row.kind, setting=row.name)
+        except WrongTypeError as error:
+            raise ParameterError(str(error), setting=row.name) from None
     return result
-
-
-def _is(row: Setting, value: Any) -> bool:
-    """Whether a value of a task file has the setting's kind."""
-    if row.kind == "text":
-        return isinstance(value, str)
-    if row.kind == "true or false":
-        return isinstance(value, bool)
-    if row.kind == "list of texts":
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    if row.kind == "pair of numbers":
-        return isinstance(value, list) and len(value) == 2 and all(_is_number(each) for each in value)
-    if row.kind == "whole number":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return _is_number(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

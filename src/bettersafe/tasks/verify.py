@@ -11,6 +11,7 @@ from bettersafe.certificate.files import certificate_json
 from bettersafe.errors import RunError, check_path
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.retest import HeldOutTest, certify_run
 from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
@@ -22,17 +23,20 @@ if TYPE_CHECKING:
     from bettersafe.runs.run import Run
 
 SAME = (
-    "evidence", "grade", "delta", "objectives", "thresholds", "unsupported", "refusal", "beliefs", "verdict", "accepted",
+    "evidence", "grade", "delta", "objectives", "thresholds", "unsupported", "refusal", "beliefs", "verdict", "standing",
 )  # fmt: skip
 """Fields of a certificate that a repeated test must reproduce."""
 
 
-def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
+def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate | None:
     """Check that a run directory is complete and unaltered, and that its certificate belongs to its files.
 
     Args:
         folder: Run directory.
         data: Log of the test. If given, its digest is compared and the test is repeated; the numbers must agree.
+
+    Returns:
+        The certificate; None if the run has none, and only the policy was checked.
 
     Raises:
         RunError: If a file is missing or altered, or the repeated test gives another result.
@@ -41,15 +45,15 @@ def verify_run(folder: str | Path, *, data: str | None = None) -> Certificate:
         >>> from bettersafe.runs import save_certificate
         >>> certificate, rows = bettersafe.certify_run(run, "later.parquet")
         >>> tested = save_certificate("run", certificate, rows)
-        >>> bettersafe.verify_run("run", data="later.parquet").accepted  # the test is made again
-        True
+        >>> bettersafe.verify_run("run", data="later.parquet").standing  # the test is made again
+        'passed'
     """
     check_path("folder", folder)
     run = load_run(folder)
     certificate = run.certificate
-    if certificate is None:
-        raise RunError(f"{folder} has no certificate; there is nothing to verify. Make one with `certify_run`.")
-    if data is not None:
+    if certificate is None and data is not None:
+        raise RunError(f"{folder} has no certificate; there is no test to repeat. Make one with `certify_run`.")
+    if certificate is not None and data is not None:
         _repeat(run, certificate, data)
     return certificate
 
@@ -93,6 +97,7 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
             form=settings["form"],
             prior=settings["prior"],
             pessimism=settings["pessimism"],
+            events=tuple(DeclaredEvent(**event) for event in settings.get("events", ())),
             seed=certificate.seed or 0,
             optimism=(found["optimism"], found["optimism_error"]) if "optimism" in found else None,
         )

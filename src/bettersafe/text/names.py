@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bettersafe.evaluation.state_evidence import StateCheck
+    from bettersafe.runs.info import CandidateInfo
     from bettersafe.runs.run import Run
 
 LONGEST = 160
@@ -27,13 +28,16 @@ GRADES = {
 }
 """Grades of a certificate."""
 
-CANDIDATES = {
-    "chosen": "passed, chosen",
-    "passed": "passed",
-    "open": "evaluation not completed: a better one had passed",
-    "failed": "did not pass",
+TESTED_CANDIDATES = {"chosen": "passed, chosen", "passed": "passed", "failed": "not passed"}
+"""Outcomes of a candidate by a test."""
+
+BELIEVED_CANDIDATES = {
+    "chosen": "proposed",
+    "passed": "believed",
+    "open": "not completed: a better one was found",
+    "failed": "in doubt",
 }
-"""Outcomes of a candidate."""
+"""Outcomes of a candidate by the posterior."""
 
 SAME_DATA = "Estimated model"
 """Label of estimates from the data that the policy was made from, which are not evidence."""
@@ -64,6 +68,11 @@ def listed(names: Sequence[str], *, of: int | None = None) -> str:
 def titles(run: Run, longest: int = 60) -> dict[str, str]:
     """Titles of the objectives, by name."""
     return {objective.name: shorten(objective.title, longest) for objective in run.objectives}
+
+
+def candidate_outcome(candidate: CandidateInfo) -> str:
+    """Outcome of a candidate, in the words of its evidence."""
+    return (BELIEVED_CANDIDATES if candidate.evidence == "posterior" else TESTED_CANDIDATES)[candidate.outcome]
 
 
 def proposed(run: Run) -> str:
@@ -100,4 +109,5 @@ def logged_steps(row: Mapping[str, Any]) -> str:
 def with_titles(priors: str, run: Run) -> str:
     """Priors as named in certificates, with the objectives' titles."""
     known = titles(run)
-    return re.sub(r"(?<=pessimistic for )[^;]+", lambda m: known.get(m[0], m[0]), clean(priors))
+    names = "|".join(re.escape(clean(name)) for name in sorted(known, key=len, reverse=True))
+    return re.sub(rf"(?<=pessimistic for )({names})(?=[;.]|$)", lambda m: known.get(m[0], m[0]), clean(priors))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from bettersafe.posterior.rule import probability
+
 DIGITS = 3
 """Significant digits of a number; a change has at least two."""
 
@@ -73,16 +75,12 @@ def risk(share: float) -> str:
 
 
 def chance(share: float, draws: int) -> str:
-    """Probability estimated from ``draws`` draws; "over …" if the event held in all of them.
+    """Probability estimated from ``draws`` draws, with three decimals; "over …" if the event held in all of them.
 
     With 0 draws it is an approximation and never shown as certainty.
     """
-    if math.isnan(share):
-        return "–"
-    if draws == 0:
-        return "over 99.9 %" if share > 0.999 else f"{100.0 * share:.1f} %"
-    least = math.floor(1000.0 * draws / (draws + 1)) / 10.0
-    return f"over {least:.1f} %" if share >= 1.0 else f"{100.0 * share:.1f} %"
+    words = probability(share, draws)
+    return words if words.startswith(("over", "–")) else f"{share:.3f}"
 
 
 def about(p: float) -> str:

@@ -83,7 +83,7 @@ def test_the_posterior_from_counts_without_draws(days):
     assert found["settings"]["form"] == "linearised"
     assert any("means per state and action" in note for note in found["notes"])
     certificate = json.loads((days / "quick/certificate.json").read_text(encoding="utf-8"))
-    assert certificate["accepted"]
+    assert certificate["standing"] == "proposed"
     assert [belief["draws"] for belief in certificate["beliefs"]] == [0] * 5
     assert any("linearised around its mean" in text for text in certificate["assumptions"])
     assert "by linearisation" in run("show", "quick", cwd=days)[0]

@@ -56,7 +56,7 @@ def test_report(log, tmp_path):
     assert str(folder / "report.html") in text
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "in größter Not" in page
-    assert "Not tested: the policy looks better" in page
+    assert "Not tested: by the model that made it, which is optimistic" in page
     document = json.loads(run("report", folder, "-o", tmp_path / "page.html", "--json")[0])
     assert document["report"] == str(tmp_path / "page.html")
     assert document["bytes"] == (tmp_path / "page.html").stat().st_size
@@ -64,7 +64,7 @@ def test_report(log, tmp_path):
     run("certify", folder, later, "--zeta", "pain=1", "--zeta", "recovery=1", "--no-report")
     assert not (folder / "report.html").exists()  # the old one told of another certificate
     run("certify", folder, later, "--zeta", "pain=1", "--zeta", "recovery=1", "--force")
-    assert "Accepted" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "Tested, passed" in (folder / "report.html").read_text(encoding="utf-8")
     _, error = run("report", tmp_path / "nothing", code=1)
     assert "run directory" in error
     _, error = run("report", folder, "-o", tmp_path / "no" / "page.html", code=1)
@@ -396,7 +396,7 @@ def test_evaluate_a_run_and_a_policy_file(made, logs, tmp_path):
 def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     assert load_run(folder).certificate.evidence == "theory"
     text, _ = run("certify", folder, logs[1])
-    assert "Accepted" in text
+    assert "Tested, passed: " in text
     assert "Approximate" in text
     assert "was estimated" in text
     certificate = load_run(folder).certificate
@@ -412,13 +412,14 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
     assert not load_run(folder).certificate.accepted
     assert "Keep the baseline" in run("show", folder)[0]
     assert load_run(folder).decision is Decision.KEEP_BASELINE
+    assert "the run's proposal, which was refused" in " ".join(run("evaluate", folder, logs[1])[0].split())
     run("report", folder)
     run("verify", folder, code=3)
     # nor does the posterior take the place of a test
     message = " ".join(run("certify", folder, logs[0], "--posterior", code=1)[1].split())
     assert "tested on held-out episodes and did not pass" in message
     run("certify", folder, logs[0], "--posterior", "--force", "--draws", "40", *SOME_PAIN)
-    assert load_run(folder).decision is Decision.USE_POLICY
+    assert load_run(folder).decision is Decision.PROPOSED
     assert "tested already" in run("certify", folder, logs[1], code=1)[1]
 
 
@@ -426,7 +427,7 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
 def test_certify_options(folder, logs):
     known = run("certify", folder, logs[1], "--threshold", "recovery=100", "--json", code=3)[0]
     document = json.loads(known)
-    assert document["verdict"].startswith("No solution found")
+    assert document["verdict"].startswith("Tested, refused: ")
     assert document["thresholds"][0]["shortfall"] > 90
     for options, code, message in (
         (("--zeta", "recovry=1"), 1, "Did you mean 'recovery'"),
@@ -480,11 +481,13 @@ def test_every_byte_of_the_policy_counts(folder):
 
 def test_runs_without_a_certificate(folder, logs, tmp_path):
     (folder / "certificate.json").unlink()
-    assert "no certificate" in run("verify", folder, code=1)[1]
+    assert "the policy is unchanged. There is no certificate" in " ".join(run("verify", folder)[0].split())
+    assert "there is no test to repeat" in run("verify", folder, "--data", logs[1], code=1)[1].replace("\n", " ")
     same = tmp_path / "same"
     run("improve", logs[0], "-o", same, *COLUMNS, *GOALS, "--epsilon", 0, code=3)
     assert load_run(same).certificate is None
     assert "nothing to certify" in run("certify", same, logs[1], code=1)[1]
+    run("verify", same, code=3)
 
 
 def test_h_opt_and_hold_out(logs, tmp_path):
@@ -503,7 +506,7 @@ def test_h_opt_and_hold_out(logs, tmp_path):
         "pain=0.3",
     )
     assert "passed the safety test" in text
-    assert "Accepted" in text
+    assert "Tested, passed: " in text
     saved = load_run(tmp_path / "h")
     assert saved.certificate.evidence == "safety-test"
     assert saved.certificate.seed == 3
@@ -515,7 +518,7 @@ def test_h_opt_and_hold_out(logs, tmp_path):
 
     few = write_log(tmp_path / "few.csv", visits(12, seed=5))
     text, _ = run("improve", few, "-o", tmp_path / "n", *COLUMNS, *GOALS, "--method", "h-opt", code=3)
-    assert "No solution found" in text
+    assert "refused by the test" in text
     assert not load_run(tmp_path / "n").has_proposal
     assert not load_run(tmp_path / "n").certificate.accepted
 
@@ -567,7 +570,7 @@ def test_logged_probabilities_make_a_finite_sample_promise(tmp_path):
         )[0]
     )
     assert document["grade"] == "finite-sample"
-    assert document["accepted"]
+    assert document["standing"] == "passed"
     run("verify", tmp_path / "r", "--data", later)
 
 
@@ -623,7 +626,7 @@ def test_a_log_that_is_cut_off_has_one_horizon_per_table(tmp_path):
     assert "returns of the logged episodes, up to where logging stopped in 300 of 300" in text
 
     text, _ = run("improve", log, "-o", tmp_path / "ALL", *goals, "--no-report")
-    assert "In the estimated model, all steps, also after logging stopped" in text
+    assert "optimistic, no evidence, all steps, also after logging stopped" in " ".join(text.split())
     assert "not estimated, all steps, also after logging stopped" in " ".join(text.split())  # bounds from the counts
     found = run("evaluate", tmp_path / "ALL", later)[0]
     text = " ".join(found.split())
@@ -633,11 +636,11 @@ def test_a_log_that_is_cut_off_has_one_horizon_per_table(tmp_path):
     assert first < found.index(" wdr ") < second < found.index(" pdis ")
 
     text, _ = run("improve", log, "-o", tmp_path / "RUN", *goals, "--horizon", 5, "--discount", 1)
-    assert "In the estimated model, first 5 steps" in text
+    assert "optimistic, no evidence, first 5 steps" in " ".join(text.split())
     assert "of the first 5 steps by" in text
     assert "(discount 0.8)" in text
     text = " ".join(run("certify", tmp_path / "RUN", later)[0].split())
-    assert "Use the policy: it is better than the baseline on revenue and cost, in the first 5 steps." in text
+    assert "no objective loses, at a risk of about 10 %, in the first 5 steps." in text
     assert "Gain over the baseline (positive is better, for costs too), first 5 steps" in text
     document = json.loads(run("show", tmp_path / "RUN", "--json")[0])
     assert document["horizon"] == document["settings"]["horizon"] == document["certificate"]["settings"]["horizon"] == 5

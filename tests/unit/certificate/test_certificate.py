@@ -46,7 +46,9 @@ def test_thresholds_are_kept_or_no_solution_is_found():
     assert floor(1.5).shortfall == 0.0
     short = certificate(finding(), floors=(floor(0.75),))
     assert not short.accepted
-    assert short.verdict.startswith("No solution found")
+    assert short.verdict.startswith(
+        "Tested, refused: the policy is not worse than the baseline, but may miss a threshold"
+    )
     assert "a by 0.25" in short.verdict
     assert not certificate(finding(), floors=(floor(math.nan),)).accepted
     assert math.isnan(floor(math.nan).shortfall)
@@ -58,7 +60,35 @@ def test_verdicts_say_what_they_mean():
     assert "90 %" in certificate(finding()).verdict
     assert "at most a 0.1" in certificate(finding(-0.05, zeta=0.1)).verdict
     assert "never takes" in " ".join(certificate(finding(), unsupported=0.02).verdict.split())
-    assert "Not certified" in certificate(finding(-5.0), evidence="theory").verdict
+    assert certificate(finding(-5.0), evidence="theory").verdict.startswith("Not tested, not proven: ")
+    assert certificate(finding()).verdict.startswith("Tested, passed: with probability")
+    assert certificate(finding(), evidence="safety-test").verdict.startswith("Tested, passed: ")
+    assert certificate(finding(-5.0)).verdict.startswith("Tested, refused: a loss can't be ruled out")
+    assert certificate(finding(), evidence="theory", grade="finite-sample").verdict.startswith("Proven: ")
+    assert certificate(finding(), evidence="theory").verdict.startswith("Proven under assumptions: ")
+
+
+def test_a_belief_is_proposed_or_in_doubt():
+    def believed(p, **more):
+        belief = Belief(priors="flat", p_safe=p, p_objective=(p,), p_pessimistic=(p,), draws=200)
+        return certificate(finding(), evidence="posterior", grade="posterior", beliefs=(belief,), **more)
+
+    sure, unsure = believed(0.93), believed(0.5)
+    assert (sure.standing, sure.outcome(0)) == ("proposed", "believed")
+    assert sure.verdict == (
+        "Proposed, not tested: given the log and the priors, the policy is not worse than the baseline on any of: a, with probability"
+        " 0.93; 0.9 is needed."
+    )
+    assert (unsure.standing, unsure.outcome(0)) == ("in doubt", "in doubt")
+    assert unsure.verdict == (
+        "In doubt: given the log, the policy is not worse on any objective with probability 0.5; the most doubtful objective is a"
+        " (probability of a loss 0.5). Keep the baseline."
+    )
+    assert unsure.loss_risk == 0.5
+    assert believed(0.93, checks=(toy_check(),)).standing == "not tested"
+    for each in (sure, unsure):
+        assert "ccepted" not in each.verdict
+        assert "passed" not in each.verdict
 
 
 def test_a_check_against_the_model_needs_a_test():
@@ -85,4 +115,4 @@ def test_what_many_missed_is_not_spelled_out():
     )
     said = toy_certificate(findings=found).verdict
     assert "on o19 the gain" in said
-    assert said.endswith("; and on 17 more objectives.")
+    assert said.endswith("; and on 17 more objectives. Keep the baseline.")

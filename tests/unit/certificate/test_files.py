@@ -46,7 +46,7 @@ def test_there_and_back(bound):
         with pytest.raises(RunError, match="not complete"):
             certificate_from_json({k: v for k, v in document.items() if k != key}, "c.json")
     with pytest.raises(RunError, match="does not follow"):
-        certificate_from_json({**document, "accepted": not document["accepted"]}, "c.json")
+        certificate_from_json({**document, "standing": "proposed"}, "c.json")
     with pytest.raises(RunError, match="schema 'certificate/9'"):
         certificate_from_json({**document, "schema": "certificate/9"}, "c.json")
     with pytest.raises(RunError, match="schema None"):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bettersafe.certificate.hazard import RAISED, hazard_margins
+from bettersafe.certificate.files import certificate_from_json, certificate_json
+from bettersafe.certificate.hazard import MOST_PAIRS, RAISED, hazard_margins, hazards_of
 from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.mdp.values import expected_return, occupancy, policy_values
 from bettersafe.methods.s_opt import s_opt
 from bettersafe.model import estimate_model
+from toy_runs import toy_certificate
 
 
 @pytest.fixture
@@ -43,6 +46,13 @@ def test_harm_at_the_margin_costs_what_the_bound_allows(case):
         assert (used[0] - used[1]) @ harm == pytest.approx(least[k])
         assert margin.visits == model.counts[raised].sum()
         assert margin.pairs == np.count_nonzero(raised)
+        assert margin.extra == pytest.approx((used[0] - used[1])[raised].sum())
+        most = np.argsort(-np.where(raised, used[0] - used[1], 0.0), kind="stable")[: min(MOST_PAIRS, margin.pairs)]
+        assert [(pair.state, pair.action, pair.visits) for pair in margin.most] == [
+            (str(model.state_labels[mdp.pair_state[i]]), str(model.action_labels[mdp.pair_action[i]]), model.counts[i])
+            for i in most
+        ]
+        assert [pair.extra for pair in margin.most] == pytest.approx((used[0] - used[1])[most])
 
 
 def test_more_visits_exclude_rarer_harm(case):
@@ -62,3 +72,12 @@ def test_without_room_or_change_there_is_nothing_to_overturn(case):
     unchanged = margins((model, baseline, baseline), [0.0, 0.0])
     assert all(np.isinf(margin.rate) and margin.pairs == 0 for margin in unchanged)
     assert np.all(expected_return(model.mdp, baseline) > 0.0)
+
+
+def test_margins_come_back_from_a_certificate(case):
+    given = dict(zip(("gain", "harm"), margins(case, [0.2, 0.05]), strict=True))
+    given["harm"] = replace(given["harm"], rate=float("inf"))
+    made = toy_certificate(diagnostics={"hazard": {name: margin.to_json() for name, margin in given.items()}})
+    document = json.loads(json.dumps(certificate_json(made), allow_nan=False))
+    assert hazards_of(certificate_from_json(document, "c.json")) == given
+    assert hazards_of(toy_certificate()) == {}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from bettersafe.cli.main import app
+from bettersafe.cli.options import cluster_from
+from bettersafe.cli.runs import FOLDS, POSTERIOR_OPTIONS, TEST_OPTIONS
+from bettersafe.errors import ParameterError
 from commands import BETTERSAFE
 from other_settings import OPTIONS, log_of_every_column
 
@@ -76,6 +81,31 @@ def test_hidden_options_are_still_completed():
         assert done.stdout.split() == expected
 
 
+def test_help_mentions_no_option_that_the_command_lacks():
+    def check(command, path=()):
+        for name, inner in getattr(command, "commands", {}).items():
+            check(inner, (*path, name))
+        known = {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
+        texts = [command.help or "", *(getattr(parameter, "help", "") or "" for parameter in command.params)]
+        own = re.sub(r"\[bold\].*?\[/bold\]", "", " ".join(texts), flags=re.DOTALL)  # examples may be of other commands
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)) <= known, path
+
+    check(typer.main.get_command(app))
+
+
+def test_errors_name_no_option_that_the_command_lacks(tmp_path, monkeypatch):
+    """`improve` has --horizon, `certify` does not."""
+
+    def fails(*_, **__):
+        raise ParameterError("the run's returns are of 5 steps.", setting="horizon")
+
+    monkeypatch.setattr("bettersafe.runs.run.load_run", fails)
+    for words, setting in ((("certify", "RUN", "log.csv"), None), (("evaluate", str(tmp_path), "log.csv"), "horizon")):
+        error = CliRunner().invoke(app, words).exception
+        assert isinstance(error, ParameterError)
+        assert error.setting == setting
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -96,3 +126,31 @@ def test_errors_name_the_option_of_their_setting(words, said, tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert " ".join(done.stderr.split()).endswith(said)
+
+
+@pytest.mark.parametrize("mode", [(), ("--posterior",)])
+def test_certify_refuses_options_that_it_would_not_use(mode, tmp_path):
+    """Every option is used by one kind of evidence or by both; none is silently ignored."""
+    given = {"zeta": "a=1", "threshold": "a=1", "folds": "3", "draws": "40", "engine": "ray"}
+    rows = {
+        row.flag: given.get(row.name, "0.5" if row.kind == "number" else "3")
+        for row in (*TEST_OPTIONS, FOLDS, *POSTERIOR_OPTIONS)
+    }
+    refused = set()
+    for flag, value in {**rows, "--address": "here:1"}.items():
+        done = CliRunner().invoke(app, ["certify", str(tmp_path / "RUN"), "log.csv", flag, value, *mode])
+        if done.exit_code == 2:
+            assert "is only for" in done.output
+            assert flag in done.output
+            refused.add(flag)
+    held_out = {"--threshold", "--estimator", "--bound", "--levels", "--folds"}
+    posterior = {"--draws", "--form", "--prior", "--pessimism", "--event", "--engine", "--address"}
+    assert refused == (held_out if mode else posterior)
+
+
+def test_a_wrong_engine_is_told_with_the_choices():
+    with pytest.raises(typer.BadParameter, match="must be ray; got rey"):
+        cluster_from("rey", None)
+    with pytest.raises(typer.BadParameter, match="must be native or ray; got rey"):
+        cluster_from("rey", None, others=("native",))
+    assert cluster_from("native", None, others=("native",)) is None

@@ -54,7 +54,7 @@ def test_nothing_checked_speaks_not():
         (
             "small-step",
             {"model": 1.25, "log": -0.5, "error": 0.21},
-            "the logged episodes contradict the model on a step of 10% towards the policy (energy +1.25 by the model, -0.5 ± 0.21 by the"
+            "the logged episodes contradict the model on a step of 10% towards the policy (energy +1.25 by the model, −0.5 ± 0.21 by the"
             " episodes; p < 1e-6)",
         ),
         ("step-before", {"p_value": 0.2}, "the step before does not help to predict what follows a decision (p = 0.2)"),

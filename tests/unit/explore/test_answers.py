@@ -62,7 +62,9 @@ def test_returns_of_a_cut_off_log_are_said_to_go_on(session):
     assert "(all steps" not in answers.answer(session, settings, found)["evidence"]
     cut = replace(session, counts=replace(session.counts, n_truncated=3))
     told = answers.answer(cut, settings, found)["evidence"]
-    assert told.startswith("Returns in the model estimated from the log (all steps, also after logging stopped).")
+    assert told.startswith(
+        "“Model” is the return in the model estimated from the log (all steps, also after logging stopped)."
+    )
 
 
 def test_a_search_looks_at_states_and_at_actions_that_change(session):

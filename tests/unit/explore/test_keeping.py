@@ -80,6 +80,15 @@ def test_what_no_command_can_say_has_none(log, tmp_path):
     assert keeping.keep(session, start, "mine", tmp_path)["command"] is None
 
 
+def test_a_task_with_thresholds_is_not_sent_to_the_posterior(log, tmp_path):
+    """The posterior does not test thresholds."""
+    for threshold, said in (({}, True), ({"pain": 1e6}, False)):
+        session = explore.open_session(ward_task(log, threshold=threshold))
+        kept = keeping.keep(session, explore.first_settings(session), f"mine-{len(threshold)}", tmp_path)
+        assert load_run(kept["path"]).has_proposal
+        assert (kept["next"] is not None) is said
+
+
 def test_a_log_that_changed_is_not_kept(tmp_path):
     log = write_ward(tmp_path / "ward.csv", n=60)
     session = explore.open_session(ward_task(log))

@@ -47,7 +47,7 @@ def test_counts_are_explored_as_the_log_is(session, log, tmp_path):
     [
         ({"method": "h-opt"}, "s-opt, soft-spibb"),
         ({"hold_out": 0.3}, "hold_out can't be used here"),
-        ({"zeta": {"pain": -1.0}}, "negative"),
+        ({"zeta": {"pain": -1.0}}, "zeta of pain must be an accepted loss"),
     ],
 )
 def test_what_can_not_be_explored(log, more, message):

@@ -65,6 +65,24 @@ def test_a_late_reward_is_not_lost_and_a_long_horizon_takes_no_longer():
     assert expected_return(mdp, policy, horizon=10**5) == pytest.approx(expected_return(mdp, policy), rel=1e-12)
 
 
+def test_the_recursion_ends_where_values_have_settled():
+    """After its longest way in the chain, or when what is left is below rounding; the value of unseen pairs counts too."""
+    late = chain(*[0.0] * 59, 5.0, discount=1.0)
+    assert len(list(values_to_go(late, np.ones((60, 1)), 10**9))) == 61
+    slow = dense_mdp([[[1.0]]], [[[2.0]]], discount=0.9, initial=[1.0])
+    steps = [v for v, _ in values_to_go(slow, np.ones((1, 1)), 10**9)]
+    assert len(steps) < 400
+    assert float(steps[-1][0, 0]) == pytest.approx(20.0, rel=1e-13)
+    mdp = MDP(
+        n_states=1, n_actions=2, pair_state=np.zeros(1, dtype=np.int64), pair_action=np.zeros(1, dtype=np.int64),
+        transition=[[0.0]], reward=[[1.0]], discount=[0.9], initial=[1.0],
+    )  # fmt: skip
+    worths = (v for v, _ in values_to_go(slow, np.ones((1, 1)), 10**9))
+    *_, (v, worth) = values_to_go(mdp, np.array([[1.0, 0.0]]), 10**9, unseen=worths)  # v settles at once
+    assert float(v[0, 0]) == 1.0
+    assert float(worth[0, 0]) == pytest.approx(20.0, rel=1e-13)
+
+
 def test_the_value_of_unseen_pairs_may_depend_on_the_steps_to_go():
     mdp = MDP(
         n_states=1, n_actions=2, pair_state=np.zeros(1, dtype=np.int64), pair_action=np.zeros(1, dtype=np.int64),
@@ -93,6 +111,7 @@ def test_steps_and_discounts():
     [
         (0, ParameterError, "horizon must be a number of steps, at least 1; got 0"),
         (2.5, WrongTypeError, "horizon must be a whole number of steps, or None for no limit; got 2.5"),
+        (np.zeros(99), WrongTypeError, "or None for no limit; got an ndarray"),
         (True, WrongTypeError, "got True"),
     ],
 )

@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.errors import PolicyError
+from bettersafe.certificate.make import prove
+from bettersafe.envs.random_mdp import garnet
+from bettersafe.envs.tabular import sample_episodes
+from bettersafe.errors import PolicyError, WrongTypeError
+from bettersafe.logs.counts import count
 from bettersafe.mdp.policy import check_policy, rounding_note, sum_tolerance
+from bettersafe.mdp.values import expected_return, occupancy, policy_values
+from bettersafe.model import estimate_model, model_return
+from bettersafe.posterior.judge import Question, judge
+from bettersafe.posterior.linearised import linearised_gains
+from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.posterior.priors import posterior
+from bettersafe.runs.policy_file import write_policy
 
 
 @pytest.mark.parametrize(
@@ -60,3 +71,45 @@ def test_the_note_on_rounding():
         "the probabilities in b.csv are rounded: their sum differs from 1 by up to 3e-06, in 2 of 3 states. They were scaled to"
         " sum to 1",
     )
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A log, its model and outcomes, and a policy that is a distribution in every state."""
+    world = garnet(0, n_states=5, n_actions=2, end=0.4)
+    log = sample_episodes(world, np.full((5, 2), 0.5), 60, 1)
+    return log, estimate_model(log), gather_outcomes(log)
+
+
+ASKED = {
+    "expected_return": lambda p, b, log, model, outcomes: expected_return(model.mdp, p),
+    "policy_values": lambda p, b, log, model, outcomes: policy_values(model.mdp, p),
+    "occupancy": lambda p, b, log, model, outcomes: occupancy(model.mdp, p),
+    "model_return": lambda p, b, log, model, outcomes: model_return(model, p, b),
+    "prove": lambda p, b, log, model, outcomes: prove(
+        model, p, b, count(log), epsilon=1.0, delta=0.1, baseline_known=True
+    ),
+    "linearised_gains": lambda p, b, log, model, outcomes: linearised_gains(posterior(outcomes), np.array([p]), b),
+    "judge": lambda p, b, log, model, outcomes: judge([p], outcomes, b, Question(draws=20), model=model),
+    "write_policy": lambda p, b, log, model, outcomes: write_policy("p.csv", p, log.state_labels, log.action_labels),
+    "its baseline": lambda p, b, log, model, outcomes: write_policy(
+        "p.csv", b, log.state_labels, log.action_labels, baseline=p
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_what_takes_a_policy_refuses_rows_that_are_no_distributions(asked, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy = np.full((5, 2), 0.5)
+    asked(policy, policy, *small)
+    for factor, message in (
+        (0.0, "sum to 0"),
+        (2.0, "sum to 2"),
+        (-1.0, r"outside \[0, 1\]"),
+        (np.nan, r"outside \[0, 1\]"),
+    ):
+        with pytest.raises(PolicyError, match=message):
+            asked(factor * policy, policy, *small)
+    with pytest.raises(WrongTypeError, match="must be an array of numbers"):
+        asked("x", policy, *small)

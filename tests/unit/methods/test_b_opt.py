@@ -19,6 +19,7 @@ from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import gather_counted
 from bettersafe.posterior.outcomes import outcomes_of
 from bettersafe.posterior.priors import posterior
+from bettersafe.posterior.rule import probability
 from posterior_cases import needs_kernel, noisy_log, random_case, same_candidate
 
 NONE = CandidateGrid(cautions=(), local_cautions=(), epsilons=(), least_visits=())
@@ -72,8 +73,9 @@ def test_the_best_that_passes_is_returned():
     assert np.array_equal(result.improvement.policy, result.deciding.policy)
     assert result.improvement.method == "b-opt"
     assert result.reason == (
-        f"{result.deciding.name} is the best of {len(result.candidates)} candidates that is no worse than the baseline on any"
-        f" objective with probability 90 % given the data; here {100 * result.deciding.p_safe:.4g} %."
+        f"{result.deciding.name} is proposed: the best of {len(result.candidates)} candidates that, given the log, are believed to be no"
+        " worse than the baseline on any objective with probability 0.9; here"
+        f" {probability(result.deciding.p_safe, result.deciding.draws)}. It was not tested."
     )
 
 
@@ -85,7 +87,10 @@ def test_the_baseline_is_returned_where_nothing_passes():
     mine = next(c for c in result.candidates if c.name == "mine")
     assert not mine.passed
     only = replace(result, answer=replace(result.answer, candidates=(mine,)), chosen=None)
-    assert "No solution found: none of 1 candidates is safe enough; the safest, mine, loses on r0" in only.reason
+    assert (
+        "No solution found: none of 1 candidates is believed to be safe enough; the safest, mine, loses on r0"
+        in only.reason
+    )
     assert replace(result, answer=replace(result.answer, candidates=()), chosen=None).reason == (
         "No solution found: no candidate differs from the baseline."
     )
@@ -108,7 +113,9 @@ def test_what_stood_in_the_way_was_looked_at_closely(monkeypatch):
     assert not result.accepted
     assert np.array_equal(result.improvement.policy, baseline)
     assert np.all(result.improvement.distance == 0.0)
-    assert result.reason.startswith("No solution found: none of 2 candidates is safe enough; the safest, bad")
+    assert result.reason.startswith(
+        "No solution found: none of 2 candidates is believed to be safe enough; the safest, bad"
+    )
 
 
 def test_policies_that_are_handed_in():

@@ -13,6 +13,7 @@ from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.recipes import CandidateGrid
 from bettersafe.model import estimate_model
 from bettersafe.posterior.essential import essential
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import Question, judge
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of, thin_outcomes
 from posterior_cases import noisy_log, same_candidate, sampled_world
@@ -35,7 +36,13 @@ GRID = CandidateGrid(cautions=(0.0,), margins=(1.0,), local_cautions=(0.0,), eps
 
 @pytest.mark.parametrize(
     ("kind", "states", "actions"),
-    [("noisy", True, False), ("noisy", False, True), ("counts", True, True), ("tied", True, True)],
+    [
+        ("noisy", True, False),
+        ("noisy", False, True),
+        ("counts", True, True),
+        ("tied", True, True),
+        ("event", True, True),
+    ],
 )
 def test_b_opt_gives_the_same_policy_to_the_bit(kind, states, actions):
     if kind == "tied":
@@ -44,7 +51,12 @@ def test_b_opt_gives_the_same_policy_to_the_bit(kind, states, actions):
         data, baseline = noisy_log(3, episodes=60)
 
     def found(log, table):
-        outcomes = outcomes_of(count(log)) if kind == "counts" else gather_outcomes(log)
+        first = log.objectives[0]
+        harm = DeclaredEvent(
+            name="harm", cost={first.name: 9.0 if first.lower_is_better else -9.0}, rate=0.01, ends=True
+        )
+        events = (harm,) if kind == "event" else ()
+        outcomes = outcomes_of(count(log)) if kind == "counts" else gather_outcomes(log, events=events)
         model = estimate_model(log, baseline=table)
         question = Question(delta=0.3, draws=60, seed=2)
         return outcomes, model, b_opt(outcomes, model, table, preference=[1.0, 0.0], question=question, grid=GRID)

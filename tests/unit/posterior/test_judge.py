@@ -178,7 +178,17 @@ def test_an_objective_that_no_action_changes_is_not_lost_on():
     flat = replace(
         flat, pair_noise=np.vstack([o.pair_noise[0], np.zeros(o.pair_noise.shape[1])]), noisy=o.noisy & [True, False]
     )
-    same = replace(flat, outcome_reward=np.zeros_like(o.outcome_reward), count=1e9 * o.count)
+    moments = tuple(
+        replace(
+            each,
+            mean=np.vstack([each.mean[0], np.full(each.mean.shape[1], 0.0 if place else 0.1)]),
+            spread=np.vstack([each.spread[0], np.zeros(each.spread.shape[1])]),
+        )
+        for place, each in enumerate(o.moments)
+    )
+    same = replace(
+        flat, outcome_reward=np.zeros_like(o.outcome_reward), count=1e9 * o.count, effects=(), moments=moments
+    )
     found = judge([policy], same, baseline, FAST, model=model).candidates[0]
     assert abs(found.gain[1]) < 0.1
     nothing = judge([baseline * (1.0 - 1e-12) + policy * 1e-12], same, baseline, FAST, model=model)
@@ -264,7 +274,9 @@ def test_an_objective_that_never_changes_is_safe(form):
         "pair_reward": np.zeros_like(o.pair_reward),
         "effects": (),
         "moments": (),
+        "least_reward": np.zeros(1),
     }
+    model = replace(model, mdp=replace(model.mdp, reward=np.zeros_like(model.mdp.reward)))
     still = replace(o, **flat, pair_noise=np.zeros_like(o.pair_noise), noisy=np.zeros(1, dtype=bool))
     found = judge([policy], still, baseline, Question(form=form, draws=60), model=model, doubt=Doubt(widening=1.15))
     assert found.candidates[0].p_safe == 1.0

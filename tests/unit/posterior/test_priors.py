@@ -52,11 +52,48 @@ def test_pessimism_goes_to_the_worst_outcome():
     assert mean_process(dark).transition.toarray()[1, 1] == pytest.approx((1 / 3 + 1) / 4)
     assert mean_process(light).transition.toarray()[1, 1] == pytest.approx((1 / 3) / 3)
     other = posterior(o, SUPPORT, pessimistic_for=0, baseline_v=np.array([[0.0, 100.0], [0.0, 0.0]]))
-    # now the end that pays 3 is worst
-    assert mean_process(other).reward[0, 1] == pytest.approx((4 / 3 * 7 + 7 / 3 * 3) / 4)
+    # now the end that pays 3 is worst; the log's worst place is the end, and its rewards of 0, 7 and 3 lie 5/7 of the way to the worst
+    led = 1 / (2 + 5 + 1) * (0.0 - 0.5 * 100.0 * 2 / 4)
+    paid = (5 / 7) / (2 + 5 + 5 / 7) * (0.0 - 2.0)
+    assert mean_process(other).reward[0, 1] == pytest.approx((4 / 3 * 7 + 7 / 3 * 3) / 4 + led + paid)
     for wrong in ({"pessimistic_for": 0}, {"pessimistic_for": 5, "baseline_v": v}):
         with pytest.raises(ParameterError):
             posterior(o, SUPPORT, **wrong)
+
+
+def test_pessimism_reaches_the_worst_place_of_the_log():
+    """From state 0 nothing bad was seen; the pit, state 2, was reached from state 1."""
+    log = one_step_log([(0, 0, 1, 0), (0, 0, 1, 0), (1, 0, 2, 0), (2, 0, 1, -1), (1, 1, 1, 0)], 3, objectives=("a",))
+    o, v = gather_outcomes(log), np.array([[-1.0, -2.0, -10.0]])
+    neutral, dark = posterior(o), posterior(o, pessimistic_for=0, baseline_v=v)
+    paid = o.bad_share[0] * (o.least_reward[0] - o.outcome_reward[0] @ o.seen / 5)
+    for pair, visits in enumerate(o.visits[:2]):  # 2 and 0 visits in state 0
+        led = 0.5 * (-10.0 - -2.0)
+        expected = led / (visits + 5 + 1) + paid / (visits + 5 + o.bad_share[0])
+        assert dark.pair_reward[0, pair] - neutral.pair_reward[0, pair] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_declared_range_reaches_the_pessimistic_prior(noisy):
+    """Rewards that go with the outcome, or not, get bad visits at the declared worst, as many as the log's own rate of bad steps."""
+    rng = np.random.default_rng(0)
+    rows = [(0, i % 2, -1, -1.0 if i % 10 == 0 else 0.0) for i in range(60)]
+    if noisy:
+        rows = [(0, i % 2, -1, min(-1.0 * (i % 10 == 0) + 0.01 * rng.normal(), 0.0)) for i in range(60)]
+    values = np.array([row[3] for row in rows])
+    log = one_step_log(rows, objectives=("a",))
+    means = []
+    for edge in (None, values.min(), -50.0):
+        (objective,) = log.objectives
+        ranged = replace(objective, reward_range=None if edge is None else (edge, 0.0))
+        o = gather_outcomes(replace(log, objectives=(ranged,)))
+        assert o.noisy.tolist() == [noisy]
+        dark = posterior(o, SUPPORT, pessimistic_for=0, baseline_v=np.zeros((1, 2)))
+        means.append(mean_process(dark).reward[0])
+    bad = (values.max() - values.mean()) / (values.max() - values.min())
+    assert np.array_equal(means[0], means[1])
+    expected = bad / (30 + 5 + bad) * (-50.0 - values.min())
+    assert means[2] - means[1] == pytest.approx(np.full(2, expected), rel=1e-3)
 
 
 def test_a_strong_prior_does_not_drown_pessimism():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bettersafe.posterior.rule import posterior_passes
+import math
+
+from bettersafe.posterior.rule import allowed_risk, posterior_passes, probability
 
 
 def test_the_rule_by_hand():
@@ -23,3 +25,14 @@ def test_the_rule_without_draws():
     assert not posterior_passes(0.899, [1.0, 1.0], 0, 0.1)
     assert not posterior_passes(1.0, [0.94, 0.95], 0, 0.1)
     assert not posterior_passes(1.0, [float("nan")], 0, 0.1)
+
+
+def test_the_allowed_risk():
+    assert allowed_risk(0, 0.1) == 0.1
+    assert math.isclose(allowed_risk(199, 0.1), 19 / 199)
+
+
+def test_no_probability_is_certain():
+    assert [probability(p) for p in (0.9349, 0.5, 0.9949, 1.0)] == ["0.93", "0.5", "0.994", "over 0.999"]
+    assert [probability(p, 200) for p in (1.0, 0.995, 0.93)] == ["over 0.995", "0.995", "0.93"]
+    assert probability(math.nan) == "–"

@@ -26,6 +26,8 @@ def test_grids_are_told_from_labels_or_the_task():
     assert found.names == ("fluid", "vasopressor")
     assert found.place == ((0, 0), (0, 1), (1, 0), (1, 2))
     assert grid([0, 6], {"fluid": 2, "vasopressor": 3}) is None
+    assert grid([0, 1], {"fluid": 20, "vasopressor": 20}) is not None
+    assert grid([0, 1], {"fluid": 10**6, "vasopressor": 10**6}) is None  # too many cells to read, or to store
 
 
 def test_a_grid_shows_the_average_over_visits():

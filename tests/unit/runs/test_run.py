@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bettersafe.certificate.certificate import Belief, Floor, Proof, Theory
-from bettersafe.errors import RunError
+from bettersafe.errors import ParameterError, RunError, WrongTypeError
 from bettersafe.report.page import write_report
 from bettersafe.runs import run as runs
 from bettersafe.runs.policy_file import read_policy
-from bettersafe.runs.run import Decision, load_run, run_json, save_certificate, save_run
+from bettersafe.runs.run import Decision, certificates_before, load_run, run_json, save_certificate, save_run
+from patience import TIMEOUT
 from toy_runs import toy_certificate, toy_check, toy_findings, toy_run
 
 THEORY = Theory(
@@ -63,10 +64,10 @@ def believed(p_safe, evidence="posterior"):
         (toy_certificate(floors=(floor(math.nan),)), True, Decision.KEEP_BASELINE),
         (toy_certificate(evidence="safety-test"), True, Decision.USE_POLICY),
         (dataclasses.replace(REFUSED, evidence="safety-test"), False, Decision.KEEP_BASELINE),
-        (believed(1.0), True, Decision.USE_POLICY),
+        (believed(1.0), True, Decision.PROPOSED),
         (believed(0.5), True, Decision.KEEP_BASELINE),
         (believed(0.5), False, Decision.KEEP_BASELINE),
-        (dataclasses.replace(believed(1.0), checks=(toy_check(p_value=0.5),)), True, Decision.USE_POLICY),
+        (dataclasses.replace(believed(1.0), checks=(toy_check(p_value=0.5),)), True, Decision.PROPOSED),
         (dataclasses.replace(believed(1.0), checks=(toy_check(),)), True, Decision.NOT_TESTED),
         (dataclasses.replace(believed(1.0), checks=(toy_check(),)), False, Decision.KEEP_BASELINE),
         (dataclasses.replace(believed(0.5), checks=(toy_check(),)), True, Decision.KEEP_BASELINE),
@@ -96,9 +97,15 @@ def test_the_decision_follows_from_the_certificate_and_the_proposal(certificate,
 
 
 def test_words_of_decisions():
-    assert [decision.word for decision in Decision] == ["use-policy", "not-tested", "keep-baseline"]
-    assert [decision.short for decision in Decision] == ["Use the policy", "Not tested", "Keep the baseline"]
-    assert "bettersafe certify RUN HELD_OUT" in Decision.NOT_TESTED.sentence
+    assert [decision.word for decision in Decision] == ["use-policy", "proposed", "not-tested", "keep-baseline"]
+    assert [decision.short for decision in Decision] == [
+        "Use the policy",
+        "Proposed",
+        "Not tested",
+        "Keep the baseline",
+    ]
+    for untested in (Decision.NOT_TESTED, Decision.PROPOSED):
+        assert "bettersafe certify RUN HELD_OUT" in untested.sentence
 
 
 @pytest.fixture
@@ -126,10 +133,44 @@ def test_a_certificate_changes_the_decision_and_the_policy(folder):
     np.testing.assert_array_equal(load_run(folder).proposal, before.proposal)
     assert load_run(folder).info == before.info  # when and how it was made
     assert load_run(folder).evaluation[0]["value"] == 1.0
-    save_certificate(folder, toy_certificate())
+    save_certificate(folder, toy_certificate(), force=True)
     assert load_run(folder).decision is Decision.USE_POLICY
     assert load_run(folder).evaluation == ()
     np.testing.assert_array_equal(load_run(folder).policy, before.proposal)
+
+
+def test_a_saved_test_is_not_replaced_by_one_that_does_not_mention_it(folder):
+    """A run in memory forgets what was saved meanwhile; the directory does not."""
+    before = files(folder)
+    save_certificate(folder, REFUSED)
+    with pytest.raises(ParameterError, match=r"tested on held-out episodes already.*`force`"):
+        save_certificate(folder, toy_certificate())
+    assert load_run(folder).decision is Decision.KEEP_BASELINE
+    mentions = toy_certificate(settings={"earlier": certificates_before(load_run(folder))})
+    assert save_certificate(folder, mentions).decision is Decision.USE_POLICY
+    with pytest.raises(ParameterError, match="already"):  # now there are two tests
+        save_certificate(folder, mentions)
+    assert files(folder) != before
+
+
+def test_a_certificate_belongs_to_its_run(folder):
+    before = files(folder)
+    other = toy_certificate(findings=toy_findings(0.2, 0.2)[:1])
+    with pytest.raises(ParameterError, match="the certificate is of gain, but the run's objectives are gain and harm"):
+        save_certificate(folder, other)
+    with pytest.raises(ParameterError, match="the certificate is of gain"):
+        save_run(toy_run(certificate=other), folder.parent / "other")
+    for evaluation in (3, "x", [3], None):
+        with pytest.raises(WrongTypeError, match="evaluation"):
+            save_certificate(folder, toy_certificate(), evaluation)
+    for rows in ([{"value": object()}], [{"value": 1.0}, {"value": "x"}]):
+        with pytest.raises(RunError, match="the estimates can't be written as a table"):
+            save_certificate(folder, toy_certificate(), rows)
+    assert files(folder) == before
+    swapped = dataclasses.replace(load_run(folder), certificate=other)
+    runs._write(swapped, folder)
+    with pytest.raises(RunError, match=r"certificate.json does not belong to .*run.json"):
+        load_run(folder)
 
 
 def test_a_certificate_takes_the_old_report_and_nothing_else(folder):
@@ -185,7 +226,7 @@ def test_a_run_may_be_a_link_or_the_working_directory(folder, monkeypatch):
     assert link.is_symlink()
     assert load_run(folder).decision is Decision.KEEP_BASELINE
     monkeypatch.chdir(folder)
-    save_certificate(".", toy_certificate())
+    save_certificate(".", toy_certificate(), force=True)
     assert load_run(".").decision is Decision.USE_POLICY
 
 
@@ -216,7 +257,7 @@ print(*sorted(sys.modules))
 
 def test_reading_a_run_loads_no_solver_and_no_method(folder):
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT, str(folder)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LIGHT, str(folder)], capture_output=True, text=True, check=True, timeout=TIMEOUT
     )
     word, modules = done.stdout.splitlines()
     assert word == "not-tested"

@@ -68,7 +68,8 @@ def reached(monkeypatch, tmp_path):
     monkeypatch.setattr("bettersafe.explore.session.open_session", stop)
 
     def run(*words):
-        caught = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "run")]).exception
+        named = words if "-o" in words else (*words, "-o", str(tmp_path / "run"))
+        caught = CliRunner().invoke(app, [*named]).exception
         assert isinstance(caught, Reached), (words, caught)
         return caught.args[0]
 

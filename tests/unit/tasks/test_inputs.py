@@ -32,6 +32,6 @@ def test_describing_a_log_loads_no_method_and_no_scipy(tmp_path: Path) -> None:
     loaded = set(modules.split())
     assert "scipy" not in loaded
     heavy = ("bettersafe.posterior.", "bettersafe.certificate.", "bettersafe.methods.", "bettersafe.evaluation.")
-    light = {"choices", "facts", "rule"}
+    light = {"choices", "facts", "rule", "events"}
     found = [name for name in loaded if name.startswith(heavy) and name.rpartition(".")[2] not in light]
     assert not found

@@ -46,6 +46,13 @@ def test_what_was_asked_before_stays_on_record(saved, files, tmp_path):
     assert any("tested 1 time before" in text for text in again.assumptions)
 
 
+def test_the_posterior_does_not_test_thresholds(files):
+    run = run_task(Task(data=str(files / "log.parquet"), objectives=RANGED, epsilon=0.5, threshold={"harm": 50.0}))
+    assert run.has_proposal
+    with pytest.raises(ParameterError, match=r"thresholds \(of harm\).*Test the run on held-out episodes"):
+        certify_run_posterior(run, str(files / "log.parquet"), PosteriorTest(draws=40))
+
+
 def test_priors_and_policies_of_your_own(files, tmp_path):
     """A policy that is handed in is a candidate, the priors asked for are named, and both are as before when verified."""
     log = str(files / "log.parquet")

@@ -108,7 +108,7 @@ def test_derived_objectives_and_thresholds(files):
     held = run_task(dataclasses.replace(task, hold_out=0.4))
     assert [f.objective for f in held.certificate.findings] == ["gain", "harm", "rare"]
     asked = run_task(dataclasses.replace(task, threshold={"gain": 0.0}))
-    assert asked.certificate.verdict.startswith("No solution found")
+    assert asked.certificate.verdict.startswith("Not proven: ")
     with pytest.raises(ParameterError, match="no such objective"):
         run_task(dataclasses.replace(task, zeta={"gian": 1.0}))
     auto = run_task(dataclasses.replace(task, method="auto", epsilon=None, draws=40))
@@ -347,7 +347,9 @@ def test_a_test_without_a_model_is_of_the_logged_steps_and_stands_apart(endless,
     assert not run.certificate.complete
     for view in objectives_of(run):
         assert [line.evidence for line in view.lines] == ["Held-out test"]
-        assert view.aside[0].startswith("Estimated model (all steps, also after logging stopped): ")
+        assert view.aside[0].startswith(
+            "Estimated model (all steps, also after logging stopped, from its own data: optimistic): "
+        )
         assert "logged steps only" in view.note
     assert {dot.kind for dot in trade_off.dots(run)} == {"policy"}
     assert summarise(run).headline.endswith("in the logged steps only.")

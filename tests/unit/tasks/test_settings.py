@@ -9,16 +9,21 @@ import sys
 import typing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bettersafe.errors import ParameterError
+from bettersafe.errors import BettersafeError, ParameterError, WrongTypeError
 from bettersafe.evaluation import choices as evaluation_choices
 from bettersafe.explore.session import open_session
-from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.logs.dataset import OBJECTIVE_KINDS, Columns, Objective
 from bettersafe.mdp import choices as mdp_choices
 from bettersafe.methods import choices as methods_choices
 from bettersafe.posterior import choices as posterior_choices
-from bettersafe.tasks.settings import BY_NAME, COLUMNS, EVERY, OBJECTIVE, RARE, SETTINGS, TABLES, with_flags
+from bettersafe.posterior.events import DeclaredEvent
+from bettersafe.posterior.priors import PriorSet
+from bettersafe.tasks.retest import HeldOutTest
+from bettersafe.tasks.retest_posterior import PosteriorTest
+from bettersafe.tasks.settings import BY_NAME, COLUMNS, EVENT, EVERY, OBJECTIVE, RARE, SETTINGS, TABLES, with_flags
 from bettersafe.tasks.task import Rare, Task, command_words
 from other_settings import IDS, OPTIONS, TABLE_OF, log_of_every_column, other_value, plain_task, task_with, value_in
 from places import ROOT
@@ -27,8 +32,14 @@ from places import ROOT
 # One table
 @pytest.mark.parametrize(
     ("kind", "table", "others"),
-    [(Task, SETTINGS, {*TABLES}), (Objective, OBJECTIVE, {"name"}), (Columns, COLUMNS, set()), (Rare, RARE, {"name"})],
-    ids=["Task", "Objective", "Columns", "Rare"],
+    [
+        (Task, SETTINGS, {*TABLES}),
+        (Objective, OBJECTIVE, {"name"}),
+        (Columns, COLUMNS, set()),
+        (Rare, RARE, {"name"}),
+        (DeclaredEvent, EVENT, set()),
+    ],
+    ids=["Task", "Objective", "Columns", "Rare", "DeclaredEvent"],
 )
 def test_fields_and_defaults_are_those_of_the_table(kind, table, others):
     fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -36,7 +47,8 @@ def test_fields_and_defaults_are_those_of_the_table(kind, table, others):
     for row in table:
         field = fields[row.name]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        assert row.name == "data" or (default == row.default and type(default) is type(row.default)), row.name
+        required = default is dataclasses.MISSING and row.default is None
+        assert required or (default == row.default and type(default) is type(row.default)), row.name
 
 
 def test_choices_are_those_of_the_types():
@@ -47,6 +59,67 @@ def test_choices_are_those_of_the_types():
     assert {"form", "prior", "unseen", "error_kind", "engine", "levels", "comparison", "selection"} == typed
     for name in typed:
         assert set(typing.get_args(hints[name])) == set(BY_NAME[name].choices)
+
+
+WRONG = {
+    "text": (1, None, ["a"]),
+    "number": ("x", None, [1.0], True),
+    "whole number": ("x", 0.5, np.nan),
+    "true or false": ("x", None, 1),
+    "pair of numbers": (1.5, "x", (1, 2, 3)),
+    "list of texts": (None, "x", (1,)),
+    "list of events": (None, "x", (1,)),
+    "table of whole numbers": (None, 3, {"a": 0.5}),
+}
+
+
+@pytest.mark.parametrize("row", EVERY, **IDS)
+def test_every_setting_is_of_its_kind_in_python_too(row):
+    """A value of another kind is refused by name, before anything is computed; NumPy's scalars become plain ones."""
+    wrong = [value for value in WRONG[row.kind] if value is not None or row.default is not None]
+    if TABLE_OF[id(row)] == "task" and row.by_objective:
+        wrong = [None, 3, "x", *({"pain": value} for value in WRONG[row.kind]), {1: 0.5}]
+    for value in wrong:
+        with pytest.raises(WrongTypeError, match=rf"{row.name}.* must be .*; got "):
+            task_with(row, value, plain_task())
+    scalars = {"number": np.float64, "whole number": np.int64, "text": np.str_, "true or false": np.bool_}
+    if row.kind in scalars:
+        value = other_value(row)
+        kind = scalars[row.kind]
+        given = {name: kind(each) for name, each in value.items()} if isinstance(value, dict) else kind(value)
+        found = value_in(row, task_with(row, given, plain_task()))
+        assert repr(found) == repr(value)
+
+
+def test_objectives_are_of_the_kinds_of_the_table():
+    assert {"name": "text"} | {row.name: row.kind for row in OBJECTIVE} == OBJECTIVE_KINDS
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Objective(name=1), "the name of an objective must be text; got 1"),
+        (lambda: Objective(name="a", label=5), "the label of a must be text; got 5"),
+        (lambda: Rare(name=1), "the name of a derived objective must be text; got 1"),
+        (lambda: Rare(below=np.nan), "below of rare must be a whole number; got nan"),
+        (lambda: Rare(reward=np.inf), "reward of rare must be finite"),
+        (lambda: Rare(discount=2.0), "the discount of rare must be in"),
+        (lambda: PriorSet(pessimism="x"), "pessimism must be a number; got 'x'"),
+        (lambda: PriorSet(concentration_scale=None), "concentration_scale must be a number; got None"),
+        (lambda: HeldOutTest(zeta=3), "zeta must be a dict"),
+        (
+            lambda: HeldOutTest(zeta={"pain": -1.0}),
+            "zeta of pain must be an accepted loss, 0 or more and finite; got -1.0",
+        ),
+        (lambda: HeldOutTest(folds="x"), "folds must be an integer"),
+        (lambda: PosteriorTest(draws="x"), "draws must be a whole number"),
+        (lambda: PosteriorTest(zeta={"pain": np.nan}), "zeta of pain must be an accepted loss"),
+        (lambda: dataclasses.replace(plain_task(), zeta={"pain": -1.0}), "zeta of pain must be an accepted loss"),
+    ],
+)
+def test_kinds_and_ranges_of_other_settings(make, message):
+    with pytest.raises(BettersafeError, match=message):
+        make()
 
 
 def test_names_and_options_are_unique_and_texts_name_settings_that_there_are():

@@ -64,6 +64,17 @@ def test_every_field_of_run_json_counts(tested):
             verify_run(tested)
 
 
+def test_a_run_without_a_certificate_is_verified_as_far_as_it_goes(saved, files, tmp_path):
+    run = dataclasses.replace(load_run(saved), certificate=None, evaluation=())
+    folder = save_run(run, tmp_path / "RUN")
+    assert verify_run(folder) is None
+    with pytest.raises(RunError, match="there is no test to repeat"):
+        verify_run(folder, data=str(files / "later.parquet"))
+    (folder / "policy.parquet").write_bytes((saved / "policy.parquet").read_bytes()[:-1])
+    with pytest.raises(RunError, match="is not the file that this run was saved with"):
+        verify_run(folder)
+
+
 def test_columns_are_kept_for_verifying(tested, files, tmp_path):
     import pyarrow.parquet as pq
 

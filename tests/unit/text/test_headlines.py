@@ -1,24 +1,30 @@
-"""One wording: the terminal, the report, JSON and the explorer say the same of every kind of run."""
+"""One wording: the terminal, the report, JSON and the explorer say the same of every kind of run.
+
+Belief, test and proof are different words; the headline stands once, with at most three digits; one verdict is not red and green.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import html
+import io
 import json
 import math
 import re
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from bettersafe.certificate.certificate import Belief, Floor, Proof, Theory
 from bettersafe.cli.main import app
+from bettersafe.cli.show import runs as terminal
 from bettersafe.explore import keeping
 from bettersafe.report.page import report_html
 from bettersafe.runs.run import Decision, save_run
 from bettersafe.tasks.task import Task
-from bettersafe.text import headlines, names
+from bettersafe.text import headlines, names, tones
 from bettersafe.text.headlines import summarise
 from toy_runs import OBJECTIVES, toy_candidate, toy_certificate, toy_check, toy_findings, toy_run
 
@@ -51,13 +57,15 @@ UNPROVEN = {"evidence": "theory", "findings": toy_findings(-9.0, -9.0), "theory"
 
 CHOSEN = (toy_candidate(chosen=True), toy_candidate(name="another", passed=False))
 
-PASSED, FAILED, BLIND, UNTESTED = "passed", "not passed", "can't tell", "not tested"
+PASSED, FAILED, BELIEVED, DOUBTED, PROVEN, BLIND, UNTESTED = OUTCOMES = (
+    "passed", "not passed", "believed", "in doubt", "proven", "can't tell", "not tested",
+)  # fmt: skip
 
 RUNS = {
     "nothing found": ({"changed": False}, None, None),
     "no certificate": ({}, None, None),
     "unproven": ({}, UNPROVEN, [UNTESTED, UNTESTED]),
-    "proven": ({}, {"evidence": "theory", "theory": THEORY}, [PASSED, PASSED]),
+    "proven": ({}, {"evidence": "theory", "theory": THEORY}, [PROVEN, PROVEN]),
     "threshold unproven": ({}, {**UNPROVEN, "floors": (floor(-2.0),)}, [UNTESTED, UNTESTED]),
     "tested": ({}, {}, [PASSED, PASSED]),
     "tested, with a loss": ({}, {"findings": toy_findings(0.2, -0.1, zeta=0.2)}, [PASSED, PASSED]),
@@ -72,7 +80,7 @@ RUNS = {
         {"evidence": "safety-test", "findings": toy_findings(0.2, -0.1)},
         [PASSED, FAILED],
     ),
-    "believed": ({"method": "b-opt", "candidates": CHOSEN}, believed(1.0), [PASSED, PASSED]),
+    "believed": ({"method": "b-opt", "candidates": CHOSEN}, believed(1.0), [BELIEVED, BELIEVED]),
     "believed, against the log": (
         {"method": "b-opt"},
         {**believed(1.0), "checks": (toy_check(),)},
@@ -81,31 +89,57 @@ RUNS = {
     "unproven, against the log": ({}, {**UNPROVEN, "checks": (toy_check(),)}, [UNTESTED, UNTESTED]),
     "proven, against the log": ({}, {"evidence": "theory", "checks": (toy_check(),)}, [UNTESTED, UNTESTED]),
     "tested, against the log": ({}, {"checks": (toy_check(),)}, [PASSED, PASSED]),
-    "believed by linearisation": ({"method": "b-opt"}, believed(0.99, draws=0), [PASSED, PASSED]),
-    "doubted": ({"method": "b-opt", "changed": False}, believed(0.5), [PASSED, FAILED]),
-    "doubted, if pessimistic": ({}, believed(1.0, pessimistic=(1.0, 0.7)), [PASSED, FAILED]),
-    "doubted together": ({}, believed(0.88, each=(0.94, 0.92)), [PASSED, FAILED]),
+    "believed by linearisation": ({"method": "b-opt"}, believed(0.99, draws=0), [BELIEVED, BELIEVED]),
+    "doubted": ({"method": "b-opt", "changed": False}, believed(0.5), [BELIEVED, DOUBTED]),
+    "doubted, if pessimistic": ({}, believed(1.0, pessimistic=(1.0, 0.7)), [BELIEVED, DOUBTED]),
+    "doubted together": ({}, believed(0.88, each=(0.94, 0.92)), [BELIEVED, DOUBTED]),
     "believed, then refused": (
         {"method": "b-opt", "candidates": CHOSEN},
         {"findings": toy_findings(-0.1, 0.2)},
         [FAILED, PASSED],
     ),
+    "believed, with a loss": (
+        {"method": "b-opt"},
+        {**believed(0.93), "findings": toy_findings(0.2, -0.1, zeta=0.2)},
+        [BELIEVED, BELIEVED],
+    ),
+    "doubted for ever": (
+        {"method": "b-opt", "changed": False},
+        {**believed(0.1), "findings": toy_findings(0.2, -0.7, estimate=-0.3)},
+        [BELIEVED, DOUBTED],
+    ),
     "many digits": ({}, {"findings": toy_findings(-0.123456, 0.2)}, [FAILED, PASSED]),
 }
 
+BELIEF = ("accepted", "Accepted", "passed", "Passed", "refused", "Tested", "roven")
+"""What no screen may say where only the posterior speaks."""
+
 OTHERS = {
-    Decision.USE_POLICY: (
-        "Keep the baseline",
-        "keep the baseline",
-        "Not tested",
-        "not tested",
-        "No solution",
+    Decision.USE_POLICY: ("eep the baseline", "Not tested", "not tested", "No solution", "refused", "Proposed:"),
+    Decision.PROPOSED: ("eep the baseline", "Use the policy", "No solution", "Not tested:", *BELIEF),
+    Decision.NOT_TESTED: (
+        "eep the baseline",
+        "Use the policy",
+        "ccepted",
+        "passed",
         "refused",
+        "No solution",
+        "Proposed:",
     ),
-    Decision.NOT_TESTED: ("Keep the baseline", "Use the policy", "Accepted", "passed", "refused", "No solution"),
-    Decision.KEEP_BASELINE: ("Use the policy", "Accepted", "Not tested"),
+    Decision.KEEP_BASELINE: ("Use the policy", "Accepted", "Not tested", "Proposed:"),
 }
 """What no screen may say beside a decision."""
+
+WORDS = {
+    "no certificate": "Not tested", "unproven": "Not tested", "proven": "Proven under assumptions", "tested": "Tested, passed",
+    "refused": "Keep the baseline", "h-opt": "Tested, passed", "believed": "Proposed", "believed by linearisation": "Proposed",
+    "believed, against the log": "Not tested", "doubted": "Keep the baseline", "nothing found": "Keep the baseline",
+}  # fmt: skip
+
+TONES = {
+    "no certificate": "open", "proven": "passed", "tested": "passed", "refused": "refused", "no data": "keep", "believed": "proposed",
+    "believed, against the log": "open", "doubted": "keep", "nothing found": "keep", "believed, then refused": "refused",
+}  # fmt: skip
 
 
 def made(name):
@@ -128,6 +162,48 @@ def page_text(run):
     return plain(html.unescape(re.sub(r"<[^>]+>", " ", page)))
 
 
+def colours(run):
+    """Colours of verdicts: of the headline and the tags of the report, and of the terminal."""
+    page = {each for _, each in re.findall(r'class="(hero|tag) ([a-z]+)"', report_html(run))}
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            terminal,
+            "new_console",
+            lambda: Console(file=out, force_terminal=True, color_system="standard", width=200),
+        )
+        terminal.print_run(run, 3, every=True)
+    codes = {"1": "refused", "2": "passed"}
+    return page, {codes[code] for code in re.findall(r"\x1b\[(?:\d+;)*3([12])(?:;\d+)*m", out.getvalue())}
+
+
+def significant(number):
+    """Significant digits of a number as written."""
+    digits = number.replace(",", "").replace(".", "").lstrip("0")
+    return len(digits) if "." in number else len(digits.rstrip("0"))
+
+
+def check_words(run, screens):
+    """What must hold of the words and colours of every screen."""
+    told = summarise(run)
+    assert told.headline.startswith(f"{told.word}: ")
+    assert told.headline.endswith(".")
+    assert all(significant(each) <= 3 for each in re.findall(r"\d[\d.,]*\d|\d", told.headline)), told.headline
+    for screen, text in screens.items():
+        assert text.count(plain(told.headline)) == 1, screen
+        assert plain(told.more) in text, screen
+        # candidates are other policies, and said to be so; ζ is called the accepted loss
+        said = text.replace("candidate that did not pass", "").replace("accepted loss", "")
+        for wrong in OTHERS[run.decision]:
+            assert wrong not in said, (screen, wrong)
+        if run.certificate is not None and run.certificate.evidence == "posterior":
+            for wrong in BELIEF:
+                assert wrong not in said, (screen, wrong)
+    for used in colours(run):
+        assert not {"passed", "refused"} <= used
+        assert run.certificate is None or run.certificate.evidence != "posterior" or not {"passed", "refused"} & used
+
+
 def command(*arguments):
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
@@ -147,8 +223,8 @@ def kept(run, folder, monkeypatch):
 def test_every_screen_says_the_same(name, tmp_path, monkeypatch):
     run, outcomes = made(name)
     told = summarise(run)
-    assert told.headline.startswith(f"{run.decision.short}: ")
-    assert told.headline.endswith(".")
+    assert told.word == WORDS.get(name, told.word)
+    assert told.tone == TONES.get(name, told.tone)
     folder = save_run(run, tmp_path / "RUN")
     codes = {"show": 0, "verify": 3 if run.decision is Decision.KEEP_BASELINE else 0}  # show only prints
     screens = {"report": page_text(run)}
@@ -157,18 +233,15 @@ def test_every_screen_says_the_same(name, tmp_path, monkeypatch):
         assert exit_code == codes[screen], screen
         screens[screen] = plain(text)
     answer = kept(run, tmp_path / "runs", monkeypatch)
-    screens["explorer"] = plain(f"{answer['headline']} {answer['detail']}")
+    screens["explorer"] = plain(f"{answer['headline']} {answer['detail']} {answer['more']}")
+    assert answer["tone"] == told.tone
     exit_code, text = command("show", folder, "--json")
     assert exit_code == 0
     document = json.loads(text)
     assert command("report", folder)[0] == 0
-    for screen, text in screens.items():
-        assert plain(told.headline) in text, screen
-        # candidates are other policies, and said to be so
-        said = text.replace("candidate that did not pass", "").replace("a better one had passed", "")
-        for wrong in OTHERS[run.decision]:
-            assert wrong not in said, (screen, wrong)
+    check_words(run, screens)
     assert document["headline"] == told.headline
+    assert document["more"] == told.more
     assert document["decision"] == answer["decision"] == run.decision.to_json()
     written = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     assert written["decision"] == run.decision.to_json()
@@ -182,22 +255,23 @@ def _check_objectives(run, outcomes, document, screens):
     assert [certificate.outcome(k) for k in range(2)] == outcomes
     rows = document["certificate"]["objectives"]
     assert [row["outcome"] for row in rows] == outcomes
-    assert [row["passed"] for row in rows] == [outcome == PASSED for outcome in outcomes]
+    assert document["certificate"]["standing"] == certificate.standing
     for k, title in enumerate(("gain", "Harm done (points)")):
         shown = outcomes[k].replace("'", "’")
         card = re.search(
-            rf"{re.escape(title)} (?:✓ |✕ )?(passed|not passed|can’t tell|not tested|unchanged)", screens["report"]
+            rf"{re.escape(title)} (?:[✓✕→?] )?({'|'.join(OUTCOMES).replace(chr(39), '’')}|unchanged)", screens["report"]
         )
         assert card[1] == shown, title
         if certificate.evidence != "theory":
             row = re.search(
-                rf" {re.escape(title)} [+−\d][^a-zG]*(?:over |to |[\d.,%+− ])*({'|'.join((PASSED, FAILED, BLIND, UNTESTED))})",
+                rf" {re.escape(title)} [+−\d][^a-zG]*(?:over |to |[\d.,%+− ])*({'|'.join(OUTCOMES)})",
                 screens["show"],
             )
             assert row[1] == outcomes[k], title
     if certificate.accepted:
-        assert set(outcomes) == {PASSED}
-    assert plain(certificate.verdict) in screens["report"] or run.decision is Decision.NOT_TESTED
+        assert set(outcomes) == {{"posterior": BELIEVED, "theory": PROVEN}.get(certificate.evidence, PASSED)}
+    if certificate.by_test:
+        assert plain(certificate.verdict.split(": ", 1)[1].removesuffix(" Keep the baseline.")[1:]) in screens["report"]
     assert "harm" not in certificate.verdict  # people gave it a label
     assert not re.search(r"\d\.\d{4,}", " ".join((certificate.verdict, *screens.values())))  # two or three digits
 
@@ -210,7 +284,42 @@ def test_json_of_a_certificate_has_the_decision(tmp_path):
     assert code == 3
     assert document["decision"]["word"] == "keep-baseline"
     assert document["headline"] == summarise(run).headline
-    assert document["accepted"] is False
+    assert document["standing"] == "refused"
+    assert "accepted" not in document
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        (tones, "OUTCOMES", {**tones.OUTCOMES, "believed": "passed"}),
+        (tones, "DECISIONS", {**tones.DECISIONS, Decision.PROPOSED: "passed"}),
+        (headlines, "probability", lambda p, _: f"{p:.4f}"),
+        (headlines, "certified_gains", lambda *_, **__: "accepted"),
+    ],
+)
+def test_a_planted_fault_is_seen(monkeypatch, place, name, value):
+    """The rules for words and colours would see a belief in green, too many digits, and a belief that is "accepted"."""
+    run, _ = made("believed")
+    told = summarise(run).headline
+    check_words(run, {"one": told})
+    monkeypatch.setattr(place, name, value)
+    wrong = summarise(run).headline
+    with pytest.raises(AssertionError):
+        check_words(run, {"one": wrong})
+    monkeypatch.undo()
+    for screens in ({"twice": f"{told} {told}"}, {"missing": "The policy is better."}):
+        with pytest.raises(AssertionError):
+            check_words(run, screens)
+
+
+def test_a_test_that_refuses_is_red_and_has_nothing_in_green():
+    page, codes = colours(made("refused")[0])
+    assert "refused" in page
+    assert codes == {"refused"}
+    page, codes = colours(made("tested")[0])
+    assert "passed" in page
+    assert codes == {"passed"}
+    assert colours(made("believed")[0])[0] >= {"proposed"}
 
 
 def test_a_refused_proposal_is_no_policy():
@@ -227,24 +336,51 @@ def headline(**more):
 
 
 def test_the_headline_claims_what_was_tested_and_no_more():
-    assert headline() == "Use the policy: it is better than the baseline on gain and Harm done."
-    assert headline(findings=toy_findings(0.2, 0.0)) == (
-        "Use the policy: it is better than the baseline on gain and no worse on Harm done."
+    risk = "no objective loses, at a risk of about 10 %."
+    # the baseline's gain is 1; its harm is −2, which has no percent
+    assert headline() == f"Tested, passed: gain +40 %, Harm done −0.4 points; {risk}"
+    assert headline(findings=toy_findings(0.2, 0.0)) == f"Tested, passed: gain +40 %, Harm done no worse; {risk}"
+    # bounds that each have all of δ don't hold together; gain is pursued, so it has its estimate
+    assert (
+        headline(findings=toy_findings(0.2, 0.2, level=0.1))
+        == f"Tested, passed: gain +40 %, Harm done no worse; {risk}"
     )
-    # bounds that each have all of δ don't hold together
-    assert headline(findings=toy_findings(0.2, 0.2, level=0.1)) == (
-        "Use the policy: it is no worse than the baseline on gain and Harm done."
+    assert headline(grade="finite-sample").endswith("at a risk of 10 %.")
+    assert "Harm done at most 0.3 worse; no objective loses more than its accepted loss" in headline(
+        findings=toy_findings(0.2, -0.1, zeta=0.3)
     )
-    assert "at most 0.3 worse on Harm done" in headline(findings=toy_findings(0.2, -0.1, zeta=0.3))
-    assert headline(findings=toy_findings(0.2, -0.1)) == "Keep the baseline: a loss on Harm done can’t be ruled out."
+    assert headline(findings=toy_findings(0.2, -0.1)) == (
+        "Keep the baseline: refused by the test, a loss on Harm done can’t be ruled out."
+    )
     assert "can’t tell" in headline(unsupported=0.2)
-    floor = Floor(objective="harm", threshold=-1.0, baseline_bound=-3.0, guaranteed=-2.0, level=0.05)
-    assert headline(floors=(floor,)) == "Keep the baseline: the threshold on Harm done may be missed."
-    belief = Belief(priors="flat", p_safe=1.0, p_objective=(1.0, 1.0), p_pessimistic=(), draws=200)
-    sure = headline(evidence="posterior", grade="posterior", beliefs=(belief,))
-    assert sure.endswith("with a probability of over 99.5 %.")  # 200 of 200 draws are not certainty
-    doubt = dataclasses.replace(belief, p_safe=0.5, p_objective=(0.9, 0.5))
-    assert "a loss on Harm done is too likely" in headline(evidence="posterior", grade="posterior", beliefs=(doubt,))
+    assert headline(floors=(floor(-2.0),)) == (
+        "Keep the baseline: refused by the test, the threshold on Harm done may be missed."
+    )
+    assert "threshold on Harm done kept" in headline(floors=(floor(0.0),))
+    assert headline(**believed(1.0)) == (
+        "Proposed: gain +40 %, Harm done −0.4 points; no objective loses with probability over 0.995."
+    )  # 200 of 200 draws are not certainty
+    assert headline(**{**believed(0.93), "findings": toy_findings(0.2, 0.0)}) == (
+        "Proposed: gain +40 %, Harm done no worse; no objective loses with probability 0.93."
+    )
+    assert headline(**believed(0.5)) == (
+        "Keep the baseline: given the log, a loss is too likely (probability 0.5), most of all on Harm done."
+    )
+    proof = {"evidence": "theory", "findings": toy_findings(0.123, 0.0)}
+    assert headline(**proof, grade="finite-sample") == (
+        "Proven: gain at least 0.12 better, Harm done no worse, at a risk of 10 %."
+    )
+    assert headline(**proof).startswith("Proven under assumptions: ")
+
+
+def test_estimates_of_the_model_are_not_evidence():
+    assert headlines.summarise(toy_run()).headline == (
+        "Not tested: by the model that made it, which is optimistic, gain +50 %, Harm done −0.5 points."
+    )
+    run = toy_run(certificate=toy_certificate(**believed(1.0)))
+    assert "+50 %" not in headlines.summarise(run).headline
+    page = page_text(run)
+    assert page.index("+0.40 better") < page.index("Estimated model (from its own data: optimistic): 1.00 → 1.50")
 
 
 def test_the_grade_is_said_in_words():
@@ -259,3 +395,23 @@ def test_the_grade_is_said_in_words():
     )
     assert "Nothing was held out" in headlines.evidence_words(toy_certificate(evidence="theory"))
     assert "optimistic" in headlines.evidence_words(None)
+
+
+def test_more_episodes_are_named_where_the_baseline_is_kept():
+    def told(findings, **more):
+        return headlines.summarise(made_of(findings, **more)).more
+
+    def made_of(findings, **more):
+        data = {"tested_on": {"episodes": 100}}
+        return toy_run(certificate=toy_certificate(findings=findings, data=data, **more))
+
+    # the bound is 0.5 below an estimate of 0.4: (0.5 / 0.4)² = 1.5625 times as many
+    assert told(toy_findings(0.2, -0.1)) == (
+        "If the estimates stay as they are, about 57 more held-out episodes would decide."
+    )
+    assert "more than 20 times as many" in told(toy_findings(0.2, -9.0))
+    assert told(toy_findings(0.2, -0.9, estimate=-0.1)) == (
+        "More held-out episodes of the same kind are not expected to change this: by the estimate, the policy loses on gain."
+    )
+    assert told(toy_findings(0.2, 0.2)) == ""
+    assert "more episodes would decide" in told(toy_findings(0.2, -0.1), **believed(0.8))

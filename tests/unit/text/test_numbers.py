@@ -46,10 +46,11 @@ def test_a_change_can_be_seen_whatever_it_is_a_change_of():
 @pytest.mark.parametrize(
     ("share", "draws", "said"),
     [
-        (1.0, 199, "over 99.5 %"),
-        (0.9749, 200, "97.5 %"),
-        (1.0, 0, "over 99.9 %"),
-        (0.5, 0, "50.0 %"),
+        (1.0, 199, "over 0.995"),
+        (0.9749, 200, "0.975"),
+        (0.9999, 10_000, "over 0.999"),
+        (1.0, 0, "over 0.999"),
+        (0.5, 0, "0.500"),
         (math.nan, 5, "–"),
     ],
 )

@@ -153,7 +153,7 @@ def _diagnostics(by_name: Mapping[str, Rows]) -> Table:
             number(first["largest_weight"]) if weighted else "",
             percent(first["unsupported_share"]),
             f"{first['unsupported_episodes']:,}",
-            "[green]yes[/]" if first["usable"] else "[yellow]no[/]",
+            "yes" if first["usable"] else "[yellow]no[/]",
         )
     return table
 

@@ -14,10 +14,19 @@ from bettersafe.logs.dataset import user_sign
 from bettersafe.methods.facts import facts_of
 from bettersafe.runs.changes import deciding, largest_changes
 from bettersafe.runs.info import PosteriorCandidate
-from bettersafe.runs.run import Decision, run_json
+from bettersafe.runs.run import run_json
 from bettersafe.text.headlines import optimised_for, summarise
-from bettersafe.text.names import GRADES, certificate_steps, proposed, run_steps, shorten, with_titles
+from bettersafe.text.names import (
+    GRADES,
+    candidate_outcome,
+    certificate_steps,
+    proposed,
+    run_steps,
+    shorten,
+    with_titles,
+)
 from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, precision, risk
+from bettersafe.text.tones import belief_tone, floor_tone, outcome_tone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,27 +38,31 @@ if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.runs.info import CandidateInfo, RunInfo
     from bettersafe.runs.run import Run
+    from bettersafe.text.headlines import Summary
+    from bettersafe.text.tones import Tone
 
-COLOURS = {Decision.USE_POLICY: "green", Decision.NOT_TESTED: "yellow", Decision.KEEP_BASELINE: "yellow"}
-OUTCOMES = {
-    "passed": "[green]passed[/]",
-    "not passed": "[bold red]not passed[/]",
-    "can't tell": "[yellow]can't tell[/]",
-    "not tested": "[dim]not tested[/]",
+COLOURS: dict[Tone, str] = {
+    "passed": "green",
+    "refused": "red",
+    "proposed": "bright_blue",
+    "open": "yellow",
+    "keep": "yellow",
+    "plain": "dim",
 }
-CANDIDATES = {
-    "chosen": "[bold green]chosen[/]",
-    "passed": "passed",
-    "open": "[dim]a better one had passed[/]",
-    "failed": "[red]did not pass[/]",
-}
+"""Colour of each tone."""
+
+WIDE = 100
+"""Columns of a terminal that has room for intervals beside bounds."""
+
+MODEL = "By the model that made it: optimistic, no evidence"
+"""Title of the returns in the estimated model."""
 
 
 def shown_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
     """JSON of a run: run.json, headline, largest changes and certificate; returns in the user's own sign."""
     return {
         "run": str(path),
-        "headline": summarise(run).headline,
+        **_summary_json(run),
         **run_json(run),
         "largest_changes": [dataclasses.asdict(change) for change in largest_changes(run, changes)],
         "certificate": None if run.certificate is None else certificate_json(run.certificate),
@@ -61,20 +74,30 @@ def outcome_json(run: Run) -> dict[str, Any]:
     assert run.certificate is not None
     return {
         "decision": run.decision.to_json(),
-        "headline": summarise(run).headline,
+        **_summary_json(run),
         **certificate_json(run.certificate),
     }
+
+
+def _summary_json(run: Run) -> dict[str, str]:
+    """Headline of a run, and how many more episodes would decide, for JSON."""
+    told = summarise(run)
+    return {"headline": told.headline, "more": told.more}
 
 
 def print_run(run: Run, changes: int, *, every: bool = False) -> None:
     """Print a run: decision, objectives before and after, largest changes; ``every`` objective, or those that decide."""
     console = new_console()
     rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
-    info = run.info
-    _print_headline(console, run)
-    console.print(escape(info.status), highlight=False)
-    console.print(_returns(run, rows))
-    _and_more(console, rows, len(run.objectives))
+    info, certificate = run.info, run.certificate
+    told = _print_headline(console, run)
+    if certificate is not None:
+        _print_findings(console, run, certificate, rows)
+    if certificate is None or certificate.evidence == "theory" or every:
+        console.print(_returns(run, rows))
+        _and_more(console, rows, len(run.objectives))
+    if run.has_proposal and told.detail != info.status:
+        console.print(escape(info.status), style="dim", highlight=False)
     budget = f" epsilon {info.epsilon:g}," if facts_of(info.method).budget else ""
     console.print(
         f"{info.method},{budget} delta {info.delta:g}, error function {info.error_kind}; baseline {info.baseline_source};"
@@ -99,20 +122,37 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         console.print(_candidates(run))
     if changes and run.has_proposal:
         console.print(_changes(run, changes))
-    _print_certificate(console, run, rows)
+    if certificate is not None:
+        _print_evidence(console, run, certificate, rows)
+    _print_next(console, told)
 
 
 def print_outcome(run: Run, *, every: bool = False) -> None:
     """Print the decision about a run, and its certificate."""
     console = new_console()
     rows = list(range(len(run.objectives))) if every else deciding(run, MOST_ROWS)
-    _print_headline(console, run)
-    _print_certificate(console, run, rows)
+    told = _print_headline(console, run)
+    if run.certificate is not None:
+        _print_findings(console, run, run.certificate, rows)
+        _print_evidence(console, run, run.certificate, rows)
+    _print_next(console, told)
 
 
-def _print_headline(console: Console, run: Run) -> None:
+def _print_headline(console: Console, run: Run) -> Summary:
+    """Print the headline, the sentence behind it, and how many more episodes would decide."""
+    told = summarise(run)
     console.print()
-    console.print(f"[bold {COLOURS[run.decision]}]{escape(summarise(run).headline)}[/]", highlight=False)
+    console.print(f"[bold {COLOURS[told.tone]}]{escape(told.headline)}[/]", highlight=False)
+    for text in (told.detail, told.more):
+        if text:
+            console.print(escape(text), highlight=False)
+    return told
+
+
+def _print_next(console: Console, told: Summary) -> None:
+    """Print the next step, with its command."""
+    command = f" {told.command}" if told.command else ""
+    console.print(f"[bold]Next:[/] {escape(told.step + command)}", highlight=False)
 
 
 def _and_more(console: Console, shown: Sequence[int], d: int) -> None:
@@ -128,6 +168,11 @@ def _names(run: Run) -> dict[str, str]:
     return {objective.name: objective_name(objective) for objective in run.objectives}
 
 
+def _toned(text: str, tone: Tone) -> str:
+    """Text in the colour of its tone."""
+    return f"[{COLOURS[tone]}]{text}[/]"
+
+
 def _titled(title: str, steps: str) -> str:
     """Title of a table, with the steps of its returns."""
     return f"{title}, {steps}" if steps else title
@@ -135,7 +180,7 @@ def _titled(title: str, steps: str) -> str:
 
 def _returns(run: Run, rows: Sequence[int]) -> Table:
     """Baseline and proposal in the estimated model."""
-    table = new_table(_titled("In the estimated model", run_steps(run)))
+    table = new_table(_titled(MODEL if run.has_proposal else "In the estimated model", run_steps(run)))
     table.add_column("objective")
     for column in ("weight", "baseline", proposed(run), "change"):
         table.add_column(column, justify="right")
@@ -144,7 +189,7 @@ def _returns(run: Run, rows: Sequence[int]) -> Table:
         objective = run.objectives[k]
         before, after = float(run.baseline_return[k]), float(run.proposal_return[k])
         same, digits = is_same(before, after), change_precision(before, after)
-        word = "[dim]same[/]" if same else ("[green]better[/]" if after > before else "[bold red]worse[/]")
+        word = "[dim]same[/]" if same else ("better" if after > before else "worse")
         table.add_row(
             objective_name(objective) + (" [dim]lower is better[/]" if objective.lower_is_better else ""),
             number(run.info.preference[k], trim=True),
@@ -179,7 +224,7 @@ def _candidates(run: Run) -> Table:
     for row in run.info.candidates:
         gain = sum(weight * value for weight, value in zip(run.info.preference, row.gain, strict=True))
         cells = [escape(row.name), number(gain, signed=True), *(_believed(row) if asked else ())]
-        table.add_row(*cells, CANDIDATES[row.outcome])
+        table.add_row(*cells, ("[bold]{}[/]" if row.chosen else "{}").format(candidate_outcome(row)))
     return table
 
 
@@ -213,33 +258,23 @@ def _moves(moves: tuple[tuple[str, float, float], ...], most: int = 2, smallest:
     return ", ".join(shown) + (f" and {len(moves) - len(seen)} more" if len(moves) > len(seen) else "")
 
 
-def _print_certificate(console: Console, run: Run, shown: Sequence[int]) -> None:
-    """Print the verdict, evidence and bounds of the objectives ``shown``; for an untested run, the decision's sentence."""
-    certificate = run.certificate
-    if certificate is not None and (certificate.passes or run.decision is not Decision.NOT_TESTED):
-        console.print()
-        console.print(f"[bold]{escape(certificate.verdict)}[/]", highlight=False)
-        _print_evidence(console, run, certificate, shown)
-    if certificate is not None:
-        _print_theory(console, run, certificate, shown)
-        print_checks(console, certificate.checks)
-    if run.decision is Decision.NOT_TESTED:
-        console.print(run.decision.sentence, highlight=False)
+def _print_findings(console: Console, run: Run, certificate: Certificate, shown: Sequence[int]) -> None:
+    """Print the gains on the objectives ``shown`` by a test or the posterior, and the thresholds."""
+    if certificate.evidence != "theory":
+        names = {run.objectives[k].name for k in shown}
+        places = [k for k, f in enumerate(certificate.findings) if f.objective in names]
+        console.print(_findings(run, certificate, places, wide=console.width >= WIDE))
+        _and_more(console, places, len(certificate.findings))
+    if certificate.floors:
+        console.print(_floors(run, certificate))
 
 
 def _print_evidence(console: Console, run: Run, certificate: Certificate, shown: Sequence[int]) -> None:
-    """Print the findings, posterior probabilities, thresholds and assumptions of a certificate."""
-    names = {run.objectives[k].name for k in shown}
-    places = [k for k, f in enumerate(certificate.findings) if f.objective in names]
-    if certificate.evidence != "theory":
-        console.print(_findings(run, certificate, places))
-        _and_more(console, places, len(certificate.findings))
+    """Print the posterior probabilities, bounds from the counts, assumptions and checks of a certificate."""
     if certificate.beliefs:
         console.print(_beliefs(run, certificate))
-    if certificate.floors:
-        console.print(_floors(run, certificate))
     settings = certificate.settings
-    if certificate.evidence in ("held-out", "safety-test"):
+    if certificate.by_test:
         tested = certificate.data.get("tested_on", {})
         console.print(
             f"Tested on {counted(int(tested.get('episodes', 0)), 'episode')} that the {proposed(run)} was not made from; estimator"
@@ -248,19 +283,22 @@ def _print_evidence(console: Console, run: Run, certificate: Certificate, shown:
         )
         if "trust" in certificate.diagnostics:
             console.print(escape(certificate.diagnostics["trust"]), highlight=False)
-    console.print("[bold]Assumptions[/]")
-    for text in certificate.assumptions:
-        console.print(f"  • {escape(with_titles(text, run))}", highlight=False)
-    print_notes(console, settings.get("notes", []))
+    if certificate.passes or certificate.evidence != "theory":
+        console.print("[bold]Assumptions[/]")
+        for text in certificate.assumptions:
+            console.print(f"  • {escape(with_titles(text, run))}", highlight=False)
+        print_notes(console, settings.get("notes", []))
+    _print_theory(console, run, certificate, shown)
+    print_checks(console, certificate.checks)
 
 
-def _findings(run: Run, certificate: Certificate, places: Sequence[int]) -> Table:
-    """Gains per objective; for the posterior with intervals and probabilities instead of the common risk and loss."""
+def _findings(run: Run, certificate: Certificate, places: Sequence[int], *, wide: bool) -> Table:
+    """Gains per objective; for the posterior with probabilities and, if ``wide``, intervals instead of the common risk and loss."""
     belief = certificate.beliefs[0] if certificate.beliefs else None
     columns = ["objective", "estimate", "at least", "risk", "accepted loss"]
     if belief is not None:
-        columns = ["objective", "estimate", f"{risk(1.0 - certificate.delta)} interval"]
-        columns += [f"at least ({risk(1.0 - certificate.findings[0].level)})", "no worse"]
+        columns = ["objective", "estimate", *([f"{risk(1.0 - certificate.delta)} interval"] if wide else [])]
+        columns += [f"at least ({risk(1.0 - certificate.findings[0].level)})".replace(" %", "\u00a0%"), "no worse"]
         columns += ["if pessimistic"] if belief.p_pessimistic else []
         columns += ["accepted loss"] if any(finding.zeta for finding in certificate.findings) else []
     table = new_table(_titled("Gain over the baseline (positive is better, for costs too)", certificate_steps(run)))
@@ -280,10 +318,11 @@ def _findings(run: Run, certificate: Certificate, places: Sequence[int]) -> Tabl
         if belief is None:
             cells += [least, risk(finding.level), number(finding.zeta, trim=True)]
         else:
-            cells += [" to ".join(number(edge, signed=True, decimals=digits) for edge in edges), least]
+            interval = " to ".join(number(edge, signed=True, decimals=digits) for edge in edges)
+            cells += [interval, least] if wide else [least]
             cells += [chance(p[k], belief.draws) for p in (belief.p_objective, belief.p_pessimistic) if p]
             cells += [number(finding.zeta, trim=True)] if "accepted loss" in columns else []
-        table.add_row(*cells, OUTCOMES[certificate.outcome(k)])
+        table.add_row(*cells, _toned(certificate.outcome(k), outcome_tone(certificate, k)))
     return table
 
 
@@ -311,7 +350,9 @@ def _beliefs(run: Run, certificate: Certificate) -> Table:
             chance(belief.p_safe, belief.draws),
             least(belief.p_objective, belief.draws),
             least(belief.p_pessimistic, belief.draws),
-            "[green]passes[/]" if belief.passes(certificate.delta) else "[bold red]does not pass[/]",
+            _toned(
+                "believed" if belief.passes(certificate.delta) else "in doubt", belief_tone(belief, certificate.delta)
+            ),
         )
     return table
 
@@ -331,7 +372,7 @@ def _floors(run: Run, certificate: Certificate) -> Table:
             f"{bound} {number(user_sign(objective, floor.threshold), trim=True)}",
             number(user_sign(objective, floor.guaranteed)),
             number(floor.shortfall, trim=True),
-            "[green]kept[/]" if floor.passed else "[bold red]may be missed[/]",
+            _toned("kept" if floor.passed else "may be missed", floor_tone(certificate, floor)),
         )
     return table
 

@@ -64,5 +64,5 @@ def print_checks(console: Console, checks: Sequence[StateCheck]) -> None:
     if checks:
         console.print("[bold]Is the state enough?[/]")
     for check in checks:
-        mark = "[bold red]Against the model:[/] " if check.against else ""
+        mark = "[yellow]Against the model:[/] " if check.against else ""
         console.print(f"  • {mark}{escape(in_words(check))}", highlight=False)

@@ -17,7 +17,7 @@ import numpy as np
 
 from bettersafe import _kernel
 from bettersafe._system.memory import available_bytes, check_memory, size_in_bytes, tally_bytes
-from bettersafe.errors import DataError
+from bettersafe.errors import DataError, check_type
 from bettersafe.logs._reader import progress as reading
 from bettersafe.logs._reader.checks import LARGEST
 from bettersafe.logs._reader.count_sql import MARK, origin_of
@@ -81,6 +81,8 @@ def count_sorted(
         digests: Path -> SHA-256 of all files for mergeable counts, else None.
         progress: Called while the log is read.
     """
+    if memory_limit is not None:
+        check_type("memory_limit", memory_limit, str)
     places = expand(path)
     limit = max(SHARE * available_bytes(), LEAST_MEMORY) if memory_limit is None else size_in_bytes(memory_limit)
     names = [objective.name for objective in objectives]

@@ -32,7 +32,7 @@ import numpy as np
 from bettersafe._system.files import scratch_folder
 from bettersafe._system.memory import available_bytes, check_memory, log_bytes
 from bettersafe._system.workers import cores
-from bettersafe.errors import DataError, ParameterError, did_you_mean
+from bettersafe.errors import DataError, ParameterError, check_type, did_you_mean
 from bettersafe.logs._reader.cells import FAMILIES, Kind
 from bettersafe.logs._reader.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
 from bettersafe.logs._reader.columns import Raw, raw_columns
@@ -132,6 +132,8 @@ def open_source(
         memory_limit: Memory that DuckDB may use before it spills to disk, e.g. "2GB"; a share of the free memory if None.
         progress: Called while the log is read.
     """
+    if memory_limit is not None:
+        check_type("memory_limit", memory_limit, str)
     with scratch_folder() as scratch:
         connection = duckdb.connect(
             str(scratch / "log.duckdb"),

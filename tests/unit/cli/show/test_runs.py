@@ -13,7 +13,7 @@ def test_the_terminal_shows_of_many_objectives_those_that_decide(capsys):
     print_run(run, 3)
     said = capsys.readouterr().out
     assert "the 12 of 17 objectives" in said
-    assert "91.0 % o5" in said
+    assert "0.910 o5" in said
     assert "o16" not in said
     print_run(run, 3, every=True)
     said = capsys.readouterr().out
