@@ -9,6 +9,8 @@ routes      ways with rare harm: mined roads, icy passes, rope bridges
 care        doses, transfers, an epidemic, a tutor
 trade       prices, advertisements, lotteries, a reservoir, heating, bus engines, a fishery
 services    queues in tandem, a shop floor, grants
+city        a ferry, a tram line, a market cart, a car park, a desk for patients, debts
+works       products, crops, a greenhouse, a kiln, a long building
 gridworld   gridworlds with pits
 icu_sepsis  ICU-Sepsis: a simulator of sepsis treatment, and its clinicians' policy
 gym         Gymnasium environments of these worlds, and logs of any Gymnasium environment; needs the extra 'gym'

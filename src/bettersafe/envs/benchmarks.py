@@ -1,7 +1,7 @@
 """Public tabular benchmarks as worlds with several objectives, each with a random map or random constants.
 
 FrozenLake, CliffWalking and Taxi follow Gymnasium; deep sea treasure and resource gathering MO-Gymnasium; wet chicken
-Scholl et al. (2022), RiverSwim Strehl and Littman (2008), blackjack Sutton and Barto (2018). Penalties of the originals
+Scholl et al. (2022), RiverSwim Strehl and Littman (2008), blackjack and the mountain car Sutton and Barto (2018). Penalties of the originals
 are objectives of their own, so that they can be protected. Moves of grids are down, left, right, up.
 """
 
@@ -316,6 +316,48 @@ def blackjack(rng: Rng) -> World:
         initial=np.outer(hands[8:21] / hands[8:21].sum(), card).ravel(),
         objectives=("winnings", "busts"),
         discount=0.99,
+    )
+
+
+def mountain_car(rng: Rng, *, places: int = 19, speeds: int = 11, repeat: int = 6) -> World:
+    """Mountain car: swing out of a valley with an engine that is too weak; actions push left, coast, push right.
+
+    States are a grid of positions × velocities. A step is ``repeat`` steps of the original, from a grid point; the four grid points
+    about where it leads have probabilities of bilinear interpolation. "time" is −1 for every step, "fuel" −1 for every push.
+    Gravity and engine have random factors. The episode ends on the right hill.
+    """
+    draw = generator(rng)
+    engine, gravity = 0.001 * draw.uniform(1.0, 1.5), 0.0025 * draw.uniform(0.9, 1.1)
+    place, speed = np.linspace(-1.2, 0.5, places), np.linspace(-0.07, 0.07, speeds)
+
+    def step(x: int, a: int) -> list[Result]:
+        s, v = float(place[x // speeds]), float(speed[x % speeds])
+        paid = (-1.0, -float(a != 1))
+        for _ in range(repeat):
+            v = min(max(v + engine * (a - 1) - gravity * float(np.cos(3.0 * s)), -0.07), 0.07)
+            s += v
+            if s >= 0.5:
+                return [(1.0, END, paid)]
+            if s <= -1.2:
+                s, v = -1.2, max(v, 0.0)
+        at, to = (s + 1.2) / 1.7 * (places - 1), (v + 0.07) / 0.14 * (speeds - 1)
+        low, slow = min(int(at), places - 2), min(int(to), speeds - 2)
+        return [
+            (p * q, (low + i) * speeds + slow + j, paid)
+            for i, p in enumerate((1.0 - at + low, at - low))
+            for j, q in enumerate((1.0 - to + slow, to - slow))
+        ]
+
+    initial = np.zeros((places, speeds))
+    initial[(place >= -0.65) & (place <= -0.35), speeds // 2] = 1.0
+    return world_of(
+        step,
+        n_states=places * speeds,
+        n_actions=3,
+        initial=initial.ravel() / initial.sum(),
+        objectives=("time", "fuel"),
+        discount=0.98,
+        end=0.01,
     )
 
 

@@ -11,12 +11,13 @@ from bettersafe.envs.benchmarks import (
     cliff_walking,
     deep_sea_treasure,
     frozen_lake,
+    mountain_car,
     resource_gathering,
     river_swim,
     small_taxi,
     wet_chicken,
 )
-from bettersafe.envs.tabular import true_mdp
+from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import expected_return
 
@@ -129,3 +130,18 @@ def test_the_dealer_draws_up_to_17():
 def test_walls_keep_one_in_place():
     assert benchmarks._moved((0, 0), (-1, 0), (3, 3)) == (0, 0)
     assert benchmarks._moved((0, 0), (1, 0), (3, 3)) == (1, 0)
+
+
+def test_the_mountain_car_must_swing():
+    """The engine alone is too weak; who pushes the way that the car moves gets out."""
+    for seed in range(3):
+        world = mountain_car(seed)
+        truth = true_mdp(world)
+        velocity = np.arange(world.n_states) % 11 - 5
+        swing = np.eye(3)[np.where(velocity >= 0, 2, 0)]
+        right, out = (expected_return(truth, policy) for policy in (np.eye(3)[np.full(world.n_states, 2)], swing))
+        assert out[0] > right[0]
+        assert out == pytest.approx(out[0])  # every step is a push
+        assert expected_return(truth, np.eye(3)[np.full(world.n_states, 1)])[1] == 0.0
+        log = sample_episodes(world, swing, 100, 0)
+        assert np.mean(np.diff(log.episode_ptr)) < 40.0

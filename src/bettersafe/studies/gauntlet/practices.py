@@ -42,6 +42,15 @@ def nearly_deterministic(rng: np.random.Generator, choice: Floats, slip: float) 
     return mixed_policy(rng, choice, 1.0 - slip)
 
 
+def graded(world: World, weights: Sequence[float], spread: float) -> Floats:
+    """exp(−loss of the action by q* / τ), normalised, τ = ``spread`` × the mean loss of the worst actions: small losses are made often."""
+    _, q = policy_values(true_mdp(world), best(world, weights))
+    value = (np.asarray(weights) @ q).reshape(world.n_states, world.n_actions)
+    loss = value.max(axis=1, keepdims=True) - value
+    table = np.exp(-loss / (spread * loss.max(axis=1).mean()))
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
 def wary(policy: Floats, harmful: Bools, share: float) -> Floats:
     """``policy`` with its probability of harmful pairs reduced to ``share`` of it."""
     table = np.where(harmful, share * policy, policy)

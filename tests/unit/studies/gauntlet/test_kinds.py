@@ -19,8 +19,10 @@ RARE = {"unseen"}  # kinds whose harm few logs show: the mean of a log says litt
 HARMS = (
     "catastrophe", "pit", "hazards", "unseen", "door", "late-harm", "machine",
     "mines", "passes", "bridges", "reservoir", "bus", "transfers", "skippers", "epidemic", "tandem",
+    "debts", "pipeline", "cart", "car-park", "triage", "greenhouse", "ferry", "building", "tram",
 )  # fmt: skip
 FRESH = [name for name, kind in KINDS.items() if kind.half == "fresh"]
+FOURTH = [name for name, kind in KINDS.items() if kind.half == "fourth"]
 
 
 def made(name, seed):
@@ -29,7 +31,7 @@ def made(name, seed):
 
 def test_all_halves_have_every_family():
     halves = {half: [kind for kind in KINDS.values() if kind.half == half] for half in get_args(Half)}
-    assert (len(KINDS), len(FRESH)) == (65, 18)
+    assert (len(KINDS), len(FRESH), len(FOURTH)) == (77, 18, 12)
     assert abs(len(halves["choose"]) - len(halves["confirm"])) <= 2
     for kinds in halves.values():
         assert {kind.family for kind in kinds} == {"hazard", "rewards", "visits", "baseline", "benchmark", "model"}
@@ -118,6 +120,69 @@ def test_fresh_worlds_are_small_and_their_logs_show_the_harm(name):
         assert instance.world.n_actions <= 25
     assert hidden <= 1
     assert 1.0 < np.mean(lengths) <= 60.0
+
+
+@pytest.mark.parametrize("name", FOURTH)
+def test_worlds_of_the_fourth_set_are_small_and_partly_covered(name):
+    kind, hidden, lengths, covered = KINDS[name], 0, [], []
+    for seed in range(8):
+        instance = made(name, seed)
+        pairs = instance.world.n_states * instance.world.n_actions
+        few, many = (sample_log(instance, size, np.random.default_rng(seed)) for size in kind.sizes)
+        covered.append(np.unique(few.states * instance.world.n_actions + few.actions).size / pairs)
+        hidden += _harm_unseen(instance, many)
+        lengths.append(many.n_rows / many.n_episodes)
+        returns = np.add.reduceat(many.rewards, many.episode_ptr[:-1], axis=0)
+        assert np.all(returns.std(axis=0) > 0.0)
+        assert pairs <= 3000
+    assert hidden <= 1
+    assert 1.0 < np.mean(lengths) <= 60.0
+    assert 0.1 < np.mean(covered) < 1.0
+
+
+def test_about_three_debts_in_100_have_a_complaint():
+    rate = [
+        -sample_log(made("debts", seed), 3000, np.random.default_rng(seed)).rewards[:, 1].sum() for seed in range(8)
+    ]
+    assert 0.02 < np.mean(rate) / 3000 < 0.04
+    assert max(rate) / 3000 < 0.07
+
+
+def test_few_products_of_the_pipeline_make_most_of_the_income():
+    for seed in SEEDS:
+        log = sample_log(made("pipeline", seed), 3000, np.random.default_rng(seed))
+        returns = np.add.reduceat(log.rewards[:, 0], log.episode_ptr[:-1])
+        large = returns > 10.0
+        assert 0.0 < large.mean() < 0.1
+        assert returns[large].sum() > 0.3 * returns.sum()
+
+
+def test_most_that_can_follow_at_the_triage_desk_is_never_seen():
+    instance = made("triage", 0)
+    log = sample_log(instance, max(KINDS["triage"].sizes), np.random.default_rng(0))
+    follows = log.next_states >= 0
+    pair = (log.states * 4 + log.actions)[follows]
+    seen = np.zeros(instance.truth.transition.shape)
+    seen[pair, log.next_states[follows]] = 1.0
+    possible = np.diff(instance.truth.transition.indptr)[np.unique(pair)]
+    assert np.mean(seen.sum(axis=1)[np.unique(pair)] / possible) < 0.2
+
+
+def test_the_ferry_is_near_its_optimum_and_the_greenhouse_tries_all_alike():
+    for seed in SEEDS:
+        instance = made("ferry", seed)
+        weights = np.ones(3)
+        most = expected_return(instance.truth, optimal_policy(instance.truth, weights)) @ weights
+        uniform = expected_return(instance.truth, np.full((72, 3), 1.0 / 3.0)) @ weights
+        assert most - instance.before @ weights < 0.25 * (most - uniform)
+    assert np.all(made("greenhouse", 0).baseline == 0.25)
+
+
+def test_no_shift_at_the_kiln_is_the_practice():
+    instance = made("shifts", 0)
+    assert (len(instance.practice), instance.baseline_known) == (4, False)
+    assert len({tuple(np.argmax(shift, axis=1)) for shift in instance.practice}) == 4
+    assert all(np.any(shift == 0.0) for shift in instance.practice)
 
 
 def test_late_toxicity_harms_those_who_look_at_the_response():

@@ -22,14 +22,16 @@ def test_every_kind_and_size_has_its_logs():
     assert {job["kind"] for job in gauntlet_study(worlds=1, kinds="wet-chicken,taxi", half="confirm").jobs} == {"taxi"}
 
 
-def test_fresh_kinds_run_only_if_they_are_asked_for():
+def test_later_kinds_run_only_if_they_are_asked_for():
     def halves(**options):
         return {KINDS[job["kind"]].half for job in gauntlet_study(worlds=1, **options).jobs}
 
     assert halves() == {"choose", "confirm"}
     assert halves(half="fresh") == {"fresh"}
+    assert halves(half="fourth") == {"fourth"}
     assert halves(kinds="mines,taxi") == {"fresh", "confirm"}
-    assert halves(half="all") == {"choose", "confirm", "fresh"}
+    assert halves(kinds="ferry") == {"fourth"}
+    assert halves(half="all") == {"choose", "confirm", "fresh", "fourth"}
 
 
 def test_a_smaller_delta_has_more_draws():
@@ -45,7 +47,7 @@ def test_wrong_options():
         gauntlet_study(worlds=0)
     with pytest.raises(ParameterError, match="delta"):
         gauntlet_study(delta=1.5)
-    with pytest.raises(ParameterError, match="half must be one of choose, confirm, fresh, all"):
+    with pytest.raises(ParameterError, match="half must be one of choose, confirm, fresh, fourth, all"):
         make_study("gauntlet", half="first")
     with pytest.raises(ParameterError, match="Did you mean 'wet-chicken'"):
         make_study("gauntlet", kinds="wet-chiken")

@@ -8,7 +8,7 @@ import pytest
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import true_mdp
 from bettersafe.mdp.values import expected_return, policy_values
-from bettersafe.studies.gauntlet.practices import best, nearly_deterministic, of_quality, runner_up, wary
+from bettersafe.studies.gauntlet.practices import best, graded, nearly_deterministic, of_quality, runner_up, wary
 
 WEIGHTS = (1.0, 0.5)
 
@@ -42,3 +42,14 @@ def test_the_runner_up_is_second_in_every_state(world):
 def test_who_is_wary_avoids_harm():
     policy = wary(np.array([[0.5, 0.5], [0.2, 0.8]]), np.array([[True, False], [False, False]]), 0.25)
     assert policy == pytest.approx(np.array([[0.2, 0.8], [0.2, 0.8]]))
+
+
+def test_graded_practices_make_small_losses_more_often(world):
+    _, q = policy_values(true_mdp(world), best(world, WEIGHTS))
+    value = (np.array(WEIGHTS) @ q).reshape(8, 3)
+    policy = graded(world, WEIGHTS, 0.3)
+    assert policy.sum(axis=1) == pytest.approx(1.0)
+    assert np.array_equal(np.argsort(policy, axis=1), np.argsort(value, axis=1))
+    truth = true_mdp(world)
+    worth = [np.array(WEIGHTS) @ expected_return(truth, graded(world, WEIGHTS, spread)) for spread in (2.0, 0.3, 0.05)]
+    assert worth == sorted(worth)
