@@ -106,7 +106,6 @@ def improve(
     from bettersafe._system.files import check_free
     from bettersafe._system.memory import memory_note
     from bettersafe.cli import show
-    from bettersafe.logs.counts_file import is_counts
     from bettersafe.runs.run import MARK, save_run
     from bettersafe.tasks.outcomes import memory_needed
     from bettersafe.tasks.run import run_task
@@ -124,7 +123,7 @@ def improve(
             f"is only for the draws of b-opt; the method is {job.resolved_method}", param_hint="--engine ray"
         )
     check_free(output, mark=MARK, force=force)
-    if is_counts(job.data):
+    if job.source.is_counts:
         needed, what = memory_needed(job)
         if needed >= MUCH_MEMORY:
             typer.echo(f"{memory_note(needed, what)}.", err=True)

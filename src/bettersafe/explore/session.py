@@ -168,7 +168,7 @@ def _outcomes(
     task: Task, counts: Counts, model: Model, baseline: Floats, known: bool, progress: Progress | None
 ) -> tuple[Outcomes, tuple[str, ...]]:
     """Outcomes of the log, or of its counts if the data is a counts file or too large; and notes about them."""
-    if fits(task.data, len(task.objectives)):
+    if fits(task.source, len(task.objectives)):
         dataset = task_dataset(task, progress=progress)
         checks = row_checks(dataset, baseline, known=known)
         notes = tuple(check.sentence for check in checks if check.against)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bettersafe.logs._reader.files import PathsLike
+    from bettersafe.logs.source import Source
     from bettersafe.typing import Floats, Progress
 
 
@@ -154,13 +155,6 @@ def _read_array(file: Path, name: str) -> npt.NDArray[Any]:
         return array[:end]
 
 
-def is_counts(path: object) -> bool:
-    """Whether ``path`` is a counts file."""
-    if not isinstance(path, str | os.PathLike) or not os.path.isfile(path):
-        return False
-    return (schema_of(Path(path)) or "").startswith("counts/")
-
-
 def counted_objectives(path: PathLike) -> tuple[Objective, ...]:
     """Objectives of a counts file, from its header."""
     return _objectives(_read_header(_check_counts(Path(path))))
@@ -277,6 +271,15 @@ def check_output(path: PathLike, *, inputs: Sequence[PathLike]) -> None:
 def _check_name(target: Path) -> None:
     if target.suffix.lower() != ".parquet":
         raise ParameterError(f"counts are written as Parquet: the name must end in .parquet; got {target.name}.")
+
+
+def read_counts(
+    source: Source, *, objectives: Sequence[Objective], columns: Columns, progress: Progress | None = None
+) -> Counts:
+    """Counts of a log, or from a counts file; its objectives must be those that were counted."""
+    if source.is_counts:
+        return with_objectives(load_counts(source.path), objectives, title=Path(source.path).name)
+    return count_files(source.path, objectives=objectives, columns=columns, progress=progress)
 
 
 def with_objectives(counts: Counts, objectives: Sequence[Objective], *, title: str) -> Counts:

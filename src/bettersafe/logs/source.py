@@ -1,10 +1,12 @@
-"""Reading a log: into memory, in blocks of episodes, or as counts."""
+"""Data on disk: what it is, and reading a log into memory, in blocks of episodes, or as counts."""
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bettersafe.errors import check_paths, check_type, check_types
@@ -17,6 +19,41 @@ if TYPE_CHECKING:
     from bettersafe.logs.counts import Counts, Input
     from bettersafe.logs.episodes import Episodes
     from bettersafe.typing import Event, Progress
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data on disk, as far as its name, size and metadata tell, before it is read.
+
+    Attributes:
+        path: File or glob.
+        is_counts: Whether it is a counts file, not a log.
+    """
+
+    path: str
+    is_counts: bool
+
+    @property
+    def rows(self) -> float:
+        """Approximate rows of the log; infinite for counts, whose rows can't be read."""
+        from bettersafe.logs._reader.files import rows_about
+
+        return math.inf if self.is_counts else rows_about(self.path)
+
+    @property
+    def is_discretized(self) -> bool:
+        """Whether it is a log whose states were made from features."""
+        from bettersafe.logs._reader.files import is_discretized
+
+        return not self.is_counts and is_discretized(self.path)
+
+
+def find_source(path: str | os.PathLike[str]) -> Source:
+    """What the data at ``path`` is; a log if there is no such file."""
+    from bettersafe.logs._reader.files import schema_of
+
+    counted = os.path.isfile(path) and (schema_of(Path(path)) or "").startswith("counts/")
+    return Source(os.fspath(path), counted)
 
 
 def read_dataset(

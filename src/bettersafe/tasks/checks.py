@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from bettersafe.evaluation.drift import check_drift
 from bettersafe.evaluation.state_checks import check_counts, check_states
-from bettersafe.logs._reader.files import DISCRETIZED_NOTE, is_discretized, rows_about
+from bettersafe.logs._reader.files import DISCRETIZED_NOTE
 from bettersafe.logs.counts import visit_table
-from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import in_vocabulary
 from bettersafe.model import estimate_model
 from bettersafe.tasks.inputs import task_dataset, with_derived_rows
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Dataset
+    from bettersafe.logs.source import Source
     from bettersafe.model import Model
     from bettersafe.tasks.inputs import Baseline
     from bettersafe.tasks.task import Task
@@ -36,9 +36,9 @@ HELD_OUT_NOTE = (
 )
 
 
-def rows_are_checked(task: Task) -> bool:
-    """Whether the rows of the task's data are read for the checks: not those of counts files and of large logs."""
-    return not is_counts(task.data) and rows_about(task.data) <= MOST_ROWS
+def rows_are_checked(source: Source) -> bool:
+    """Whether the rows of the data are read for the checks: not those of counts files and of large logs."""
+    return source.rows <= MOST_ROWS
 
 
 def rows_for_checks(task: Task, counts: Counts, *, progress: Progress | None = None) -> Dataset:
@@ -66,11 +66,11 @@ def of_all_steps(checks: tuple[StateCheck, ...], horizon: int | None) -> tuple[S
 
 
 def count_checks(
-    data: str, counts: Counts, baseline: Floats, *, model: Model, with_policy: bool, strict: bool = True
+    source: Source, counts: Counts, baseline: Floats, *, model: Model, with_policy: bool, strict: bool = True
 ) -> tuple[StateCheck, ...]:
     """Checks of counts; if ``strict``, unmade checks speak against the model for states that were made from features."""
     found = check_counts(counts, baseline=baseline, model=model, with_policy=with_policy)
-    if not is_counts(data):
+    if not source.is_counts:
         why = f"the log has more than {MOST_ROWS:,} rows and was only counted"
         found = tuple(dataclasses.replace(check, reason=why) if check.reason else check for check in found)
     if strict and DISCRETIZED_NOTE in counts.notes:
@@ -82,9 +82,10 @@ def describe_rows(
     task: Task, counts: Counts, baseline: Baseline, *, progress: Progress | None = None
 ) -> tuple[tuple[StateCheck, ...], tuple[str, ...]]:
     """Checks of the state without a policy, and sentences about drift, for `describe`."""
-    if not rows_are_checked(task):
+    source = task.source
+    if not rows_are_checked(source):
         model = estimate_model(counts)
-        return count_checks(task.data, counts, baseline.policy, model=model, with_policy=False, strict=False), ()
+        return count_checks(source, counts, baseline.policy, model=model, with_policy=False, strict=False), ()
     rows = rows_for_checks(task, counts, progress=progress)
     drift = check_drift(rows)
     return row_checks(rows, baseline.policy, known=baseline.known), () if drift is None else drift.sentences
@@ -92,6 +93,6 @@ def describe_rows(
 
 def with_default_test(task: Task) -> Task:
     """The task with its method and a hold-out, if its states were made from features and nothing is said about a hold-out."""
-    if task.hold_out is not None or task.share > 0.0 or is_counts(task.data) or not is_discretized(task.data):
+    if task.hold_out is not None or task.share > 0.0 or not task.source.is_discretized:
         return task
     return dataclasses.replace(task, method=task.resolved_method, hold_out=TEST_SHARE)

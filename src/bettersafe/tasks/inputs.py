@@ -12,10 +12,10 @@ import numpy as np
 
 from bettersafe.errors import DataError, listed
 from bettersafe.logs.counts import Counts, count, declare_actions, with_rare, with_rare_rows
-from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
+from bettersafe.logs.counts_file import read_counts
 from bettersafe.logs.dataset import Dataset, Objective, in_vocabulary, user_sign
 from bettersafe.logs.episodes import with_blocks
-from bettersafe.logs.source import count_files, open_episodes, read_dataset
+from bettersafe.logs.source import open_episodes, read_dataset
 from bettersafe.mdp.ends import check_ends
 from bettersafe.methods.facts import METHODS
 from bettersafe.model import (
@@ -44,12 +44,9 @@ ESTIMATED = "estimated from the data"
 
 def task_counts(task: Task, *, progress: Progress | None = None) -> Counts:
     """Counts of the task's data, with derived objectives and the actions of the baseline file."""
-    if is_counts(task.data):
-        counts = with_objectives(load_counts(task.data), task.objectives, title=Path(task.data).name)
-        if task.baseline == "estimate":
-            counts = dataclasses.replace(counts, baseline_prob=None)
-    else:
-        counts = count_files(task.data, objectives=task.objectives, columns=task_columns(task), progress=progress)
+    counts = read_counts(task.source, objectives=task.objectives, columns=task_columns(task), progress=progress)
+    if task.baseline == "estimate" and counts.baseline_prob is not None:  # of a counts file
+        counts = dataclasses.replace(counts, baseline_prob=None)
     return _declared(task, with_derived(counts, task.derived))
 
 

@@ -15,9 +15,8 @@ from bettersafe._system.memory import (
     model_bytes,
     outcomes_bytes,
 )
-from bettersafe.logs._reader.files import rows_about
 from bettersafe.logs.counts import visit_table
-from bettersafe.logs.counts_file import counted_sizes, is_counts
+from bettersafe.logs.counts_file import counted_sizes
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.judge import form_for
 from bettersafe.posterior.linearised_counts import available, gather_counted
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from bettersafe._system.memory import Sizes
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Dataset, Objective
+    from bettersafe.logs.source import Source
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form
     from bettersafe.posterior.events import DeclaredEvent
@@ -66,11 +66,9 @@ def task_bytes(task: Task, sizes: Sizes) -> float:
     return needed + outcomes_bytes(sizes)
 
 
-def fits(data: str, n_objectives: int) -> bool:
-    """Whether ``data`` is a log that fits into memory; if not, B-OPT uses its counts."""
-    if is_counts(data):
-        return False
-    rows = rows_about(data)
+def fits(source: Source, n_objectives: int) -> bool:
+    """Whether ``source`` is a log that fits into memory; if not, B-OPT uses its counts."""
+    rows = source.rows
     return rows <= LARGE_ROWS and log_bytes(int(rows), n_objectives) <= available_bytes()
 
 

@@ -14,9 +14,9 @@ from bettersafe.certificate.certificate import TESTS
 from bettersafe.errors import DataError, ParameterError, check_path, check_type, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
-from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
+from bettersafe.logs.counts_file import read_counts
 from bettersafe.logs.dataset import Columns, Dataset
-from bettersafe.logs.source import count_files, read_dataset
+from bettersafe.logs.source import find_source, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import connected
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.state_evidence import StateCheck
+    from bettersafe.logs.source import Source
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
@@ -154,8 +155,9 @@ def certify_run_posterior(
     derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
     if test.events is None:
         test = dataclasses.replace(test, events=tuple(DeclaredEvent(**event) for event in old.get("events", ())))
-    read = _gathered if fits(data, len(run.objectives)) else _counted
-    found = read(run, data, columns, derived, test, progress=progress)
+    source = find_source(data)
+    read = _gathered if fits(source, len(run.objectives)) else _counted
+    found = read(run, source, columns, derived, test, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
@@ -280,7 +282,7 @@ class _CountedEvidence:
 
 def _gathered(
     run: Run,
-    data: str,
+    source: Source,
     columns: Columns | None,
     derived: tuple[Rare, ...],
     test: PosteriorTest,
@@ -289,7 +291,8 @@ def _gathered(
 ) -> _Asked:
     """Data and policies from a log that fits into memory."""
     objectives, reading = read_like(run, columns)
-    evidence = evidence_on(run, read_dataset(data, objectives=objectives, columns=reading, progress=progress), data)
+    log = read_dataset(source.path, objectives=objectives, columns=reading, progress=progress)
+    evidence = evidence_on(run, log, source.path)
     dataset = evidence.log
     assert isinstance(dataset, Dataset)
     names = [objective.name for objective in dataset.objectives]
@@ -307,7 +310,7 @@ def _gathered(
 
 def _counted(
     run: Run,
-    data: str,
+    source: Source,
     columns: Columns | None,
     derived: tuple[Rare, ...],
     test: PosteriorTest,
@@ -316,10 +319,7 @@ def _counted(
 ) -> _Asked:
     """Data and policies from a counts file, or from a log too large for memory."""
     objectives, reading = read_like(run, columns)
-    if is_counts(data):
-        counts = with_objectives(load_counts(data), objectives, title=data)
-    else:
-        counts = count_files(data, objectives=objectives, columns=reading, progress=progress)
+    counts = read_counts(source, objectives=objectives, columns=reading, progress=progress)
     if progress is not None:
         progress(Event(what=MODELLING))
     counts = with_derived(counts, derived)
@@ -332,7 +332,7 @@ def _counted(
     ]
     if not all(same):
         raise DataError(
-            f"{data} has other {'states' if not same[0] else 'actions'} than the run. With counts, both must have the same states and"
+            f"{source.path} has other {'states' if not same[0] else 'actions'} than the run. With counts, both must have the same states and"
             " actions. Give the log from which the policy was made, or count both together."
         )
     model = estimate_model(counts, unseen=run.info.unseen, baseline=run.baseline)
@@ -347,7 +347,7 @@ def _counted(
             baseline_known=run.info.baseline_source != ESTIMATED,
             notes=(*counts.notes, *reward_notes(outcomes)),
         ),
-        checks=lambda: count_checks(data, kept, run.baseline, model=model, with_policy=True),
+        checks=lambda: count_checks(source, kept, run.baseline, model=model, with_policy=True),
         rows=counts.n_rows,
         episodes=counts.n_episodes,
     )

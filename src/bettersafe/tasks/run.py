@@ -27,7 +27,6 @@ from bettersafe.errors import check_type
 from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, visit_table, without_pairs
-from bettersafe.logs.counts_file import is_counts
 from bettersafe.logs.dataset import Dataset, Objective, reward_ranges
 from bettersafe.logs.episodes import split_log, with_blocks
 from bettersafe.mdp.ends import check_ends
@@ -158,7 +157,8 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_type("task", task, Task)
-    if is_counts(task.data):
+    source = task.source
+    if source.is_counts:
         check_by_counts(task)
         check_memory(*memory_needed(task))
     asked, task = task, with_default_test(task)
@@ -168,15 +168,15 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
             return _run_held_out(task, log, notes, progress, cluster)
     if not METHODS[task.resolved_method].posterior:
         return _run_by_counts(task, progress)
-    if fits(task.data, len(task.objectives)):
+    if fits(source, len(task.objectives)):
         return _run_posterior(task, progress, cluster)
     return _run_counted_posterior(task, progress, cluster)
 
 
 def _counted(task: Task, progress: Progress | None) -> _Problem:
     """Problem from counts, for logs of any size."""
-    say = progress or ignore
-    say(Event(what="Reading counts" if is_counts(task.data) else "Reading and counting"))
+    say, source = progress or ignore, task.source
+    say(Event(what="Reading counts" if source.is_counts else "Reading and counting"))
     counts = task_counts(task, progress=progress)
     say(Event(what=MODELLING))
     check_size(task, counts)
@@ -185,13 +185,13 @@ def _counted(task: Task, progress: Progress | None) -> _Problem:
     given = task_baseline(task, counts)
     baseline, known = given.policy, given.known
     model = task_model(task, counts, baseline)
-    has_rows = rows_are_checked(task)
+    has_rows = rows_are_checked(source)
     kept = counts if has_rows else without_pairs(counts)
 
     def checks(policy: Floats | None) -> tuple[StateCheck, ...]:
         if not has_rows:
             strict = task.hold_out is None
-            return count_checks(task.data, kept, baseline, model=model, with_policy=policy is not None, strict=strict)
+            return count_checks(source, kept, baseline, model=model, with_policy=policy is not None, strict=strict)
         rows = rows_for_checks(task, kept, progress=progress)
         return row_checks(rows, baseline, known=known, policy=policy)
 

@@ -49,6 +49,7 @@ from bettersafe.errors import (
     listed,
 )
 from bettersafe.logs.dataset import Columns, Objective
+from bettersafe.logs.source import find_source
 from bettersafe.mdp.horizon import check_horizon
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.events import DeclaredEvent
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bettersafe.evaluation.choices import Comparison, Levels
+    from bettersafe.logs.source import Source
     from bettersafe.mdp.choices import Engine, ErrorKind, Unseen
     from bettersafe.methods.choices import Selection
     from bettersafe.posterior.choices import Form, Neutral
@@ -260,6 +262,11 @@ class Task:
             raise ParameterError('support is a setting of the error function "l1" only.', setting="support")
 
     @property
+    def source(self) -> Source:
+        """What the data is, from the disk."""
+        return find_source(self.data)
+
+    @property
     def resolved_method(self) -> str:
         """Name of the method, with "auto" resolved."""
         if self.method != "auto":
@@ -292,11 +299,12 @@ def settings_document(task: Task) -> dict[str, Any]:
 
 def task_without_options(data: str) -> Task:
     """Task of a command that names only the data: a counts file has its own objectives and columns, a log has none."""
-    from bettersafe.logs.counts_file import counted_columns, counted_objectives, is_counts
+    from bettersafe.logs.counts_file import counted_columns, counted_objectives
 
-    if not is_counts(data):
-        return Task(data=data, objectives=())
-    return Task(data=data, objectives=counted_objectives(data), columns=counted_columns(data))
+    task = Task(data=data, objectives=())
+    if not task.source.is_counts:
+        return task
+    return dataclasses.replace(task, objectives=counted_objectives(data), columns=counted_columns(data))
 
 
 def with_rare(derived: tuple[Rare, ...], rare: Rare) -> tuple[Rare, ...]:

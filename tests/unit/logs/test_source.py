@@ -1,7 +1,8 @@
-"""Reading a log into memory: the same from every format, from one file or several."""
+"""What data is, and reading a log into memory: the same from every format, from one file or several."""
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from bettersafe.errors import ParameterError
+from bettersafe.logs.counts_file import save_counts
 from bettersafe.logs.dataset import Columns, Objective
-from bettersafe.logs.source import count_files, read_dataset
+from bettersafe.logs.source import count_files, find_source, read_dataset
 from logs import BOTH, FORMATS, Rows, assert_same, long_log, read, small_log, write
 
 if TYPE_CHECKING:
@@ -91,3 +93,14 @@ def test_baseline_column_is_found_and_noted(tmp_path: Path) -> None:
 def test_memory_limit_must_be_a_size(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="such as '2GB'; got 'much'"):
         count_files(write(tmp_path / "log.csv", small_log()), objectives=BOTH, memory_limit="much")
+
+
+def test_what_data_is(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", small_log())
+    save_counts(count_files(log, objectives=BOTH), tmp_path / "counts.parquet")
+    assert not find_source(log).is_counts
+    assert find_source(log).rows == 3.0
+    assert find_source(str(tmp_path / "l*.parquet")).rows == 3.0
+    assert find_source(tmp_path / "counts.parquet").is_counts
+    assert find_source(tmp_path / "counts.parquet").rows == math.inf
+    assert not find_source(tmp_path / "nothing.parquet").is_counts
