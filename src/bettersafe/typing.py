@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,12 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.str_]
 """User's names of states or actions: integers or text."""
+
+Json = dict[str, Any]
+"""JSON object, read or to be written."""
+
+Row = dict[str, Any]
+"""Row of a table of results, by column."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

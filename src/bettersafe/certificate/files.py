@@ -9,6 +9,7 @@ from bettersafe.certificate.certificate import Belief, Certificate, Finding, Flo
 from bettersafe.certificate.more_data import more_data
 from bettersafe.errors import BettersafeError, RunError
 from bettersafe.evaluation.state_evidence import StateCheck
+from bettersafe.typing import Json
 
 SCHEMA = "certificate/1"
 
@@ -18,7 +19,7 @@ AS_THEY_ARE = (
 """Fields of a certificate with the same name in JSON."""
 
 
-def certificate_json(certificate: Certificate) -> dict[str, Any]:
+def certificate_json(certificate: Certificate) -> Json:
     """JSON document of a certificate (schema certificate/1)."""
     more = more_data(certificate)
     document = {
@@ -43,13 +44,13 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
     return to_json(document)  # type: ignore[no-any-return]
 
 
-def check_json(check: StateCheck) -> dict[str, Any]:
+def check_json(check: StateCheck) -> Json:
     """JSON object of a check of the state."""
     found = {**vars(check), "p_value": check.p_value, "against": check.against, "sentence": check.sentence}
     return to_json(found)  # type: ignore[no-any-return]
 
 
-def _theory_json(theory: Theory) -> dict[str, Any]:
+def _theory_json(theory: Theory) -> Json:
     return {
         "delta": theory.delta,
         "baseline_known": theory.baseline_known,
@@ -85,7 +86,7 @@ def certificate_from_json(document: Any, place: str) -> Certificate:
 
     kinds = get_type_hints(Certificate)
     theory = None
-    if read(dict[str, Any] | None, "theory") is not None:
+    if read(Json | None, "theory") is not None:
         part = document["theory"]
         theory = Theory(
             proofs=read(tuple[Proof, ...], "objectives", part, "theory."),

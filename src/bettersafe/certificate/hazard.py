@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bettersafe.mdp.values import occupancy
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.model import Model
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Json
 
 RAISED = 1e-9
 """Smallest increase of discounted visits that counts."""
@@ -97,7 +97,7 @@ class HazardMargin:
             f" has not shown, {title} could get worse; {seen}."
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """The margin for JSON, which has no infinity: a rate of None if no rate overturns the verdict."""
         return {**asdict(self), "rate": None if math.isinf(self.rate) else self.rate}
 

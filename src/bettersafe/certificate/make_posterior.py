@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
 from bettersafe.errors import check_type, check_types
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from bettersafe.certificate.hazard import HazardMargin
     from bettersafe.posterior.events import EventFacts
+    from bettersafe.typing import Json
 
 
 LINEARISED = (
@@ -183,7 +184,7 @@ def _often(rate: float) -> str:
     return f"one in {1.0 / rate:,.0f}" if rate < 0.5 else f"{100.0 * rate:.3g} %"
 
 
-def _facts(facts: EventFacts) -> dict[str, Any]:
+def _facts(facts: EventFacts) -> Json:
     """The rates of an event for JSON."""
     return {"most": facts.event.rate, "visits": facts.visits, "mean": facts.mean, "worst": facts.worst}
 
@@ -212,7 +213,7 @@ def _hidden(answer: Answer, titles: Sequence[str]) -> list[str]:
     ]
 
 
-def _optimism(answer: Answer, candidate: Candidate) -> dict[str, Any]:
+def _optimism(answer: Answer, candidate: Candidate) -> Json:
     """Optimism that was found and taken off, and its standard error, by objective."""
     if candidate.optimism is None or candidate.optimism_error is None:
         return {}

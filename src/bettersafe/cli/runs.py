@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +32,7 @@ from bettersafe.tasks.settings import BY_NAME, COLUMNS, OBJECTIVE, TEST, Setting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.runs.run import Run
 
 
@@ -331,7 +332,7 @@ def certify(
             certificate = certify_run_posterior(
                 saved, data, question, columns=columns, cluster=cluster, force=force, progress=progress
             )
-            rows: Sequence[dict[str, Any]] = ()
+            rows: Sequence[EstimateRow] = ()
         else:
             test = HeldOutTest(**settings_from(given, *(row.name for row in TEST_OPTIONS), "folds", "seed"))
             certificate, rows = certify_run(saved, data, test, columns=columns, force=force, progress=progress)

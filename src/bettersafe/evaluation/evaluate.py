@@ -11,7 +11,7 @@ per episode are kept. The results are bit for bit those of the same log in memor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -313,8 +313,18 @@ def evaluate_many(
     return results
 
 
-def _of_weights(log_weight: Floats) -> dict[str, Any]:
-    """Fields of `Evaluation` about the weights of trajectories, from their logarithms [n]."""
+class _OfWeights(TypedDict):
+    """Fields of `Evaluation` about the weights of trajectories."""
+
+    weights: Floats
+    ess: float
+    mean_weight: float
+    max_weight: float
+    max_weight_share: float
+
+
+def _of_weights(log_weight: Floats) -> _OfWeights:
+    """Statistics of the weights of trajectories, from their logarithms [n]."""
     top = float(np.max(log_weight))
     relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(log_weight.size)
     total = float(relative.sum())
@@ -353,6 +363,35 @@ def fold_seed(rng: Rng) -> int:
     return int(generator(rng).integers(2**63))
 
 
+class EstimateRow(TypedDict):
+    """Off-policy estimate of one objective by one estimator, with diagnostics, in the sign of the log: a row of evaluation.parquet."""
+
+    estimator: str
+    objective: str
+    value: float
+    standard_error: float
+    low: float
+    high: float
+    baseline_value: float
+    baseline_low: float
+    baseline_high: float
+    level: float
+    interval: str
+    horizon: int | None
+    complete: bool
+    longest_episode: int
+    episodes: int
+    effective_sample_size: float
+    mean_weight: float
+    largest_weight: float
+    largest_weight_share: float
+    unsupported_share: float
+    unsupported_episodes: int
+    truncated_episodes: int
+    usable: bool
+    trust: str
+
+
 def comparison_rows(
     data: Log,
     policy: Floats,
@@ -365,7 +404,7 @@ def comparison_rows(
     delta: float,
     interval: str = "t",
     horizon: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[EstimateRow]:
     """Estimates of policy and baseline as flat rows, one per estimator and objective, in the sign of the log.
 
     Both returns of a row are of the same steps: up to the horizon if it is "complete", else the logged ones. The first rows,
@@ -397,14 +436,16 @@ def comparison_rows(
         horizon=horizon,
     )
     estimates = {name: (result.value, *result.interval(delta, method=interval)) for name, result in own.items()}
-    plain = {"estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."}
     logged = evaluation_rows({"is": own["is"]}, data.objectives, baseline=estimates, delta=delta, interval=interval)
     del own  # its terms take as much memory as those of the policy
     found = evaluate_many(
         data, policy, baseline, estimators=estimators, model=model, folds=folds, rng=seed, horizon=horizon
     )
     rows = evaluation_rows(found, data.objectives, baseline=estimates, delta=delta, interval=interval)
-    return [*({**row, **plain} for row in logged), *rows]
+    as_logged: list[EstimateRow] = [
+        {**row, "estimator": "logged", "usable": True, "trust": "Return of the baseline in the log."} for row in logged
+    ]
+    return [*as_logged, *rows]
 
 
 Estimate = tuple[Floats, Floats, Floats]
@@ -418,7 +459,7 @@ def evaluation_rows(
     baseline: Mapping[str, Estimate],
     delta: float,
     interval: str = "t",
-) -> list[dict[str, Any]]:
+) -> list[EstimateRow]:
     """Evaluations as flat rows, one per estimator and objective, in the sign of the log.
 
     Args:
@@ -428,7 +469,7 @@ def evaluation_rows(
         delta: δ; the level of the intervals is 1 − δ.
         interval: "t", "bootstrap" or "bca".
     """
-    rows = []
+    rows: list[EstimateRow] = []
     for estimator, result in results.items():
         estimates = (result.value, *result.interval(delta, method=interval)), baseline.get(estimator, baseline["is"])
         for k, objective in enumerate(objectives):

@@ -97,7 +97,7 @@ class Facts:
             raise ParameterError(
                 f"{self.name} selects among candidates and needs more than a model; call bettersafe.{self.load().__name__}."
             )
-        more: dict[str, Any] = {"epsilon": epsilon} if self.budget else {}
+        more: dict[str, float] = {"epsilon": epsilon} if self.budget else {}
         if max_rounds is not None:
             more["max_rounds"] = max_rounds
         result: Improvement = self.load()(

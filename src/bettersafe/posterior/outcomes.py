@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -378,6 +378,16 @@ def known_of_pairs(known: Mapping[int, Floats], state: Ints, action: Ints, d: in
     return found
 
 
+class _Pooled(TypedDict):
+    """Fields of `Outcomes` that depend on noisy and known rewards."""
+
+    pair_reward: Floats
+    pair_noise: Floats
+    effects: tuple[Effects, ...]
+    moments: tuple[Moments, ...]
+    known_reward: Floats
+
+
 def _pooled(
     state: Ints,
     action: Ints,
@@ -386,8 +396,8 @@ def _pooled(
     known: Floats,
     n_states: int,
     n_actions: int,
-) -> dict[str, Any]:
-    """Fields of `Outcomes` that depend on noisy and known rewards."""
+) -> _Pooled:
+    """Rewards of pairs from the moments of noisy rewards and from known rewards [d, P]."""
     parts = [pair_rewards(state, action, visits, each, n_states=n_states, n_actions=n_actions) for each in moments]
     return {
         "pair_reward": known + sum(part.mean for part in parts),
@@ -448,8 +458,15 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
     return halves[0], halves[1]
 
 
-def reward_limits(objectives: Sequence[Objective], low: Floats, mean: Floats, high: Floats) -> dict[str, Any]:
-    """Fields of `Outcomes` about the smallest rewards, from the smallest, mean and largest reward of the data, each of shape [d].
+class RewardLimits(TypedDict):
+    """Fields of `Outcomes` about the smallest rewards, each of shape [d]."""
+
+    least_reward: Floats
+    bad_share: Floats
+
+
+def reward_limits(objectives: Sequence[Objective], low: Floats, mean: Floats, high: Floats) -> RewardLimits:
+    """Limits of the rewards, from the smallest, mean and largest reward of the data, each of shape [d].
 
     ``bad_share`` of a cost of 1 that occurs in 7 of 100 steps is 0.07. A declared range is not part of it: with a range ten times as
     wide, bad visits would be ten times as rare, and the declaration would change nothing.

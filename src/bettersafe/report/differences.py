@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from bettersafe.text.numbers import number, percent
 
 if TYPE_CHECKING:
     from bettersafe.runs.run import Run
-    from bettersafe.typing import Floats, Labels
+    from bettersafe.typing import Floats, Labels, Row
 
 
 MOST_STATES = 500
@@ -30,7 +30,7 @@ MOST_MOVES = 3
 """Actions named per direction and state."""
 
 
-def changes(run: Run) -> list[dict[str, Any]]:
+def changes(run: Run) -> list[Row]:
     """The states with the largest visits × change, as rows of text and numbers to sort by."""
     return [
         {
@@ -47,7 +47,7 @@ def changes(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _moves(moves: tuple[tuple[str, float, float], ...], smallest: float = 5e-4) -> dict[str, Any]:
+def _moves(moves: tuple[tuple[str, float, float], ...], smallest: float = 5e-4) -> Row:
     """Largest moves in one direction; moves too small to print are only counted."""
     seen = [move for move in moves if abs(move[2] - move[1]) >= smallest][:MOST_MOVES] or list(moves[:1])
     return {
@@ -79,7 +79,7 @@ MOST_CELLS = 400
 _TWO_NUMBERS = re.compile(r"[\s(\[]*([^\W\d_]*)[\s=_]*(\d{1,4})[\s/_,;:|×+&-]+([^\W\d_]*)[\s=_]*(\d{1,4})[\s)\]]*")
 
 
-def action_grid(labels: Labels, shape: dict[str, Any] | None) -> Grid | None:
+def action_grid(labels: Labels, shape: dict[str, int] | None) -> Grid | None:
     """The two choices that actions stand for: by the task's shape (0, 1, 2, …) or by labels such as iv2/vaso3; else None."""
     if isinstance(shape, dict) and len(shape) == 2 and labels.dtype.kind == "i":
         (one, rows), (other, columns) = shape.items()
@@ -116,7 +116,7 @@ def action_use(run: Run) -> tuple[Floats, Floats]:
     return np.asarray(weight @ run.baseline), np.asarray(weight @ run.proposal)
 
 
-def grid_tables(grid: Grid, baseline: Floats, policy: Floats, *, name: str = "policy") -> list[dict[str, Any]]:
+def grid_tables(grid: Grid, baseline: Floats, policy: Floats, *, name: str = "policy") -> list[Row]:
     """Baseline, policy (called ``name``) and their difference over the grid; ``level``: depth of a cell's colour, −20 … 20."""
     largest = max(float(baseline.max()), float(policy.max())) or 1.0
     difference = policy - baseline
@@ -127,7 +127,7 @@ def grid_tables(grid: Grid, baseline: Floats, policy: Floats, *, name: str = "po
         ("p", f"{name.capitalize()}, % of decisions", policy, largest),
         ("d", "Difference, percentage points", difference, widest),
     ):
-        cells: list[list[dict[str, Any] | None]] = [[None] * len(grid.columns) for _ in grid.rows]
+        cells: list[list[Row | None]] = [[None] * len(grid.columns) for _ in grid.rows]
         for a, (i, j) in enumerate(grid.place):
             share = 100.0 * float(values[a])
             text = number(share, signed=True, decimals=2 if widest < 0.01 else 1) if key == "d" else f"{share:.1f}"
@@ -136,7 +136,7 @@ def grid_tables(grid: Grid, baseline: Floats, policy: Floats, *, name: str = "po
     return tables
 
 
-def grid_states(run: Run, shown: int = MOST_GRIDS) -> list[dict[str, Any]]:
+def grid_states(run: Run, shown: int = MOST_GRIDS) -> list[Row]:
     """Rows of the states that change most, shown one by one; probabilities are rounded."""
     moved = np.abs(run.proposal - run.baseline).sum(axis=1) / 2.0
     visits = run.counts.sum(axis=1)

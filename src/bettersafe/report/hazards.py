@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bettersafe.certificate.hazard import hazards_of, one_in
 from bettersafe.runs.changes import deciding
@@ -18,11 +19,25 @@ MOST_OBJECTIVES = 12
 """Number of objectives in the table; with more, those that decide."""
 
 
-def hazards(run: Run) -> dict[str, Any] | None:
-    """Sentence, rows per objective, and pairs with the most additional decisions; None if the certificate has no margins.
+@dataclass(frozen=True, kw_only=True)
+class Hazards:
+    """Hazard margins of a run, as text.
 
-    Sentence and pairs are those of the objective with the smallest margin.
+    Attributes:
+        sentence: Margin of the objective with the smallest one, in words.
+        rows: Margin of every objective.
+        pairs: Pairs with the most additional decisions, for the objective with the smallest margin.
+        left: Number of its other pairs.
     """
+
+    sentence: str
+    rows: list[dict[str, str]]
+    pairs: list[dict[str, str]]
+    left: int
+
+
+def hazards(run: Run) -> Hazards | None:
+    """Hazard margins of the run's certificate; None if it has none."""
     found = {} if run.certificate is None else hazards_of(run.certificate)
     margins = {name: margin for name, margin in found.items() if margin.pairs}
     if not margins:
@@ -30,10 +45,10 @@ def hazards(run: Run) -> dict[str, Any] | None:
     known = titles(run)
     tightest = min(margins, key=lambda name: margins[name].rate)
     shown = {run.objectives[k].name for k in deciding(run, MOST_OBJECTIVES)} | {tightest}
-    return {
-        "sentence": margins[tightest].sentence(known[tightest]),
-        "rows": [_row(known[name], margin) for name, margin in margins.items() if name in shown],
-        "pairs": [
+    return Hazards(
+        sentence=margins[tightest].sentence(known[tightest]),
+        rows=[_row(known[name], margin) for name, margin in margins.items() if name in shown],
+        pairs=[
             {
                 "state": shorten(pair.state),
                 "action": shorten(pair.action, 60),
@@ -42,8 +57,8 @@ def hazards(run: Run) -> dict[str, Any] | None:
             }
             for pair in margins[tightest].most
         ],
-        "left": margins[tightest].pairs - len(margins[tightest].most),
-    }
+        left=margins[tightest].pairs - len(margins[tightest].most),
+    )
 
 
 def _row(title: str, margin: HazardMargin) -> dict[str, str]:

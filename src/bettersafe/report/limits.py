@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,12 +11,14 @@ from bettersafe.certificate.certificate import steps_words
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.describe import FEW
 from bettersafe.methods.facts import facts_of
+from bettersafe.text.gains import baseline_text, return_text
 from bettersafe.text.headlines import optimised_for
 from bettersafe.text.names import ALL_STEPS, clean, in_words, logged_steps, proposed, shorten, with_titles
-from bettersafe.text.numbers import counted, number, percent, with_interval
+from bettersafe.text.numbers import counted, number, percent
 
 if TYPE_CHECKING:
     from bettersafe.runs.run import Run
+    from bettersafe.typing import Row
 
 
 BINS = (
@@ -107,7 +110,7 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
     return texts
 
 
-def rarely_tried(run: Run, most: int = 10) -> list[dict[str, Any]]:
+def rarely_tried(run: Run, most: int = 10) -> list[Row]:
     """Decisions that the proposal takes more often although they were tried fewer than 10 times, largest weight first."""
     rise = run.proposal - run.baseline
     raised = np.flatnonzero((rise >= 5e-4) & (run.counts < FEW))
@@ -130,11 +133,46 @@ def rarely_tried(run: Run, most: int = 10) -> list[dict[str, Any]]:
     return rows
 
 
-def estimates(run: Run) -> list[dict[str, Any]]:
-    """Tables of off-policy estimates: of all steps up to the horizon, and of the logged steps where episodes are cut off.
+@dataclass(frozen=True, kw_only=True)
+class EstimatorRow:
+    """Returns by one estimator, with its diagnostics, as text.
 
-    Each has a caption, the steps as a heading, and rows (`estimators`); the first row is the baseline's return of the same steps.
+    Attributes:
+        key: Name of the estimator.
+        name: Its title.
+        cells: Return of every objective.
+        complete: Whether the returns are of all steps up to the horizon.
+        ess: Effective episodes.
+        weight: Mean weight.
+        unseen: Share of decisions that the baseline never takes.
+        usable: Whether the estimates are usable.
+        trust: Why they are usable or not.
+        decided: Whether it was the estimator of the test.
     """
+
+    key: str
+    name: str
+    cells: list[str]
+    complete: bool
+    ess: str = "–"
+    weight: str = "–"
+    unseen: str = "–"
+    usable: bool = True
+    trust: str = ""
+    decided: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatesTable:
+    """Estimates of the same steps; the first row is the baseline's return."""
+
+    caption: str
+    steps: str
+    rows: list[EstimatorRow]
+
+
+def estimates(run: Run) -> list[EstimatesTable]:
+    """Tables of off-policy estimates: of all steps up to the horizon, and of the logged steps where episodes are cut off."""
     rows = estimators(run)
     if not rows:
         return []
@@ -142,33 +180,24 @@ def estimates(run: Run) -> list[dict[str, Any]]:
     steps = steps_words(logged["horizon"]) or ("" if logged["complete"] else ALL_STEPS)
     tables = []
     for whole, words in ((True, steps), (False, f"logged steps only, {logged_steps(logged)}")):
-        own = [row for row in rows if row["complete"] is whole]
+        own = [row for row in rows if row.complete is whole]
         if not own:
             continue
         if logged["complete"] is not whole:  # the logged returns are of other steps
-            own.insert(0, _baseline_row(run, next((row for row in own if row["decided"]), own[0])["key"]))
+            own.insert(0, _baseline_row(run, next((row for row in own if row.decided), own[0])))
         caption = f"Off-policy estimates, {words}" if words else "Off-policy estimates"
-        tables.append({"caption": caption, "steps": words[:1].upper() + words[1:], "rows": own})
+        tables.append(EstimatesTable(caption=caption, steps=words[:1].upper() + words[1:], rows=own))
     return tables
 
 
-def _baseline_row(run: Run, name: str) -> dict[str, Any]:
+def _baseline_row(run: Run, by: EstimatorRow) -> EstimatorRow:
     """The baseline's return by an estimator, as a row without diagnostics; its weights are all 1."""
-    own = {row["objective"]: row for row in run.evaluation if row["estimator"] == name}
-    ends = [[own[o.name][f"baseline_{of}"] for of in ("value", "low", "high")] for o in run.objectives]
-    return {
-        "key": "baseline",
-        "name": f"the baseline, by {TITLES.get(name, shorten(name))}",
-        "cells": [with_interval(*end) for end in ends],
-        "ess": "–",
-        "weight": "–",
-        "unseen": "–",
-        "usable": True,
-        "decided": False,
-    }
+    own = {row["objective"]: row for row in run.evaluation if row["estimator"] == by.key}
+    cells = [baseline_text(own[o.name]) for o in run.objectives]
+    return EstimatorRow(key="baseline", name=f"the baseline, by {by.name}", cells=cells, complete=by.complete)
 
 
-def estimators(run: Run) -> list[dict[str, Any]]:
+def estimators(run: Run) -> list[EstimatorRow]:
     """Off-policy estimates with diagnostics, one row per estimator."""
     rows = []
     for name in dict.fromkeys(row["estimator"] for row in run.evaluation):
@@ -176,24 +205,20 @@ def estimators(run: Run) -> list[dict[str, Any]]:
         first = next(iter(own.values()))
         weighted = name not in ("logged", "model")
         rows.append(
-            {
-                "key": name,
-                "name": TITLES.get(name, shorten(name)),
-                "complete": first["complete"],
-                "cells": [_cell(own.get(o.name)) for o in run.objectives],
-                "ess": f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "–",
-                "weight": number(first["mean_weight"], decimals=2) if weighted else "–",
-                "unseen": percent(first["unsupported_share"]) if name != "logged" else "–",
-                "usable": bool(first["usable"]),
-                "trust": clean(first["trust"]),
-                "decided": run.certificate is not None and name == run.certificate.settings.get("estimator"),
-            }
+            EstimatorRow(
+                key=name,
+                name=TITLES.get(name, shorten(name)),
+                cells=[return_text(own[o.name]) if o.name in own else "–" for o in run.objectives],
+                complete=first["complete"],
+                ess=f"{first['effective_sample_size']:,.0f} of {first['episodes']:,}" if weighted else "–",
+                weight=number(first["mean_weight"], decimals=2) if weighted else "–",
+                unseen=percent(first["unsupported_share"]) if name != "logged" else "–",
+                usable=bool(first["usable"]),
+                trust=clean(first["trust"]),
+                decided=run.certificate is not None and name == run.certificate.settings.get("estimator"),
+            )
         )
     return rows
-
-
-def _cell(row: dict[str, Any] | None) -> str:
-    return "–" if row is None else with_interval(row["value"], row["low"], row["high"])
 
 
 def assumptions(run: Run) -> list[str]:
@@ -210,11 +235,11 @@ def assumptions(run: Run) -> list[str]:
     ]
 
 
-def checks(run: Run) -> list[dict[str, Any]]:
+def checks(run: Run) -> list[tuple[str, bool]]:
     """Checks whether the state is enough, of the log that the policy was made from: a sentence, and whether it is against the model."""
     if run.certificate is None:
         return []
-    return [{"text": in_words(check), "against": check.against} for check in run.certificate.checks]
+    return [(in_words(check), check.against) for check in run.certificate.checks]
 
 
 def settings(run: Run) -> list[tuple[str, str]]:

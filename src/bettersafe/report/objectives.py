@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.logs.dataset import user_sign
 from bettersafe.report.charts import Mark
-from bettersafe.text.gains import believed_return, estimate_row
+from bettersafe.text.gains import baseline_text, believed_return, estimate_row, return_text
 from bettersafe.text.names import SAME_DATA, certificate_steps, logged_steps, run_steps, shorten, titles, with_titles
-from bettersafe.text.numbers import chance, change_precision, number, risk, with_interval
+from bettersafe.text.numbers import chance, change_precision, number, risk
 from bettersafe.text.tones import belief_tone, floor_tone, outcome_tone
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bettersafe.runs.info import CandidateInfo
     from bettersafe.runs.run import Run
     from bettersafe.text.tones import Tone
+    from bettersafe.typing import Row
 
 
 MOST_CARDS = 8
@@ -164,9 +165,7 @@ def _by_certificate(run: Run, certificate: Certificate, place: int, k: int) -> t
     if row is None and certificate.complete:
         shown = [number(each, decimals=digits) for each in returns]
     elif row is not None:
-        shown = [
-            with_interval(*(row[f"{whose}{of}"] for of in ("value", "low", "high"))) for whose in ("baseline_", "")
-        ]
+        shown = [baseline_text(row), return_text(row)]
     line = Line(
         evidence=name,
         worth=worth,
@@ -256,8 +255,7 @@ def _logged(run: Run, objective: Objective) -> list[str]:
     row = estimate_row(run, "logged", objective.name)
     if row is None:
         return []
-    value = with_interval(row["value"], row["low"], row["high"])
-    return [f"Logged in the test episodes, under the baseline: {value} ({logged_steps(row)})."]
+    return [f"Logged in the test episodes, under the baseline: {return_text(row)} ({logged_steps(row)})."]
 
 
 def _in_words(line: Line, steps: str) -> str:
@@ -267,7 +265,7 @@ def _in_words(line: Line, steps: str) -> str:
     return f"{line.evidence} ({what}): {returns}{line.change}."
 
 
-def floors(run: Run) -> list[dict[str, Any]]:
+def floors(run: Run) -> list[Row]:
     """Thresholds, in the user's own sign."""
     if run.certificate is None:
         return []
@@ -290,7 +288,7 @@ def floors(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def beliefs(run: Run) -> list[dict[str, Any]]:
+def beliefs(run: Run) -> list[Row]:
     """Posterior probabilities under every set of priors."""
     if run.certificate is None:
         return []

@@ -88,7 +88,7 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
     )
 
 
-def _sections(run: Run) -> dict[str, Any]:
+def _sections(run: Run) -> dict[str, object]:
     """Template variables that come from the run."""
     found = trade_off.dots(run)
     steps = certificate_steps(run)
@@ -165,7 +165,7 @@ def _sections(run: Run) -> dict[str, Any]:
     }
 
 
-def _trade_off(run: Run, found: list[trade_off.Dot], i: int, j: int) -> dict[str, Any]:
+def _trade_off(run: Run, found: list[trade_off.Dot], i: int, j: int) -> dict[str, object]:
     names = (shorten(run.objectives[i].title, 60), shorten(run.objectives[j].title, 60))
     costs = (run.objectives[i].lower_is_better, run.objectives[j].lower_is_better)
     points = trade_off.trade_off_points(found, i, j)

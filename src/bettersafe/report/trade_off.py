@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.report.charts import Point, change
 from bettersafe.report.objectives import at_least, between, posterior_interval
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.runs.run import Run
+    from bettersafe.typing import Row
 
 MOST_DRAWN = 8
 """Number of objectives of which every pair is drawn; 8 give 28 charts."""
@@ -121,7 +122,7 @@ def drawn_pairs(run: Run) -> list[tuple[int, int]]:
     return [(i, j) for place, i in enumerate(chosen) for j in chosen[place + 1 :]]
 
 
-def dot_rows(run: Run, found: Sequence[Dot]) -> list[dict[str, Any]]:
+def dot_rows(run: Run, found: Sequence[Dot]) -> list[Row]:
     """The dots as a table: the change on every objective in the user's own sign."""
     rows = [{"name": "Baseline", "cells": ["0"] * len(run.objectives), "result": ""}]
     for dot in found:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe._system.files import whole_file
 from bettersafe.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from bettersafe.evaluation.evaluate import EstimateRow
 
 SCHEMA = "evaluation/2"
 
 
-def write_evaluation(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_evaluation(path: str | Path, rows: Sequence[EstimateRow]) -> None:
     """Write estimates (`evaluate.comparison_rows`) as Parquet, or as CSV if the name ends in .csv.
 
     The file is written under a temporary name and then renamed.
@@ -37,7 +39,7 @@ def write_evaluation(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Non
             pq.write_table(table.replace_schema_metadata({"bettersafe.schema": SCHEMA}), partial)
 
 
-def read_evaluation(path: str | Path) -> tuple[dict[str, Any], ...]:
+def read_evaluation(path: str | Path) -> tuple[EstimateRow, ...]:
     """Read a Parquet file of `write_evaluation`."""
     import pyarrow as pa
     import pyarrow.parquet as pq

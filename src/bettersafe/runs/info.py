@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bettersafe._system.records import from_json, to_json
 from bettersafe.errors import RunError
 from bettersafe.logs.counts import Input
 from bettersafe.mdp.choices import Unseen
+
+if TYPE_CHECKING:
+    from bettersafe.typing import Json
 
 Outcome = Literal["chosen", "passed", "open", "failed"]
 
@@ -159,7 +162,7 @@ class RunInfo:
         return found
 
 
-def info_json(info: RunInfo) -> dict[str, Any]:
+def info_json(info: RunInfo) -> Json:
     """Fields of run.json for the metadata of a run."""
     return to_json(info)  # type: ignore[no-any-return]
 

@@ -39,10 +39,11 @@ from bettersafe.runs.policy_file import read_saved_policy, write_policy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.runs.info import CandidateInfo
-    from bettersafe.typing import Floats, Ints, Labels
+    from bettersafe.typing import Floats, Ints, Json, Labels
 
 
 SCHEMA = "run/1"
@@ -131,7 +132,7 @@ class Run:
     proposal_return: Floats
     info: RunInfo
     certificate: Certificate | None = None
-    evaluation: tuple[dict[str, Any], ...] = ()
+    evaluation: tuple[EstimateRow, ...] = ()
 
     @cached_property
     def has_proposal(self) -> bool:
@@ -254,7 +255,7 @@ def make_run(
     )
 
 
-def run_json(run: Run) -> dict[str, Any]:
+def run_json(run: Run) -> Json:
     """Document run.json of a run, without the digest of its policy; returns have the sign of the log."""
     columns = {
         "baseline_return": run.baseline_return,
@@ -299,7 +300,7 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     return target
 
 
-def certificates_before(run: Run) -> list[dict[str, Any]]:
+def certificates_before(run: Run) -> list[Json]:
     """Summaries of all certificates of the run's proposal, oldest first."""
     last = run.certificate
     if last is None:
@@ -313,7 +314,7 @@ def certificates_before(run: Run) -> list[dict[str, Any]]:
 def save_certificate(
     path: str | Path,
     certificate: Certificate,
-    evaluation: Sequence[Mapping[str, Any]] = (),
+    evaluation: Sequence[EstimateRow] = (),
     *,
     force: bool = False,
 ) -> Run:
@@ -347,7 +348,7 @@ def save_certificate(
     before = load_run(folder)
     if not force:
         _check_on_record(before, certificate)
-    run = dataclasses.replace(before, certificate=certificate, evaluation=tuple(dict(row) for row in evaluation))
+    run = dataclasses.replace(before, certificate=certificate, evaluation=tuple(row.copy() for row in evaluation))
     _check_objectives(run)
     with whole_folder(folder, mark=MARK, force=True, own=(*FILES, REPORT)) as work:
         _write(run, work)
@@ -563,13 +564,13 @@ def _read_json(file: Path) -> Any:
         raise RunError(f"{file} can't be read: {error}") from None
 
 
-def _write_json(file: Path, document: dict[str, Any]) -> None:
+def _write_json(file: Path, document: Json) -> None:
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     with whole_file(file) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
 
 
-def _document_digest(document: dict[str, Any]) -> str:
+def _document_digest(document: Json) -> str:
     """Hexadecimal sha256 of a JSON document in canonical form."""
     text = json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

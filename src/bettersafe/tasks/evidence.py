@@ -13,7 +13,7 @@ import dataclasses
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,12 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.logs.counts import Counts
     from bettersafe.logs.dataset import Objective
     from bettersafe.typing import Bools, Floats, Ints, Labels, Log, Progress, Rng
-
-
-Rows = tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +99,15 @@ def evidence_for_run(
         yield evidence_on(run, episodes, os.fspath(data))
 
 
+def derived_of(run: Run) -> tuple[Rare, ...]:
+    """Derived objectives of a run."""
+    return tuple(Rare(**rare) for rare in run.info.settings.get("derived", ()))
+
+
 def read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Columns]:
     """Objectives and columns to read for a run; ``columns`` overrides the run's columns."""
     settings = run.info.settings
-    names = {rare["name"] for rare in settings.get("derived", ())}
+    names = {rare.name for rare in derived_of(run)}
     columns = Columns(**settings.get("columns", {})) if columns is None else columns
     if settings.get("baseline") == "estimate":
         columns = dataclasses.replace(columns, baseline_prob="")
@@ -113,7 +116,7 @@ def read_like(run: Run, columns: Columns | None) -> tuple[list[Objective], Colum
 
 def evidence_on(run: Run, own: Log, data: str) -> Evidence:
     """Evidence on a run from the log ``own``, which was read from ``data``."""
-    derived = tuple(Rare(**rare) for rare in run.info.settings.get("derived", ()))
+    derived = derived_of(run)
     for what, theirs, ours in (
         ("states", own.state_labels, run.state_labels),
         ("actions", own.action_labels, run.action_labels),
@@ -249,7 +252,7 @@ def evaluate_saved(
     folds: int = 5,
     rng: Rng = 0,
     horizon: int | None = None,
-) -> Rows:
+) -> tuple[EstimateRow, ...]:
     """Off-policy estimates with intervals and diagnostics, one row per estimator and objective, in the sign of the log.
 
     Models for dr, wdr and model are cross-fitted with ``folds``. The rows "logged" have the returns of the logged episodes. Every

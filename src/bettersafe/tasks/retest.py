@@ -26,7 +26,6 @@ from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.events import untested_events
 from bettersafe.tasks.evidence import (
-    Rows,
     evaluate_saved,
     evidence_for_run,
     known_log,
@@ -43,9 +42,10 @@ if TYPE_CHECKING:
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.choices import Levels
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
-    from bettersafe.typing import Log, Progress
+    from bettersafe.typing import Json, Log, Progress
 
 
 TUNING_SHARE = 0.2
@@ -110,7 +110,7 @@ def certify_run(
     columns: Columns | None = None,
     force: bool = False,
     progress: Progress | None = None,
-) -> tuple[Certificate, Rows]:
+) -> tuple[Certificate, tuple[EstimateRow, ...]]:
     """Test a run's proposal on held-out episodes.
 
     Args:
@@ -182,7 +182,7 @@ def certify_run(
                 assumptions=(*certificate.assumptions, *_tested_before(before), *untested_events(run)),
                 theory=None if run.certificate is None else run.certificate.theory,
                 checks=() if run.certificate is None else run.certificate.checks,
-                diagnostics=diagnostics(list(rows), rule.estimator),
+                diagnostics=diagnostics(rows, rule.estimator),
                 settings={
                     **dataclasses.asdict(settings),
                     **certificate.settings,
@@ -227,7 +227,7 @@ def _tested_before(times: int) -> tuple[str, ...]:
     )
 
 
-def data_of_test(run: Run, data: str, digest: str, rows: int, episodes: int) -> dict[str, Any]:
+def data_of_test(run: Run, data: str, digest: str, rows: int, episodes: int) -> Json:
     """Data entries of a certificate: the logs "made_from" and "tested_on"."""
     tested = {"path": data, "sha256": digest, "rows": rows, "episodes": episodes}
     return {"made_from": to_json(run.info.data), "tested_on": tested}

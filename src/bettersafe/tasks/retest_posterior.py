@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,13 +28,14 @@ from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
     Evidence,
+    derived_of,
     evidence_on,
     read_like,
     run_visits,
     run_within,
 )
 from bettersafe.tasks.inputs import ESTIMATED, with_derived
-from bettersafe.tasks.outcomes import counted_outcomes, fits, reward_notes
+from bettersafe.tasks.outcomes import counted_outcomes, fits, known_rewards, reward_notes
 from bettersafe.tasks.retest import (
     check_proposal,
     check_untested,
@@ -43,7 +44,7 @@ from bettersafe.tasks.retest import (
 from bettersafe.tasks.rules import by_objective
 from bettersafe.tasks.run import MODELLING, posterior_certificate
 from bettersafe.tasks.settings import BY_NAME, check_fields
-from bettersafe.tasks.task import Rare, check_losses
+from bettersafe.tasks.task import check_losses
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.typing import Floats, Progress
+    from bettersafe.typing import Floats, Json, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +153,11 @@ def certify_run_posterior(
     if not force:
         check_untested(run, posterior=True)
     old = run.info.settings
-    derived = tuple(Rare(**rare) for rare in old.get("derived", ()))
     if test.events is None:
         test = dataclasses.replace(test, events=tuple(DeclaredEvent(**event) for event in old.get("events", ())))
     source = find_source(data)
     read = _gathered if fits(source, len(run.objectives)) else _counted
-    found = read(run, source, columns, derived, test, progress=progress)
+    found = read(run, source, columns, test, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
     losses = {**old.get("zeta", {}), **test.zeta}
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
@@ -242,7 +242,7 @@ def _doubt(
     return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
 
 
-def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
+def _unknown_tests(tests: list[Json]) -> tuple[str, ...]:
     """Additional assumption if held-out tests came before; the posterior ignores them."""
     if not tests:
         return ()
@@ -252,7 +252,7 @@ def _unknown_tests(tests: list[dict[str, Any]]) -> tuple[str, ...]:
     )
 
 
-def _passed(tests: list[dict[str, Any]]) -> str:
+def _passed(tests: list[Json]) -> str:
     """Outcome of earlier tests, in words."""
     passed = [test["standing"] == "passed" for test in tests]
     return "passed" if all(passed) else "did not pass" if not any(passed) else "did not always pass"
@@ -284,7 +284,6 @@ def _gathered(
     run: Run,
     source: Source,
     columns: Columns | None,
-    derived: tuple[Rare, ...],
     test: PosteriorTest,
     *,
     progress: Progress | None,
@@ -295,9 +294,7 @@ def _gathered(
     evidence = evidence_on(run, log, source.path)
     dataset = evidence.log
     assert isinstance(dataset, Dataset)
-    names = [objective.name for objective in dataset.objectives]
-    visits = run_visits(run, dataset)
-    known = {names.index(rare.name): np.where(visits < rare.below, rare.reward, 0.0) for rare in derived}
+    known = known_rewards(run_visits(run, dataset), derived_of(run), dataset.objectives)
     return _Asked(
         outcomes=gather_outcomes(dataset, known_rewards=known, events=test.events or ()),
         model=estimate_model(dataset, unseen=run.info.unseen, baseline=evidence.baseline),
@@ -312,7 +309,6 @@ def _counted(
     run: Run,
     source: Source,
     columns: Columns | None,
-    derived: tuple[Rare, ...],
     test: PosteriorTest,
     *,
     progress: Progress | None,
@@ -322,6 +318,7 @@ def _counted(
     counts = read_counts(source, objectives=objectives, columns=reading, progress=progress)
     if progress is not None:
         progress(Event(what=MODELLING))
+    derived = derived_of(run)
     counts = with_derived(counts, derived)
     run = run_within(run, counts.state_labels, counts.action_labels)
     if run.info.baseline_source.startswith("given"):

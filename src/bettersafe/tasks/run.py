@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bettersafe.certificate.certificate import Certificate, Theory
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.evaluation.held_out import SafetyRule
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.methods.b_opt import BOpt
@@ -92,7 +93,7 @@ if TYPE_CHECKING:
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.runs.policy_file import WholePolicy
     from bettersafe.tasks.inputs import Baseline
-    from bettersafe.typing import Floats, Log, Progress
+    from bettersafe.typing import Floats, Json, Log, Progress
 
 
 MODELLING = "Estimating the model"
@@ -140,7 +141,7 @@ class _Found:
     certificate: Certificate | None = None
     status: str | None = None
     candidates: Sequence[CandidateInfo] = ()
-    rows: Sequence[dict[str, Any]] = ()
+    rows: Sequence[EstimateRow] = ()
 
 
 def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluster | None = None) -> Run:
@@ -375,7 +376,7 @@ def _test(problem: _Problem, parts: _Parts, improvement: Improvement, progress: 
 
 def _with_estimates(
     problem: _Problem, parts: _Parts, improvement: Improvement, certificate: Certificate
-) -> tuple[Certificate, Sequence[dict[str, Any]]]:
+) -> tuple[Certificate, Sequence[EstimateRow]]:
     """The certificate with bounds from the counts and diagnostics, and the rows of all estimators on the held-out episodes."""
     task = problem.task
     rows = comparison_rows(
@@ -557,9 +558,9 @@ def posterior_certificate(
     )
 
 
-def diagnostics(rows: list[dict[str, Any]], estimator: str) -> dict[str, Any]:
+def diagnostics(rows: Sequence[EstimateRow], estimator: str) -> Json:
     """Diagnostics of the test's estimator, for the certificate."""
-    row = next(row for row in rows if row["estimator"] == estimator)
+    row: Json = dict(next(row for row in rows if row["estimator"] == estimator))
     names = (
         "episodes", "effective_sample_size", "mean_weight", "largest_weight", "largest_weight_share", "unsupported_share",
         "unsupported_episodes", "truncated_episodes", "complete", "usable", "trust",

@@ -34,7 +34,7 @@ import dataclasses
 import math
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.errors import (
     ParameterError,
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from bettersafe.mdp.choices import Engine, ErrorKind, Unseen
     from bettersafe.methods.choices import Selection
     from bettersafe.posterior.choices import Form, Neutral
+    from bettersafe.typing import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +288,7 @@ class Task:
         return self.hold_out
 
 
-def settings_document(task: Task) -> dict[str, Any]:
+def settings_document(task: Task) -> Json:
     """Settings of the task for run.json, with the method resolved and its budget, if it has one."""
     document = {**dataclasses.asdict(task), "method": task.resolved_method}
     if METHODS[task.resolved_method].posterior:

@@ -25,6 +25,9 @@ BY_NAME = tuple(row for row in SETTINGS if row.kind == "table of whole numbers")
 
 EVENTS = next(row for row in SETTINGS if row.kind == "list of events")
 
+Table = dict[str, Any]
+"""TOML table, as parsed."""
+
 PLAIN = tuple(row for row in SETTINGS if row not in BY_OBJECTIVE and row not in BY_NAME and row is not EVENTS)
 
 
@@ -74,7 +77,7 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
     settings.update(_checked({row.toml_key: tables[row.toml_key] for row in BY_NAME}, BY_NAME, name, "the task"))
     settings.update({row.name: {} for row in BY_OBJECTIVE})
 
-    def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> dict[str, Any]:
+    def fields(kind: str, key: str, rows: tuple[Setting, ...]) -> Table:
         """Fields of one objective; settings of the task go to ``settings``."""
         where = f"{kind}.{key}"
         found = _checked(_table(tables[kind][key], where, name), (*rows, *BY_OBJECTIVE), name, f"[{where}]")
@@ -99,7 +102,7 @@ def _events(tables: Any, file: str) -> tuple[DeclaredEvent, ...]:
     return tuple(_event(table, f"[[{key}]]", file) for table in tables)
 
 
-def _event(table: dict[str, Any], where: str, file: str) -> DeclaredEvent:
+def _event(table: Table, where: str, file: str) -> DeclaredEvent:
     fields = _checked(table, EVENT, file, where)
     for needed in ("name", "rate"):
         if needed not in fields:
@@ -130,15 +133,13 @@ def _beside(file: Path, value: str | tuple[str, ...], row: Setting) -> str | tup
     return value if not value or value in row.choices else str(file.parent / value)
 
 
-def _table(value: Any, key: str, file: str) -> dict[str, Any]:
+def _table(value: Any, key: str, file: str) -> Table:
     if not isinstance(value, dict):
         raise ParameterError(f"{key} in {file} must be a table, [{key}]; got {value!r}.")
     return value
 
 
-def _checked(
-    table: dict[str, Any], rows: Iterable[Setting], file: str, where: str, more: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def _checked(table: Table, rows: Iterable[Setting], file: str, where: str, more: tuple[str, ...] = ()) -> Table:
     """Values by name of the field, after a check of keys and kinds; numbers become floats."""
     known = {row.toml_key: row for row in rows}
     result = {}

@@ -6,16 +6,17 @@ The gains are those of the certificate: of a test, or of the posterior after opt
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.logs.dataset import user_sign
 from bettersafe.text.names import listed, shorten
-from bettersafe.text.numbers import number, precision
+from bettersafe.text.numbers import number, precision, with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bettersafe.certificate.certificate import Finding
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.runs.run import Run
 
 MOST_FIGURES = 4
@@ -79,9 +80,19 @@ def _baseline(run: Run, k: int) -> tuple[float, float]:
     return before, before - ERRORS * max(errors, default=0.0)
 
 
-def estimate_row(run: Run, estimator: str | None, name: str) -> dict[str, Any] | None:
+def estimate_row(run: Run, estimator: str | None, name: str) -> EstimateRow | None:
     """Off-policy estimate of an objective; None if there is none."""
     return next((r for r in run.evaluation if r["estimator"] == estimator and r["objective"] == name), None)
+
+
+def return_text(row: EstimateRow) -> str:
+    """Estimated return with its interval."""
+    return with_interval(row["value"], row["low"], row["high"])
+
+
+def baseline_text(row: EstimateRow) -> str:
+    """The baseline's return by the same estimator, with its interval."""
+    return with_interval(row["baseline_value"], row["baseline_low"], row["baseline_high"])
 
 
 def model_gains(run: Run) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.certificate.certificate import MOST_NAMED, steps_words
 from bettersafe.runs.run import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.runs.info import CandidateInfo
     from bettersafe.runs.run import Run
@@ -100,7 +101,7 @@ def certificate_steps(run: Run) -> str:
     return steps_words(certificate.horizon, complete=False)
 
 
-def logged_steps(row: Mapping[str, Any]) -> str:
+def logged_steps(row: EstimateRow) -> str:
     """Steps of the logged returns in a row of estimates."""
     cut = f"up to {row['longest_episode']:,} steps; {row['truncated_episodes']:,} of {row['episodes']:,} episodes are cut off"
     return (steps_words(row["horizon"]) or "whole episodes") if row["complete"] else cut

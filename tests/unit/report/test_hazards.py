@@ -32,18 +32,18 @@ def hazardous(**margins):
 def test_the_tightest_margin_is_in_words_and_its_pairs_have_names():
     run = hazardous(gain=WIDE, harm=TIGHT)
     told = hazards(run)
-    assert told["sentence"] == TIGHT.sentence("Harm done")
-    assert "one in 400 of the decisions" in told["sentence"]
-    assert "in the 230 logged decisions of this kind, one in 100 could have stayed unseen" in told["sentence"]
-    assert told["rows"][1] == {
+    assert told.sentence == TIGHT.sentence("Harm done")
+    assert "one in 400 of the decisions" in told.sentence
+    assert "in the 230 logged decisions of this kind, one in 100 could have stayed unseen" in told.sentence
+    assert told.rows[1] == {
         "title": "Harm done", "size": "35", "rate": "one in 400", "excluded": "one in 100", "pairs": "7", "visits": "230", "covered": "no",
     }  # fmt: skip
-    assert told["rows"][0]["covered"] == "yes"
-    assert [(row["state"], row["action"], row["extra"], row["visits"]) for row in told["pairs"]] == [
+    assert told.rows[0]["covered"] == "yes"
+    assert [(row["state"], row["action"], row["extra"], row["visits"]) for row in told.pairs] == [
         ("ill", "treat", "+1.2", "12"),
         ("calm", "<b>", "+0.5", "30"),
     ]
-    assert told["left"] == 5
+    assert told.left == 5
     page = report_html(run)
     assert "What an unseen harm would change" in page
     assert "one in 400" in page
@@ -61,6 +61,6 @@ def test_a_report_without_margins_has_no_such_section():
 def test_a_margin_that_nothing_can_overturn():
     safe = dataclasses.replace(WIDE, rate=float("inf"))
     told = hazards(hazardous(gain=safe, harm=dataclasses.replace(TIGHT, rate=0.0)))
-    assert [row["rate"] for row in told["rows"]] == ["never", "any"]
-    assert told["sentence"].startswith("A loss on Harm done is possible as it is")
+    assert [row["rate"] for row in told.rows] == ["never", "any"]
+    assert told.sentence.startswith("A loss on Harm done is possible as it is")
     assert safe.sentence("gain").endswith("gain would not get worse.")

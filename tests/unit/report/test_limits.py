@@ -24,13 +24,11 @@ def test_coverage_counts_decisions_by_times_tried():
 
 def test_checks_of_the_state_are_sentences():
     run = toy_run(certificate=toy_certificate(checks=(toy_check(), toy_check(p_value=0.4))))
-    against, fine = limits.checks(run)
-    assert against["against"]
-    assert against["text"].startswith(
-        "The model's return of the baseline contradicts the logged one (Harm done 2 in the"
-    )
-    assert against["text"].endswith(".")
-    assert not fine["against"]
+    (text, against), (_, fine) = limits.checks(run)
+    assert against
+    assert text.startswith("The model's return of the baseline contradicts the logged one (Harm done 2 in the")
+    assert text.endswith(".")
+    assert not fine
     assert limits.checks(toy_run()) == []
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
 from bettersafe.certificate.certificate import steps_words
 from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, objective_name, print_notes
 from bettersafe.logs.dataset import user_sign
+from bettersafe.text.gains import baseline_text, return_text
 from bettersafe.text.names import ALL_STEPS, logged_steps
-from bettersafe.text.numbers import number, percent, risk, with_interval
+from bettersafe.text.numbers import number, percent, risk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.logs.dataset import Objective
-
-Rows = list[dict[str, Any]]
+    from bettersafe.typing import Json
 
 MOST_COLUMNS = 4
 """Largest number of objectives shown side by side; more are shown one per row."""
 
 
 def print_evaluation(
-    rows: Sequence[dict[str, Any]], objectives: tuple[Objective, ...], notes: Sequence[str], *, every: bool = False
+    rows: Sequence[EstimateRow], objectives: tuple[Objective, ...], notes: Sequence[str], *, every: bool = False
 ) -> None:
     """Print all estimates in the user's own sign, their diagnostics, and whether each estimator is usable.
 
@@ -39,7 +40,7 @@ def print_evaluation(
     """
     console = new_console()
     console.print()
-    by_name: dict[str, Rows] = {}
+    by_name: dict[str, list[EstimateRow]] = {}
     for row in rows:
         by_name.setdefault(row["estimator"], []).append(row)
     heads = [objective_name(o) + (", lower is better" if o.lower_is_better else "") for o in objectives]
@@ -65,7 +66,7 @@ def print_evaluation(
     print_notes(console, notes)
 
 
-def _groups(by_name: Mapping[str, Rows]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+def _groups(by_name: Mapping[str, list[EstimateRow]]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     """Titles and lines of the tables: estimates of all steps up to the horizon, and of the logged steps only."""
     first = by_name["logged"][0]
     complete, cut = (
@@ -84,19 +85,19 @@ def _groups(by_name: Mapping[str, Rows]) -> list[tuple[str, list[tuple[str, list
     return found or [(_title(first, logged_steps(first)), [as_logged])]
 
 
-def _title(first: Mapping[str, Any], steps: str) -> str:
+def _title(first: EstimateRow, steps: str) -> str:
     level = f"{risk(first['level'])} intervals ({first['interval']})"
     return f"Expected return, {steps}, with {level}" if steps else f"Expected return, with {level}"
 
 
-def _steps(first: Mapping[str, Any]) -> str:
+def _steps(first: EstimateRow) -> str:
     """Steps of estimates with a model, given a row of logged returns; empty for whole episodes."""
     return steps_words(first["horizon"]) or ("" if first["complete"] else ALL_STEPS)
 
 
 def _print_by_objective(
     console: Console,
-    by_name: Mapping[str, Rows],
+    by_name: Mapping[str, list[EstimateRow]],
     heads: Sequence[str],
     objectives: tuple[Objective, ...],
     *,
@@ -129,7 +130,7 @@ def _print_by_objective(
     console.print(f"{left}All estimators: --json, or -o FILE.", style="dim", highlight=False)
 
 
-def _diagnostics(by_name: Mapping[str, Rows]) -> Table:
+def _diagnostics(by_name: Mapping[str, list[EstimateRow]]) -> Table:
     """Diagnostics of every estimator."""
     table = new_table("Diagnostics")
     table.add_column("estimator", no_wrap=True)
@@ -158,21 +159,21 @@ def _diagnostics(by_name: Mapping[str, Rows]) -> Table:
     return table
 
 
-def _estimate(row: Mapping[str, Any]) -> str:
-    return escape(with_interval(row["value"], row["low"], row["high"]))
+def _estimate(row: EstimateRow) -> str:
+    return escape(return_text(row))
 
 
-def _baseline(row: Mapping[str, Any]) -> str:
-    return escape(with_interval(row["baseline_value"], row["baseline_low"], row["baseline_high"]))
+def _baseline(row: EstimateRow) -> str:
+    return escape(baseline_text(row))
 
 
-def _relative_gain(objective: Objective, row: Mapping[str, Any]) -> float:
+def _relative_gain(objective: Objective, row: EstimateRow) -> float:
     """Relative gain over the baseline, by one estimator."""
     own, before = row["value"], row["baseline_value"]
     return float(user_sign(objective, own - before) / max(abs(before), 1e-12))
 
 
-def json_rows(rows: Sequence[dict[str, Any]]) -> Rows:
+def json_rows(rows: Sequence[EstimateRow]) -> list[Json]:
     """Rows for JSON; NaN and infinity become null."""
     return [
         {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe._system.files import whole_file
 from bettersafe.errors import RunError
@@ -15,6 +15,7 @@ from bettersafe.tasks.draft.words import quoted, words_of
 
 if TYPE_CHECKING:
     from bettersafe.tasks.draft.guess import Start
+    from bettersafe.typing import Json
 
 
 _DECIDE = {
@@ -116,7 +117,7 @@ def write_start(paths: str, output: str | os.PathLike[str], *, force: bool = Fal
     return start
 
 
-def start_json(start: Start, data: str, output: str | os.PathLike[str]) -> dict[str, Any]:
+def start_json(start: Start, data: str, output: str | os.PathLike[str]) -> Json:
     """Guesses as a JSON document."""
     return {
         "task": str(output),
