@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,6 +20,9 @@ from bettersafe.cli.options import (
     task_from,
 )
 from bettersafe.tasks.settings import COLUMNS, LOG, RARE
+
+if TYPE_CHECKING:
+    from bettersafe._system.workers import Place
 
 
 def init(
@@ -158,16 +161,32 @@ def count(
     engine = "ray" if engine is None and address is not None else engine
     if workers is not None and engine is None:
         raise typer.BadParameter("needs --engine local or --engine ray", param_hint="--workers")
-    what: dict[str, Any] = {"objectives": job.objectives, "columns": job.columns, "add": add or [], "force": force}
     with show.working("Reading and counting") as progress:
         if engine is None:
-            counts = add_files(data, progress=progress, **what)
+            counts = add_files(
+                data,
+                objectives=job.objectives,
+                columns=job.columns,
+                add=add or [],
+                force=force,
+                progress=progress,
+            )
             progress(Event(what="Writing"))
             save_counts(counts, output)
         else:
-            where: dict[str, Any] = {"engine": engine, "workers": workers, "address": address}
             parts = parts_of(output)
-            counts = count_shards(data, parts=parts, progress=progress, **where, **what)
+            counts = count_shards(
+                data,
+                parts=parts,
+                objectives=job.objectives,
+                columns=job.columns,
+                add=add or [],
+                force=force,
+                engine=cast("Place", engine),
+                workers=workers,
+                address=address,
+                progress=progress,
+            )
             progress(Event(what="Writing"))
             save_counts(counts, output)
             remove_parts(parts)

@@ -213,7 +213,7 @@ def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequenc
         raise typer.BadParameter("name a file of logged decisions, or a task file with --task", param_hint="DATA")
     known = base or task_without_options(str((*add, data)[0]))
     objectives = _objectives(given, known.objectives)
-    settings: dict[str, Any] = {
+    settings: Given = {
         "columns": dataclasses.replace(known.columns, **columns_given(given)),
         "objectives": objectives,
         "derived": _derived(given, known, objectives),
@@ -227,7 +227,7 @@ def task_from(given: Given, *, data: str | None, task: Path | None, add: Sequenc
     return dataclasses.replace(known, **settings)
 
 
-def settings_from(given: Given, *names: str) -> dict[str, Any]:
+def settings_from(given: Given, *names: str) -> Given:
     """The settings ``names`` that were given, as keyword arguments of a library function."""
     keys = {name: BY_NAME[name].parameter if name in BY_NAME else name for name in names}
     return {name: _value(BY_NAME.get(name), given[key]) for name, key in keys.items() if key in given}
@@ -284,7 +284,7 @@ def columns_given(given: Given) -> dict[str, str]:
     return _named(given, COLUMNS)
 
 
-def _named(given: Given, rows: Iterable[Setting]) -> dict[str, Any]:
+def _named(given: Given, rows: Iterable[Setting]) -> Given:
     """Values given for these rows, by field name."""
     return {row.name: given[row.parameter] for row in rows if row.parameter in given}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -260,7 +260,7 @@ def sepsis_prepare(
 
     if output is None:
         raise typer.BadParameter("say where to write the logs, e.g. -o DIR", param_hint="--output / -o")
-    options: dict[str, Any] = {row.name: row.default for row in PREPARE} | given
+    options: Given = {row.name: row.default for row in PREPARE} | given
     how = Preparation(quick=quick, n_init=options.pop("starts"), **options)
     with show.working("Reading") as progress:
         if splits is None:

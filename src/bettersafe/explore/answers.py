@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bettersafe.explore.session import Session, Settings
     from bettersafe.methods.result import Improvement
     from bettersafe.posterior.candidates import Spread
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Json
 
 SHOWN = 50
 """Number of states in the table of changes."""
@@ -45,7 +45,7 @@ MODEL_EVIDENCE = (
 )
 
 
-def answer(session: Session, settings: Settings, found: Improvement, *, search: str = "") -> dict[str, Any]:
+def answer(session: Session, settings: Settings, found: Improvement, *, search: str = "") -> Json:
     """Returns of a policy in the estimated model, and the states where decisions change.
 
     Args:
@@ -107,7 +107,7 @@ def _moved_share(session: Session, found: Improvement) -> float:
     return float(visits @ found.distance / 2.0 / max(visits.sum(), 1.0))
 
 
-def _changes(session: Session, found: Improvement, search: str) -> tuple[list[dict[str, Any]], int]:
+def _changes(session: Session, found: Improvement, search: str) -> tuple[list[Json], int]:
     """Largest changes by visits times probability moved, and the number of states that match."""
     states, actions = session.counts.state_labels, session.counts.action_labels
     rows = found.changed
@@ -136,7 +136,7 @@ def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, floa
     return [move for move in moves[:3] if abs(move[2] - move[1]) >= 5e-4] or moves[:1]
 
 
-def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> dict[str, Any]:
+def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> Json:
     """Linearised posterior of a policy's gains; ``linearised`` (from `spread`) is None if the policy is the baseline.
 
     The rule is B-OPT's (`posterior.judge`) without draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with
@@ -150,7 +150,7 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
         if events
         else "",
     )
-    document: dict[str, Any] = {"settings": settings_json(settings, session), "evidence": evidence}
+    document: Json = {"settings": settings_json(settings, session), "evidence": evidence}
     if linearised is None:
         return {**document, "level": "baseline", "verdict": found.status, "objectives": []}
     zeta = np.array(settings.zeta)
@@ -196,7 +196,7 @@ def _verdict(
     )
 
 
-def describe_session(session: Session, folder: Path) -> dict[str, Any]:
+def describe_session(session: Session, folder: Path) -> Json:
     """Initial data of the page."""
     start = first_settings(session)
     found = solve(session, replace(start, epsilon=0.0))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bettersafe.explore.session import Session, Settings
     from bettersafe.methods.result import Improvement
     from bettersafe.posterior.candidates import Spread
+    from bettersafe.typing import Json
 
 T = TypeVar("T")
 
@@ -36,11 +37,11 @@ class Cache:
         self._solved: _Last[Improvement] = _Last(most)
         self._spread: _Last[Spread] = _Last(most)
 
-    def answer(self, settings: Settings, *, search: str = "") -> dict[str, Any]:
+    def answer(self, settings: Settings, *, search: str = "") -> Json:
         """`answer`, with cached solutions."""
         return answer(self.session, settings, self._solution(settings), search=search)
 
-    def believe(self, settings: Settings) -> dict[str, Any]:
+    def believe(self, settings: Settings) -> Json:
         """`believe`, with cached solutions and posteriors."""
         found = self._solution(settings)
         if not found.changed.size:
@@ -48,7 +49,7 @@ class Cache:
         linearised = self._spread.get(settings.policy_key, lambda: spread(self.session, found.policy))
         return believe(self.session, settings, found, linearised)
 
-    def keep(self, settings: Settings, name: str, folder: Path) -> dict[str, Any]:
+    def keep(self, settings: Settings, name: str, folder: Path) -> Json:
         """`keep`, one at a time."""
         with self.keeping:
             return keep(self.session, settings, name, folder)

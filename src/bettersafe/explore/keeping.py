@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe._system.files import check_free
 from bettersafe.errors import RunError
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from bettersafe.explore.session import Session, Settings
     from bettersafe.tasks.task import Task
+    from bettersafe.typing import Json
 
 NOT_FROM_RUN = ("draws", "form", "seed")
 """Settings of the posterior that `certify` does not take from the run."""
 
 
-def keep(session: Session, settings: Settings, name: str, folder: Path) -> dict[str, Any]:
+def keep(session: Session, settings: Settings, name: str, folder: Path) -> Json:
     """Compute the run that `improve` gives for these settings, and save it as ``folder/name``.
 
     Args:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bettersafe.explore.session import Session
+    from bettersafe.typing import Json
 
 LARGEST = 1e9
 """Largest weight, budget or accepted loss; a larger number is a typing error and would overflow."""
@@ -96,7 +97,7 @@ def _brief(value: Any, *, quote: bool = True) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def settings_json(settings: Settings, session: Session) -> dict[str, Any]:
+def settings_json(settings: Settings, session: Session) -> Json:
     """Settings as JSON; the inverse of `read_settings`."""
     names = [objective.name for objective in session.objectives]
     return {

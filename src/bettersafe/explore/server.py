@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bettersafe.explore.session import Session
+    from bettersafe.typing import Json
 
 HOST = "127.0.0.1"
 LARGEST_REQUEST = 64 * 1024
@@ -264,16 +265,16 @@ class _Handler(BaseHTTPRequestHandler):
         took = {"Server-Timing": f"work;dur={1000.0 * (time.perf_counter() - begun):.2f}"}
         self._send(HTTPStatus.OK, result, more=took)
 
-    def _post_answer(self, document: Any) -> dict[str, Any]:
+    def _post_answer(self, document: Any) -> Json:
         table = read_fields(document, "the request", ("settings",), ("search",))
         settings = read_settings(table["settings"], self.explorer.cache.session)
         return self.explorer.cache.answer(settings, search=read_search(table.get("search", "")))
 
-    def _post_believe(self, document: Any) -> dict[str, Any]:
+    def _post_believe(self, document: Any) -> Json:
         table = read_fields(document, "the request", ("settings",))
         return self.explorer.cache.believe(read_settings(table["settings"], self.explorer.cache.session))
 
-    def _post_keep(self, document: Any) -> dict[str, Any]:
+    def _post_keep(self, document: Any) -> Json:
         table = read_fields(document, "the request", ("settings", "name"))
         settings = read_settings(table["settings"], self.explorer.cache.session)
         return self.explorer.cache.keep(settings, read_name(table["name"]), self.explorer.folder)
@@ -300,7 +301,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(
         self,
         status: HTTPStatus,
-        content: bytes | dict[str, Any],
+        content: bytes | Json,
         kind: str = "application/json",
         more: dict[str, str] | None = None,
     ) -> None:

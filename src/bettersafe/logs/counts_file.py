@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from bettersafe.logs._reader.files import PathsLike
     from bettersafe.logs.source import Source
-    from bettersafe.typing import Floats, Progress
+    from bettersafe.typing import Floats, Json, Progress
 
 
 PathLike = str | os.PathLike[str]
@@ -329,7 +329,7 @@ def _layers(counts: Counts, name: str) -> list[Floats]:
     return [getattr(counts, name), *rest]
 
 
-def _header(counts: Counts) -> dict[str, Any]:
+def _header(counts: Counts) -> Json:
     return {
         "objectives": [dataclasses.asdict(objective) for objective in counts.objectives],
         "columns": None if counts.origin is None else dataclasses.asdict(counts.origin.columns),
@@ -343,7 +343,7 @@ def _header(counts: Counts) -> dict[str, Any]:
     }
 
 
-def _counts(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Counts:
+def _counts(header: Json, arrays: dict[str, npt.NDArray[Any]]) -> Counts:
     objectives = _objectives(header)
     sums: dict[str, Floats] = {}
     rests: dict[str, Floats] = {}
@@ -387,7 +387,7 @@ def _check_indices(arrays: dict[str, npt.NDArray[Any]]) -> None:
         raise ValueError("outcome_ptr does not fit the outcomes")
 
 
-def _objectives(header: dict[str, Any]) -> tuple[Objective, ...]:
+def _objectives(header: Json) -> tuple[Objective, ...]:
     found = []
     for fields in header["objectives"]:
         edges = fields["reward_range"]
@@ -395,10 +395,10 @@ def _objectives(header: dict[str, Any]) -> tuple[Objective, ...]:
     return tuple(found)
 
 
-def _read_header(file: Path) -> dict[str, Any]:
+def _read_header(file: Path) -> Json:
     from pyarrow import parquet
 
-    header: dict[str, Any] = json.loads(parquet.read_schema(file).metadata[HEADER_KEY.encode()])
+    header: Json = json.loads(parquet.read_schema(file).metadata[HEADER_KEY.encode()])
     return header
 
 

@@ -16,6 +16,8 @@ from bettersafe.mdp.policy import check_policy, sum_tolerance
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from bettersafe.typing import Json
+
 
 PERCENTS = (0, 10, 25, 50, 75, 90, 100)
 FEW = 10  # with fewer visits, the error e(x, a) of a pair exceeds 0.4 for any vocabulary
@@ -84,7 +86,7 @@ class Description:
     baseline_coverage: float | None
     problems: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Plain dict for JSON; NaN and infinities become None."""
 
         def plain(value: Any) -> Any:
@@ -94,7 +96,7 @@ class Description:
                 return [plain(item) for item in value]
             return None if isinstance(value, float) and not math.isfinite(value) else value
 
-        content: dict[str, Any] = plain(asdict(self))
+        content: Json = plain(asdict(self))
         content["count_quantiles"] = {str(percent): value for percent, value in self.count_quantiles}
         return content
 

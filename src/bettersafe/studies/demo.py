@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.mdp.mdp import MDP
     from bettersafe.methods.result import Improvement
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Json
 
 
 COHORT = 20_954
@@ -100,7 +100,7 @@ def run_demo(*, patients: int = COHORT, epsilon: float = 0.1, seed: int = 0) -> 
     )
 
 
-def demo_json(demo: Demo) -> dict[str, Any]:
+def demo_json(demo: Demo) -> Json:
     """The results as JSON; the rare-treatment objective is a (negative) reward here."""
     names = [objective.name for objective in demo.counts.objectives]
     return {

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bettersafe.typing import Progress
+    from bettersafe.typing import Json, Progress, Row
 
 Settings = dict[str, Any]
 
@@ -254,7 +254,7 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
     return table.replace_schema_metadata()
 
 
-def read_description(folder: str | Path) -> dict[str, Any]:
+def read_description(folder: str | Path) -> Json:
     """Read `study.json`: ``id``, ``version``, ``jobs`` (each with ``job``, its key, and ``settings``), and more.
 
     Args:
@@ -328,7 +328,7 @@ def _perform(experiment: _Experiment) -> bytes | _Failure:
         return _Failure(reason=last_line(error), trace=traceback.format_exc())
 
 
-def _find_work(work: str) -> Callable[[Settings], list[dict[str, Any]]]:
+def _find_work(work: str) -> Callable[[Settings], list[Row]]:
     module, _, name = work.partition(":")
     try:
         function = getattr(importlib.import_module(module), name, None)
@@ -339,7 +339,7 @@ def _find_work(work: str) -> Callable[[Settings], list[dict[str, Any]]]:
     return function  # type: ignore[no-any-return]
 
 
-def _part(experiment: _Experiment, rows: list[dict[str, Any]], seconds: float) -> bytes:
+def _part(experiment: _Experiment, rows: list[Row], seconds: float) -> bytes:
     """Parquet file of a part, with key, settings and results as columns."""
     import pyarrow as pa
 
@@ -460,7 +460,7 @@ def _check_folder(study: Study, place: Path) -> None:
         )
 
 
-def _read_description(place: Path) -> dict[str, Any] | None:
+def _read_description(place: Path) -> Json | None:
     """Read and check study.json; None if there is none."""
     file = place / "study.json"
     remedy = "Remove this file and run the sweep again; finished parts are kept."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bettersafe.logs.describe import Description
     from bettersafe.logs.discretize import Discretization
     from bettersafe.tasks.draft import Start
+    from bettersafe.typing import Json
 
 
 def print_counted(counts: Counts, path: Path, *, as_json: bool) -> None:
@@ -131,7 +132,7 @@ def print_description(
         console.print("Nothing unusual was found.", style="dim")
 
 
-def discretization_json(result: Discretization, output: Path) -> dict[str, Any]:
+def discretization_json(result: Discretization, output: Path) -> Json:
     """JSON of a discretised log."""
     return {
         "output": str(output),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bettersafe.runs.run import Run
     from bettersafe.text.headlines import Summary
     from bettersafe.text.tones import Tone
+    from bettersafe.typing import Json
 
 COLOURS: dict[Tone, str] = {
     "passed": "green",
@@ -58,7 +59,7 @@ MODEL = "By the model that made it: optimistic, no evidence"
 """Title of the returns in the estimated model."""
 
 
-def shown_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
+def shown_json(run: Run, path: Path, changes: int = 15) -> Json:
     """JSON of a run: run.json, headline, largest changes and certificate; returns in the user's own sign."""
     return {
         "run": str(path),
@@ -69,7 +70,7 @@ def shown_json(run: Run, path: Path, changes: int = 15) -> dict[str, Any]:
     }
 
 
-def outcome_json(run: Run) -> dict[str, Any]:
+def outcome_json(run: Run) -> Json:
     """JSON of a certificate, with the decision that follows from it."""
     assert run.certificate is not None
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from bettersafe.studies.catalogue import Entry
     from bettersafe.studies.demo import Demo
+    from bettersafe.typing import Json
 
 
 def print_studies(catalogue: Mapping[str, Entry]) -> None:
@@ -87,7 +88,7 @@ def print_demo(result: Demo, output: Path | None) -> None:
         )
 
 
-def print_prepared(document: dict[str, Any], output: Path) -> None:
+def print_prepared(document: Json, output: Path) -> None:
     """Print a prepared cohort: sizes, cuts and notes."""
     console = new_console()
     _print_cohort(console, document)
@@ -99,7 +100,7 @@ def print_prepared(document: dict[str, Any], output: Path) -> None:
     print_notes(console, document["notes"])
 
 
-def print_splits(documents: Sequence[dict[str, Any]], output: Path) -> None:
+def print_splits(documents: Sequence[Json], output: Path) -> None:
     """Print prepared splits of one cohort: the cohort, and one line per split."""
     from bettersafe.studies.sepsis.mimic import split_name
 
@@ -123,7 +124,7 @@ def print_splits(documents: Sequence[dict[str, Any]], output: Path) -> None:
     print_notes(console, documents[0]["notes"])
 
 
-def _print_cohort(console: Console, document: dict[str, Any]) -> None:
+def _print_cohort(console: Console, document: Json) -> None:
     counts = document["counts"]
     console.print()
     console.print(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from bettersafe.logs._reader.progress import Stage
-    from bettersafe.typing import Floats, Labels, Progress
+    from bettersafe.typing import Floats, Labels, Progress, Row
 
 
 SHARE = 0.6  # share of the free memory for DuckDB before it spills to disk; the rest is for the result
@@ -313,7 +313,7 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
     )
 
 
-def _probe(raw: Raw, n_objectives: int) -> dict[str, Any]:
+def _probe(raw: Raw, n_objectives: int) -> Row:
     """Statistics of one pass over the raw cells."""
     cells: dict[str, str] = {}
     asked = {"n_rows": "count(*)", "no_next": "1"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from bettersafe.studies.garnet.plan import COMPARED, DIFFERENT_ENDS, FAMILIES, P
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.model import Model
+    from bettersafe.studies.sweep import Settings
 
 
-def experiment(settings: dict[str, Any]) -> list[Row]:
+def experiment(settings: Settings) -> list[Row]:
     """Rows of all sizes and methods for one world and one baseline."""
     seed, cmdp, delta = (settings[key] for key in ("seed", "cmdp", "delta"))
     family = FAMILIES[settings["family"]]

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.mdp.constrained import CMDPOptimum
     from bettersafe.model import Model
+    from bettersafe.studies.sweep import Settings
     from bettersafe.typing import Floats
 
 GOAL_RANGE = 1100.0
 """Range of the goal objective's return: from −1/(1−γ) = −100 to +1000."""
 
 
-def experiment(settings: dict[str, Any]) -> list[Row]:
+def experiment(settings: Settings) -> list[Row]:
     """Rows of all sizes, preferences and methods for one CMDP and one baseline."""
     conventions = {**CONVENTIONS, **VARIANTS[settings["variant"]]}
     seed, cmdp, kinds, quality = (settings[key] for key in ("seed", "cmdp", "kinds", "quality"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.studies.case import Row
+    from bettersafe.studies.sweep import Settings
     from bettersafe.typing import Floats, Ints
 
-Row = dict[str, Any]
 
-
-def icu_experiment(settings: dict[str, Any]) -> list[Row]:
+def icu_experiment(settings: Settings) -> list[Row]:
     """Route A: a cohort drawn from the simulator, and one split of it."""
     seed, repetition = settings["seed"], settings["repetition"]
     drawn = [seed, 0] if settings["cohort"] == "fixed" else [seed, 1, repetition]
@@ -67,7 +67,7 @@ def icu_experiment(settings: dict[str, Any]) -> list[Row]:
     return compare(*parts, settings=settings, known_baseline=known, truth=truth)
 
 
-def mimic_experiment(settings: dict[str, Any]) -> list[Row]:
+def mimic_experiment(settings: Settings) -> list[Row]:
     """Route B: the prepared parts of a MIMIC-III cohort."""
     parts = load_mimic(settings["folder"])
     return compare(parts.train, parts.valid, parts.test, settings=settings)
@@ -78,7 +78,7 @@ def compare(
     valid: Dataset,
     test: Dataset,
     *,
-    settings: dict[str, Any],
+    settings: Settings,
     known_baseline: Floats | None = None,
     truth: Callable[[Floats], MDP] | None = None,
 ) -> list[Row]:
@@ -106,7 +106,7 @@ def _removed(
     train: Dataset,
     valid: Dataset,
     test: Dataset,
-    settings: dict[str, Any],
+    settings: Settings,
     known_baseline: Floats | None,
     truth: Callable[[Floats], MDP] | None,
 ) -> list[Row]:
@@ -181,7 +181,7 @@ class _Case:
         train: Dataset,
         valid: Dataset,
         test: Dataset,
-        settings: dict[str, Any],
+        settings: Settings,
         known_baseline: Floats | None,
         truth: Callable[[Floats], MDP] | None,
         *,

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from bettersafe.studies.sepsis.summary import Key, Record
+    from bettersafe.studies.sepsis.summary import Key
+    from bettersafe.studies.tables import Record
 
 ESTIMATES = {
     "dr": "DR (doubly robust)",

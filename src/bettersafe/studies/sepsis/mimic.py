@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bettersafe.logs.discretize import Discretizer
-    from bettersafe.typing import Floats, Ints, Progress
+    from bettersafe.typing import Floats, Ints, Json, Progress
 
 SCHEMA = "mimic/1"
 PREPARED = "prepare.json"
@@ -71,7 +71,7 @@ class Prepared:
     valid: Dataset
     test: Dataset
     discretizer: Discretizer
-    info: dict[str, Any]
+    info: Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Preparation:
             raise ParameterError(f"split must be three positive shares that sum to 1; got {shares.tolist()}.")
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Json:
         """The settings as stored in ``prepare.json``."""
         return {
             "k": self.k,
@@ -126,7 +126,7 @@ def prepare_mimic(
     *,
     force: bool = False,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Check the two tables of the cohort, and write logs with discrete states and the discretizer.
 
     Args:
@@ -158,7 +158,7 @@ def prepare_splits(
     splits: int = 10,
     force: bool = False,
     progress: Progress | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Prepare several splits of one cohort, each with its own discretizer, as ``out/split-00``, ``out/split-01``, …
 
     Existing splits of the same files with the same settings are kept, so an interrupted call can be repeated.
@@ -184,7 +184,7 @@ def prepare_splits(
     settings = [replace(first, seed=first.seed + i).settings for i in range(splits)]
     say = progress or ignore
     inputs = _digests(cohort_csv, table_csv)
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, Json] = {}
     for i, wanted in enumerate(settings):
         folder = place / split_name(i)
         if not force and (folder / PREPARED).is_file():
@@ -218,7 +218,7 @@ def split_name(i: int) -> str:
     return f"{SPLIT}{i:02d}"
 
 
-def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, dict[str, Any]]]:
+def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, Json]]:
     """Find the prepared splits in ``folders``, each with its ``prepare.json``; raise unless they are splits of one cohort.
 
     Args:
@@ -229,7 +229,7 @@ def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, d
     for folder in map(Path, folders):
         inside = sorted(folder.glob(f"{SPLIT}*"), key=lambda path: (len(path.name), path.name))
         places += inside if inside and not (folder / PREPARED).exists() else [folder]
-    found: list[tuple[Path, dict[str, Any]]] = []
+    found: list[tuple[Path, Json]] = []
     for place in places:
         if any(place.resolve() == other.resolve() for other, _ in found):
             raise ParameterError(f"{place} is given twice. Give each prepared split once.")
@@ -252,7 +252,7 @@ def find_splits(folders: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, d
     return found
 
 
-def read_prepared(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def read_prepared(folder: str | os.PathLike[str]) -> Json:
     """Read ``prepare.json`` of a prepared split, and check that no file has changed."""
     place = Path(folder)
     file = place / PREPARED
@@ -322,9 +322,7 @@ class _Cohort:
     cuts: dict[str, list[float]]
 
     @classmethod
-    def read(
-        cls, cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[str], settings: dict[str, Any]
-    ) -> _Cohort:
+    def read(cls, cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[str], settings: Json) -> _Cohort:
         blocks = read_blocks(cohort_csv, table_csv, outcome=settings["outcome"])
         vaso, vaso_cuts = _dose_bins(blocks.vaso, None, "max_dose_vaso")
         fixed = CLINICAL_CUTS if settings["iv_bins"] == "clinical" else None
@@ -358,7 +356,7 @@ def _digests(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[st
     }
 
 
-def _differences(there: dict[str, Any], settings: dict[str, Any], inputs: dict[str, dict[str, str]]) -> list[str]:
+def _differences(there: Json, settings: Json, inputs: dict[str, dict[str, str]]) -> list[str]:
     """Differences between a prepared split and the current settings and files; file names are ignored."""
     old = there["settings"]
     other = [f"{name} was {old.get(name)}, is {value}" for name, value in settings.items() if old.get(name) != value]
@@ -366,7 +364,7 @@ def _differences(there: dict[str, Any], settings: dict[str, Any], inputs: dict[s
     return [*other, *(f"the {key} file has other contents" for key in changed)]
 
 
-def _comparable(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _comparable(one: Json, other: Json) -> Iterator[tuple[str, Any, Any]]:
     """Yield (name, value in ``one``, value in ``other``) for everything that the splits of a study must share."""
     for name in one["settings"]:
         if name != "seed":
@@ -378,10 +376,10 @@ def _comparable(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[st
 def _write_split(
     cohort: _Cohort,
     inputs: dict[str, dict[str, str]],
-    settings: dict[str, Any],
+    settings: Json,
     folder: Path,
     say: Progress,
-) -> dict[str, Any]:
+) -> Json:
     """Draw the parts, fit the states on the training part, and write all files; return the content of ``prepare.json``."""
     k, ptr, features, died = settings["k"], cohort.ptr, cohort.blocks.features, cohort.blocks.died
     chosen = draw_parts(cohort.episodes.size, np.array(settings["split"]), np.random.default_rng(settings["seed"]))
@@ -450,7 +448,7 @@ def _dose_bins(dose: Floats, cuts: tuple[float, ...] | None, name: str) -> tuple
     return np.where(given, 1 + np.searchsorted(cuts, dose, side="right"), 0).astype(np.int64), list(cuts)
 
 
-def draw_parts(n: int, shares: Floats, rng: np.random.Generator) -> dict[str, Any]:
+def draw_parts(n: int, shares: Floats, rng: np.random.Generator) -> Json:
     """Draw the part of each of n stays, bool [n] per part. The first parts are rounded down, the last has the rest.
 
     The paper's 20,954 stays split into 14,667 for training, 2,095 for validation and 4,192 for test.

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from bettersafe.studies.sweep import Settings
+
 PATIENTS = 20_954
 FEWEST = 100
 SEEDS = 10
@@ -87,7 +89,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "baseline": ("estimated", "known"),
     "unseen": ("death", "end", "baseline"),
 }
-DEFAULTS: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
+DEFAULTS: Settings = {name: choices[0] for name, choices in CHOICES.items()}
 
 LEFT_OUT = ("b-opt",)
 """Methods that the option ``without`` can leave out. B-OPT takes most of the study's time."""
@@ -164,7 +166,7 @@ def mimic_study(
     )
 
 
-def _settings(options: dict[str, Any]) -> dict[str, Any]:
+def _settings(options: Settings) -> Settings:
     """The defaults updated with the checked options; ``without`` is included only if given."""
     known = {**CHOICES, "without": LEFT_OUT}
     for name, value in options.items():

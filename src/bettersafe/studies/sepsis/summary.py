@@ -21,7 +21,8 @@ from bettersafe.studies.sepsis.plan import CHOSEN, OPE, PUBLISHED, RARE_BELOW
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Record = dict[str, Any]
+    from bettersafe.studies.tables import Record
+
 Key = tuple[str, str, str]
 """Preference, method, parameter."""
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bettersafe.studies.sepsis.summary import Key, Record
+    from bettersafe.studies.sepsis.summary import Key
+    from bettersafe.studies.tables import Record
 
 MARK = " ▼"
 OBJECTIVES = {"survival": "Survival return (more is better)", "rare": "Rare-treatment return (less is better)"}
