@@ -108,6 +108,7 @@ class _Problem:
         counts: Counts of the training data; after the model is estimated, only objectives and sizes are used.
         given: Baseline.
         model: Model with the task's settings.
+        notes: Notes on the log, the baseline and the method.
         checks: Function that checks whether the state is enough, for a proposed policy [X, A] or None.
     """
 
@@ -115,6 +116,7 @@ class _Problem:
     counts: Counts
     given: Baseline
     model: Model
+    notes: tuple[str, ...]
     checks: Callable[[Floats | None], tuple[StateCheck, ...]]
 
     @property
@@ -196,7 +198,8 @@ def _counted(task: Task, progress: Progress | None) -> _Problem:
         rows = rows_for_checks(task, kept, progress=progress)
         return row_checks(rows, baseline, known=known, policy=policy)
 
-    return _Problem(task=task, counts=given.noted(counts), given=given, model=model, checks=checks)
+    notes = (*counts.notes, *given.notes)
+    return _Problem(task=task, counts=counts, given=given, model=model, notes=notes, checks=checks)
 
 
 def _run_by_counts(task: Task, progress: Progress | None) -> Run:
@@ -213,19 +216,14 @@ def _run_by_counts(task: Task, progress: Progress | None) -> Run:
         return _run(problem, _Found(improvement=improvement))
     say(Event(what="Computing bounds from the counts"))
     thresholds = task_thresholds(task.threshold, counts.objectives)
-    theory = _prove(
-        problem,
-        improvement,
-        delta=task.delta if thresholds is None else task.delta / 2.0,
-        baseline_v=improvement.baseline_v,
-    )
+    theory = _prove(problem, improvement, delta=task.delta if thresholds is None else task.delta / 2.0)
     zeta = by_objective(task.zeta, counts.objectives, "zeta", otherwise=0.0)
     gain = improvement.policy_return - improvement.baseline_return
     certificate = certify_theory(theory, gain, zeta=zeta, thresholds=thresholds, counts=counts)
     return _run(problem, _Found(improvement=improvement, certificate=certificate))
 
 
-def _prove(problem: _Problem, improvement: Improvement, *, delta: float, baseline_v: Floats | None = None) -> Theory:
+def _prove(problem: _Problem, improvement: Improvement, *, delta: float) -> Theory:
     """Bounds from the counts; Proposition 3.1 requires S-OPT's protection in every state, not only its budget."""
     return prove(
         problem.model,
@@ -237,7 +235,7 @@ def _prove(problem: _Problem, improvement: Improvement, *, delta: float, baselin
         baseline_known=problem.baseline_known,
         reward_range=reward_ranges(problem.counts.objectives),
         rewards_fixed=not problem.task.derived,
-        baseline_v=baseline_v,
+        baseline_v=improvement.baseline_v,
     )
 
 
@@ -266,7 +264,6 @@ def _run_held_out(
     given = task_baseline(task, everything)
     halves = split_log(log, (1.0 - task.share, task.share), np.random.default_rng(task.seed))
     counts = with_derived(count(halves[0]), task.derived)
-    counts = dataclasses.replace(counts, notes=(*everything.notes, *notes))
     visits = visit_table(counts)
     train, held_out = (
         with_blocks(part, lambda block: with_derived_rows(block, visits, task.derived, counts.objectives))
@@ -275,9 +272,10 @@ def _run_held_out(
     model = task_model(task, counts, given.policy)
     problem = _Problem(
         task=task,
-        counts=given.noted(counts),
+        counts=counts,
         given=given,
         model=model,
+        notes=(*everything.notes, *notes, *given.notes),
         checks=lambda policy: row_checks(train, given.policy, known=given.known, policy=policy),
     )
     parts = _Parts(
@@ -348,9 +346,7 @@ def _chosen_and_tested(
         outcomes = counted_outcomes(
             counts, problem.model, task.derived, form=task.form, draws=task.draws, events=task.events
         )
-        problem = dataclasses.replace(
-            problem, counts=dataclasses.replace(counts, notes=(*counts.notes, *reward_notes(outcomes)))
-        )
+        problem = dataclasses.replace(problem, notes=(*problem.notes, *reward_notes(outcomes)))
     problem, found = _posterior_found(problem, outcomes, progress, cluster, tested=True)
     if found.improvement.changed.size:
         certificate = _test(problem, parts, found.improvement, progress)
@@ -410,7 +406,8 @@ def _run_posterior(task: Task, progress: Progress | None, cluster: RayCluster | 
         rows = with_derived_rows(dataset, visits, task.derived, counts.objectives)
         return row_checks(rows, given.policy, known=given.known, policy=policy)
 
-    problem = _Problem(task=task, counts=given.noted(counts), given=given, model=model, checks=checks)
+    notes = (*counts.notes, *given.notes)
+    problem = _Problem(task=task, counts=counts, given=given, model=model, notes=notes, checks=checks)
     return _run(*_posterior_found(problem, outcomes, progress, cluster))
 
 
@@ -421,8 +418,8 @@ def _run_counted_posterior(task: Task, progress: Progress | None, cluster: RayCl
     outcomes = counted_outcomes(
         counts, problem.model, task.derived, form=task.form, draws=task.draws, events=task.events
     )
-    header = dataclasses.replace(without_pairs(counts), notes=(*counts.notes, *reward_notes(outcomes)))
-    problem = dataclasses.replace(problem, counts=header)
+    notes = (*problem.notes, *reward_notes(outcomes))
+    problem = dataclasses.replace(problem, counts=without_pairs(counts), notes=notes)
     del counts  # frees memory; only the model is used from here on
     return _run(*_posterior_found(problem, outcomes, progress, cluster))
 
@@ -470,7 +467,7 @@ def _posterior_found(
     problem = dataclasses.replace(
         problem,
         task=dataclasses.replace(task, form=found.answer.question.form),
-        counts=dataclasses.replace(problem.counts, notes=(*problem.counts.notes, *found.notes)),
+        notes=(*problem.notes, *found.notes),
     )
     return problem, _Found(
         improvement=found.improvement,
@@ -614,7 +611,7 @@ def _run(problem: _Problem, found: _Found) -> Run:
         baseline_source=problem.given.source,
         data=data,
         settings=settings,
-        notes=(*counts.notes, *unused),
+        notes=(*problem.notes, *unused),
         seed=task.seed,
         status=found.status,
         candidates=found.candidates,
