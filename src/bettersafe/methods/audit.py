@@ -7,8 +7,12 @@ The log is divided at random into halves (`thin_outcomes`). Every recipe (`recip
 averaged over both directions and several divisions: 0 for a policy that was not made from the log, and larger the more chance decided.
 The same for quarters of the log shows how optimism falls with more data: O ∝ 1/n if a recipe has settled, 1/√n if chance decides.
 From the whole log it is taken to be r O(n/2), r = O(n/2)/O(n/4) within [1/2, 1], one r for all recipes and objectives. It is never
-less than 0, and its standard error over the divisions goes into the standard deviation of the gain. A recipe that returns the baseline
-on some part has not been tried by it: its optimism is at least the median of the others, in standard deviations of the gain.
+less than 0. A recipe that returns the baseline on some part has not been tried by it: its optimism is at least the median of the others,
+in standard deviations of the gain.
+
+The standard error over the divisions is reported. It does not go into the standard deviation of the gain, which is widened anyway
+(`judge.WIDENING`): with two divisions it is itself mostly chance, and the choice among candidates would prefer those whose divisions
+happen to agree.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Doubt:
 
     Attributes:
         optimism: How much too high the gains of every policy are, because the log that made it also evaluates it, shape [C, d].
-        error: Standard error of ``optimism``, shape [C, d].
+        error: Standard error of ``optimism``, shape [C, d]; told, and covered by ``widening``.
         widening: Factor on the posterior's standard deviations.
         baseline: Covariance of J(π_b) if the baseline is estimated (`baseline_covariance`), shape [d, d].
     """
@@ -159,11 +159,7 @@ class Doubt:
     def covariance(self, n_policies: int, n_objectives: int) -> Floats:
         """Covariance of what is not known, shape [C, d, d]."""
         found = np.zeros((n_policies, n_objectives, n_objectives))
-        if self.error is not None:
-            found += np.eye(n_objectives) * (self.error**2)[:, None, :]
-        if self.baseline is not None:
-            found += self.baseline
-        return found
+        return found if self.baseline is None else found + self.baseline
 
 
 NO_DOUBT = Doubt()

@@ -12,8 +12,9 @@ state, or of an action, share:
 
     ρ(x,a) = b (m + σ_x + α_a) + (1 − b) r̄ + v^½ z        v = 1 / (n/s² + 1/τ²)     b = v/τ²
 
-The variance s² of rewards around the mean of their pair is shrunk from that of the pair to that of its state and from there to that
-of the log. It is at least that of the state: a pair that has not shown a rare reward yet is not more certain than its state.
+The variance s² of rewards around the mean of their pair is shrunk from that of the pair to that of its state or its action, whichever is
+larger, and from there to that of the log. It is at least that of the state and of the action: a pair that has not shown a rare reward
+yet is not more certain than they are.
 
 Means, squares and visits suffice, so counts give the same posterior as the log.
 """
@@ -44,7 +45,7 @@ MOST_LEARNT = 20_000
 """Largest number of cells of (states × actions) from which the standard deviations are learnt; of more, evenly spaced states are used."""
 
 OWN_VISITS = 20.0
-"""Visits after which a pair's own variance weighs as much as that of its state, and a state's as much as that of the log."""
+"""Visits after which a pair's own variance weighs as much as that of its state or action, and theirs as much as that of the log."""
 
 LEAST_WEIGHT = 1e-3
 """Points of the grid with a smaller probability are ignored."""
@@ -111,7 +112,7 @@ def reward_posterior(
         n_states: |X|.
         n_actions: |A|.
         strengths: Posterior of the standard deviations, if it was learnt before, for example from a larger log.
-        own_visits: Visits after which a pair's own variance weighs as much as that of its state; inf for one variance of all pairs.
+        own_visits: Visits after which a pair's own variance weighs as much as that of its state or action; inf for one variance of all pairs.
         variance: Variance of ``mean`` around its expectation, if known, shape [P]; ``spread`` is then used for the unit alone.
     """
     tried = np.flatnonzero(visits > 0.0)
@@ -125,7 +126,7 @@ def reward_posterior(
     # states and actions without data take no part, so that declaring more of them changes nothing, not even rounding
     rows, x = np.unique(state[tried], return_inverse=True)
     columns, a = np.unique(action[tried], return_inverse=True)
-    noise = _noise(x, n, spread[tried], rows.size, own_visits) / n if variance is None else variance[tried]
+    noise = _noise(x, a, n, spread[tried], own_visits) / n if variance is None else variance[tried]
     if strengths is None:
         strengths = _learn(x, a, y / size, noise / size**2, rows.size, columns.size)
     found = [
@@ -195,15 +196,17 @@ def _constant(
     )
 
 
-def _noise(x: Ints, n: Floats, spread: Floats, n_states: int, own_visits: float) -> Floats:
+def _noise(x: Ints, a: Ints, n: Floats, spread: Floats, own_visits: float) -> Floats:
     """s² of every pair with data, shape [T]."""
     free = np.maximum(n - 1.0, 0.0)
     pooled = spread.sum() / max(free.sum(), 1.0)
     if np.isinf(own_visits):
         return np.full(n.size, pooled)
-    state_spread, state_free = (np.bincount(x, weights=w, minlength=n_states) for w in (spread, free))
-    of_state = ((own_visits * pooled + state_spread) / (own_visits + state_free))[x]
-    return np.asarray(np.maximum(of_state, (own_visits * of_state + spread) / (own_visits + free)))
+    shared = np.zeros(n.size)
+    for group in (x, a):
+        group_spread, group_free = (np.bincount(group, weights=w) for w in (spread, free))
+        shared = np.maximum(shared, ((own_visits * pooled + group_spread) / (own_visits + group_free))[group])
+    return np.asarray(np.maximum(shared, (own_visits * shared + spread) / (own_visits + free)))
 
 
 @dataclass(frozen=True, kw_only=True)
