@@ -11,6 +11,7 @@ from bettersafe.envs.random_mdp import garnet, mixed_policy
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.logs.dataset import Dataset, Objective
 from bettersafe.mdp.constrained import optimal_policy
+from bettersafe.studies.gauntlet.kinds import KINDS, sample_log
 
 
 def dataset(rows, *, n_states, n_actions, discount=0.95, names=("gain", "harm")):
@@ -111,6 +112,28 @@ def rare_log(rng, episodes=60, *, n_states=12, n_actions=3, rate=0.005):
     return dataset(rows, n_states=n_states, n_actions=n_actions), table
 
 
+def tutor_log(rng, episodes, *, logged=False):
+    """A tutor whose students are of three kinds, which never change; the kind is in the logged state if ``logged``."""
+    instance = KINDS["tutor"].make(rng)
+    own = dataclasses.replace(instance, aggregate=None, baseline=instance.practice[0]) if logged else instance
+    return sample_log(own, episodes, rng), own.baseline
+
+
+def lasting_log(rng, episodes=300, *, length=20, size=0.2):
+    """States are coin flips; the mean of the first reward is ±``size`` for the whole episode, with noise of standard deviation 1."""
+    flips = rng.integers(0, 2, size=(episodes, length + 1))
+    kind = np.repeat(rng.choice([-size, size], episodes), length)
+    rows = (
+        flips[:, :-1].ravel(),
+        np.zeros(kind.size, dtype=np.int64),
+        np.column_stack([kind + rng.normal(size=kind.size), rng.normal(size=kind.size)]),
+        flips[:, 1:].ravel(),
+        np.zeros(kind.size, dtype=bool),
+        np.arange(0, kind.size + 1, length),
+    )
+    return dataset(rows, n_states=2, n_actions=1, names=("mood", "noise")), np.ones((2, 1))
+
+
 ENOUGH = {
     "garnet, 5 episodes": lambda rng: garnet_log(rng, 5),
     "garnet, 20": lambda rng: garnet_log(rng, 20),
@@ -126,6 +149,7 @@ ENOUGH = {
     "sticky, 40": lambda rng: sticky_log(rng, 40),
     "rare loss, 60": lambda rng: rare_log(rng, 60),
     "rare loss, 400": lambda rng: rare_log(rng, 400),
+    "tutor, kind of student logged, 200": lambda rng: tutor_log(rng, 200, logged=True),
 }
 """Kinds of logs whose state is enough: generator -> log and baseline."""
 
@@ -194,6 +218,7 @@ NOT_ENOUGH = {
     "inventory, hidden season, 50": lambda rng: inventory_log(rng, 50, season=True)[0],
     "garnet, 60 states as 12, 200": lambda rng: merged_garnet(rng, 200),
     "gridworld, cells merged, 50": lambda rng: merged_grid(rng, 50),
+    "tutor, kind of student hidden, 3000": lambda rng: tutor_log(rng, 3000)[0],
 }
 """Kinds of logs whose state is not enough: generator -> log."""
 

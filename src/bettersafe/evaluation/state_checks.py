@@ -3,12 +3,15 @@
 With v̂ and q̂ of the baseline in the model estimated from the log, y_t = r_t + γ v̂(x_{t+1}) and δ_t = y_t − v̂(x_t), both [d]:
 
     return        logged mean return − J(π_b; model) = mean over episodes of Σ_t γ^t δ_t
-    step-before   is y_t − q̂(x_t, a_t) associated with the step before, (x_{t−1}, a_{t−1}, r_{t−1})? And x_{t+1}?
+    step-before   is the surprise e_t = y_t − q̂(x_t, a_t) associated with earlier steps of the episode: with e_{t−1}, with
+                  Σ_{s<t} e_s / √t, with (x_{t−1}, a_{t−1})? And x_{t+1} with (x_{t−1}, a_{t−1})?
     small-step    d/dη at η = 0 of J((1−η) π_b + η π): by the logged episodes (the derivative of PDIS, with q̂ as control variate)
                   Σ_s γ^s [(ρ_s − 1)(G_s − q̂(x_s, a_s)) + g(x_s)], with ρ = π/π_b, G_s the return from step s on and
                   g(x) = Σ_a (π − π_b)(a|x) q̂(x,a); by the model Σ_x ν(x) g(x). Both times 0.1
 
 A cut-off episode is continued by the model (G ends with γ^H v̂(x_H)), so both sides have the same horizon, whatever stopped the log.
+The step before shows a hidden cause that comes and goes. One that lasts for the whole episode moves all its surprises a little, each
+less than chance does, and shows in their sum; divided by √t, the sum has about the same spread at every step.
 All three are sums of γ-weighted residuals. These are martingale differences if the state is enough, and `association` tests them.
 The model is fitted to the same rows: residuals are centred, and weights too, which is the influence of that fit. An estimated
 baseline is part of the model, and residuals are then centred by state; a known one is not, and they are centred by pair.
@@ -61,8 +64,8 @@ if TYPE_CHECKING:
 MOST_NUMBERS = 500_000
 """Rows × objectives that are checked; of a larger log, every second, third, … episode is taken."""
 
-TESTS_OF_STEP = 2
-"""Tests of the step before per objective: the surprise of the step before, and which pair it was."""
+TESTS_OF_STEP = 3
+"""Tests of earlier steps per objective: the surprise of the step before, those of all earlier steps, and the pair of the step before."""
 
 NO_ROWS = "counts do not have the order of the rows"
 
@@ -105,6 +108,11 @@ class Steps:
         return int(self.episode[-1]) + 1
 
     @cached_property
+    def starts(self) -> Ints:
+        """First row of every episode, shape [n]."""
+        return np.flatnonzero(self.time == 0)
+
+    @cached_property
     def states(self) -> Strata:
         """Rows by state."""
         return Strata(of=self.state, n=self.mdp.n_states, episode=self.episode)
@@ -129,6 +137,11 @@ class Steps:
         other = np.flatnonzero(own != self.mdp.discount)
         parts = [f"discount {self.mdp.discount[other[0]]:.3g} instead of 1"] if other.size else []
         return ", ".join([*parts, "cut-off episodes continued by the model"] if cut else parts)
+
+    def earlier_sum(self, values: Floats) -> Floats:
+        """Sum of ``values`` [N] over the earlier steps of the episode, shape [N]."""
+        sums = np.cumsum(values) - values
+        return np.asarray(sums - sums[self.starts][self.episode])
 
     def weight(self, k: int) -> Floats:
         """γ_k^t of every row, shape [N]."""
@@ -265,17 +278,17 @@ def check_return(steps: Steps) -> StateCheck:
             _residual_terms(steps, steps.weight(k), steps.target(k), steps.q[k], steps.v[k]), steps.episode
         )
         returns = steps.returns(k)
-        model = float(np.mean(steps.v[k][steps.state[steps.time == 0]]))
+        model = float(np.mean(steps.v[k][steps.state[steps.starts]]))
         gaps.append(_gap(steps, k, model, float(returns.mean()), found.error / n, found.z, d))
     return StateCheck(kind="return", gaps=tuple(gaps), returns=steps.words)
 
 
 def check_step_before(steps: Steps) -> StateCheck:
-    """Whether the step before helps to predict the next state and the reward, within the same state and action.
+    """Whether earlier steps help to predict the next state and the reward, within the same state and action.
 
-    Per objective there are two tests: whether the surprise y − q̂ of the step before is associated with that of this step, and whether
-    means differ by the previous pair. One more test is about the next state alone, by the previous pair. The effect is the larger
-    root mean square of the two, in units of return.
+    Per objective there are three tests: whether the surprise y − q̂ of the step before is associated with that of this step, whether
+    the sum of the surprises of all t earlier steps, divided by √t, is, and whether means differ by the previous pair. One more test is
+    about the next state alone, by the previous pair. The effect is the largest root mean square of the three, in units of return.
     """
     d = len(steps.objectives)
     rows = np.flatnonzero(steps.time > 0)
@@ -287,19 +300,26 @@ def check_step_before(steps: Steps) -> StateCheck:
     following = group_effect_of_kinds(steps.next_state[rows] + 1, cells).association
     gaps = []
     for k in range(d):
-        target = steps.target(k)
-        surprise = (target - steps.q[k][steps.pair])[rows - 1]
-        target = target[rows]
-        linear = associate(
-            linear_terms(surprise, target, strata),
-            strata.episode,
-            least=shuffle_variance(surprise, target, strata),
-        )
+        target = steps.target(k)[rows]
         grouped = group_effect(target, cells)
-        sizes = (_slope_size(linear.total, surprise, strata), grouped.size)
-        z = max(linear.z, grouped.association.z, key=abs)
+        statistics, sizes = [grouped.association.z], [grouped.size]
+        for feature in _past_surprises(steps, k, rows):
+            found = associate(
+                linear_terms(feature, target, strata),
+                strata.episode,
+                least=shuffle_variance(feature, target, strata),
+            )
+            statistics.append(found.z)
+            sizes.append(_slope_size(found.total, feature, strata))
+        z = max(statistics, key=abs)
         gaps.append(_gap(steps, k, 0.0, max(sizes), math.nan, z, tests, signed=False))
     return StateCheck(kind="step-before", gaps=tuple(gaps), p_next_state=p_value(following.z, tests))
+
+
+def _past_surprises(steps: Steps, k: int, rows: Ints) -> tuple[Floats, Floats]:
+    """Surprise y − q̂ of the step before ``rows``, and the sum of those of all t earlier steps, divided by √t."""
+    surprise = steps.target(k) - steps.q[k][steps.pair]
+    return surprise[rows - 1], steps.earlier_sum(surprise)[rows] / np.sqrt(steps.time[rows])
 
 
 def check_small_step(steps: Steps, policy: npt.ArrayLike) -> StateCheck:
@@ -317,9 +337,7 @@ def check_small_step(steps: Steps, policy: npt.ArrayLike) -> StateCheck:
         return StateCheck(
             kind="small-step", reason="the policy does not differ from the baseline where the log has data"
         )
-    running = np.cumsum(ratio) - ratio
-    starts = np.flatnonzero(steps.time == 0)
-    running -= running[starts][steps.episode]  # Σ of ρ − 1 over earlier steps of the episode
+    running = steps.earlier_sum(ratio)
     gaps = []
     for k in range(d):
         target, weight = steps.target(k), steps.weight(k)
@@ -333,7 +351,7 @@ def check_small_step(steps: Steps, policy: npt.ArrayLike) -> StateCheck:
             )
         )
         found = associate(terms, steps.episode)
-        model = STEP * float(np.mean(gain_v[steps.state[starts]]))
+        model = STEP * float(np.mean(gain_v[steps.state[steps.starts]]))
         seen = model + STEP * float(terms.rows.sum()) / n
         gaps.append(_gap(steps, k, model, seen, STEP * found.error / n, found.z, d, scale=STEP))
     return StateCheck(kind="small-step", gaps=tuple(gaps), returns=steps.words)

@@ -73,8 +73,8 @@ class StateCheck:
     """Result of one check whether the logged state is enough.
 
     Attributes:
-        kind: "return": the model's return of the baseline against the logged one. "step-before": does the step before help to predict
-            the next state and reward? The model says 0; the log says by how much it moves the expected return after a decision (root
+        kind: "return": the model's return of the baseline against the logged one. "step-before": do earlier steps help to predict
+            the next state and reward? The model says 0; the log says by how much they move the expected return after a decision (root
             mean square). "small-step": the gain of a step of 10 % towards the policy, by the model and by the logged episodes.
         gaps: Differences, one per objective; empty if nothing was checked.
         p_next_state: p-value for the next state alone, corrected as those of ``gaps``; NaN for other kinds.
@@ -141,11 +141,11 @@ class StateCheck:
             verb = "contradict" if self.against else "agree with"
             return f"the logged episodes {verb} the model on a step of {STEP:.0%} towards the policy ({both}; {self._chance})"
         if not self.against:
-            return f"the step before does not help to predict what follows a decision ({self._chance})"
+            return f"earlier steps do not help to predict what follows a decision ({self._chance})"
         moved = _listed(f"{g.title} by about {_n(g.log)}" for g in shown)
         return (
-            "the step before helps to predict what follows a decision, so the state does not hold all that matters: it moves the"
-            f" expected return, {moved} ({self._chance})"
+            "earlier steps of the episode help to predict what follows a decision, so the state does not hold all that matters: they"
+            f" move the expected return, {moved} ({self._chance})"
         )
 
     @property
@@ -158,7 +158,7 @@ class StateCheck:
 
 TOPICS: dict[Kind, str] = {
     "return": "the model's return of the baseline",
-    "step-before": "whether the step before helps to predict what follows",
+    "step-before": "whether earlier steps help to predict what follows",
     "small-step": "a small step towards the policy",
 }
 """Subject of each check, for sentences."""

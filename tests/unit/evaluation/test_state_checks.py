@@ -28,7 +28,7 @@ from bettersafe.mdp.mdp import dense_q
 from bettersafe.mdp.values import expected_return, policy_values
 from bettersafe.model import estimate_baseline, estimate_model
 from posterior_cases import one_step_log
-from state_worlds import garnet_log, inventory_log, store_log
+from state_worlds import garnet_log, inventory_log, lasting_log, store_log
 
 
 def small(seed=0, episodes=40, *, horizon=None, end=0.2):
@@ -108,7 +108,7 @@ def test_deterministic_logs_say_nothing_against_the_state():
     assert "was not checked" in second.sentence
 
 
-# ---- the step before
+# ---- earlier steps
 
 
 def test_the_step_before_is_found_where_it_decides():
@@ -138,6 +138,51 @@ def test_the_step_before_is_found_where_it_decides():
     assert check.shown == (echo,)
     assert "echo by about" in check.sentence
     assert "noise" not in check.sentence
+
+
+def test_the_sum_of_earlier_surprises_by_hand():
+    """q̂ of the only pair is 2, the mean reward: surprises are −1, 1, −2, 2 in one episode and −1, 1 in the other."""
+    log = Dataset(
+        states=[0] * 6,
+        actions=[0] * 6,
+        rewards=[[1.0], [3.0], [0.0], [4.0], [1.0], [3.0]],
+        next_states=[0, 0, 0, -1, 0, -1],
+        terminated=[False, False, False, True, False, True],
+        episode_ptr=[0, 4, 6],
+        state_labels=[0],
+        action_labels=[0],
+        episode_labels=[0, 1],
+        objectives=[Objective(name="reward", discount=1e-12)],
+    )
+    steps = prepare_steps(log)
+    np.testing.assert_allclose(steps.earlier_sum(np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])), [0, 1, 3, 7, 0, 16])
+    before, earlier = state_checks._past_surprises(steps, 0, np.array([1, 2, 3, 5]))
+    np.testing.assert_allclose(before, [-1.0, 1.0, -2.0, -1.0], atol=1e-9)
+    np.testing.assert_allclose(earlier, [-1.0, 0.0, -2.0 / np.sqrt(3.0), -1.0], atol=1e-9)
+
+
+def test_a_hidden_cause_that_lasts_for_the_episode_is_found(monkeypatch):
+    """One surprise says little about a mean of ±0.2 with noise of 1; the sum of up to 19 of them says enough."""
+    steps = prepare_steps(lasting_log(np.random.default_rng(0), 200)[0])
+    check = check_step_before(steps)
+    mood, noise = check.gaps
+    assert check.against
+    assert mood.p_value < 1e-3
+    assert mood.log == pytest.approx(0.1, abs=0.05)  # root mean square of what the sum tells of ±0.2
+    assert check.shown == (mood,)
+    assert noise.p_value > 0.01
+    assert check.sentence.startswith("earlier steps of the episode help to predict what follows a decision")
+    right = state_checks._past_surprises
+    monkeypatch.setattr(state_checks, "_past_surprises", lambda *given: right(*given)[:1])
+    monkeypatch.setattr(state_checks, "TESTS_OF_STEP", 2)
+    assert not check_step_before(steps).against  # the step before alone
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_a_hidden_cause_the_same_log_is_not_blamed(seed):
+    check = check_step_before(prepare_steps(lasting_log(np.random.default_rng(seed), 200, size=0.0)[0]))
+    assert not check.against
+    assert check.sentence.startswith("earlier steps do not help to predict what follows a decision")
 
 
 # ---- the small step

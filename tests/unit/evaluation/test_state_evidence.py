@@ -57,7 +57,7 @@ def test_nothing_checked_speaks_not():
             "the logged episodes contradict the model on a step of 10% towards the policy (energy +1.25 by the model, −0.5 ± 0.21 by the"
             " episodes; p < 1e-6)",
         ),
-        ("step-before", {"p_value": 0.2}, "the step before does not help to predict what follows a decision (p = 0.2)"),
+        ("step-before", {"p_value": 0.2}, "earlier steps do not help to predict what follows a decision (p = 0.2)"),
     ],
 )
 def test_sentences(kind, changes, sentence):

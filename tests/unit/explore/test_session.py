@@ -61,7 +61,7 @@ def test_a_log_whose_state_is_not_enough_is_noted_and_kept_untested(tmp_path):
     discretize_log(tmp_path / "features.parquet", tmp_path / "out", k=5, objectives=["energy", "spoilage"], quick=True)
     costs = tuple(Objective(name=name, lower_is_better=True) for name in ("energy", "spoilage"))
     session = explore.open_session(Task(data=str(tmp_path / "out" / "log.parquet"), objectives=costs))
-    assert any("the step before helps to predict" in note for note in session.counts.notes)
+    assert any("earlier steps of the episode help to predict" in note for note in session.counts.notes)
     kept = keeping.keep(session, explore.first_settings(session), "mine", tmp_path)
     assert "--hold-out 0" in kept["command"]
     assert kept["decision"]["word"] != "use-policy"
