@@ -291,7 +291,7 @@ def _candidates(
         return _re_estimated(part, baseline) if estimated else baseline
 
     def from_part(given: Posterior, base: Floats) -> list[Floats]:
-        return [policy for _, policy in make(given, frequency_model(given.outcomes, model), base, None)]
+        return [policy for _, policy in make(given, frequency_model(given.outcomes, model, baseline_v), base, None)]
 
     whole = informed(outcomes, question.priors, baseline)
     recipes = make(whole, model, baseline, progress)

@@ -7,8 +7,8 @@ deviations of the pair's one-step value (`one_step_sd`), r_k(x,a) − z u_k(x,a)
     global    G-OPT without a budget: the best J_λ subject to J_k ≥ J_k(π_b) − ζ_k + margin_k, for several z and margins. Margins are
               multiples of the posterior standard deviation of the gain of the policy without a margin
     local     no objective loses in any state (S-OPT's constraints without a budget), for several z
-    budget    S-OPT for several budgets ε, in the model of frequencies
     well-tried  global, but pairs with fewer than n visits keep the baseline's probability (SPIBB's Π_b), for several n
+    budget    S-OPT for several budgets ε, in the model of frequencies; only if they are asked for
 
 Pairs without data keep the baseline's probability in all of them. With different discounts there are no global candidates, but
 mixtures of the local ones with the baseline.
@@ -43,7 +43,7 @@ class CandidateGrid:
         margins: Margins of the global candidates, in addition to 0, in units of the margin that the risk asks for (`full_margin`).
         local_cautions: z of the local candidates.
         mixes: Shares of the baseline in mixtures with the local candidates, if discounts differ.
-        epsilons: Budgets ε of the S-OPT candidates.
+        epsilons: Budgets ε of the S-OPT candidates; none by default, because without them B-OPT fails less and gains as much.
         least_visits: n of the well-tried candidates.
         audited: Whether to measure the optimism of the candidates and take it off (`audit`).
     """
@@ -52,7 +52,7 @@ class CandidateGrid:
     margins: tuple[float, ...] = (1.0, 1.8)
     local_cautions: tuple[float, ...] = (0.0, 1.0, 3.0)
     mixes: tuple[float, ...] = (0.3, 0.7)
-    epsilons: tuple[float, ...] = (0.1, 0.3, 1.0)
+    epsilons: tuple[float, ...] = ()
     least_visits: tuple[int, ...] = (10,)
     audited: bool = True
 

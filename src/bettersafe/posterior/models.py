@@ -63,8 +63,12 @@ def _places(outcomes: Outcomes | CountedOutcomes, mdp: MDP) -> tuple[Ints, Bools
     return place, np.asarray(outcomes.pair_index[place] == mdp.pair_index)
 
 
-def frequency_model(outcomes: Outcomes, model: Model) -> Model:
-    """Model of the frequencies in ``outcomes``, a part of the log of ``model``, with the settings of that model."""
+def frequency_model(outcomes: Outcomes, model: Model, baseline_v: Floats) -> Model:
+    """Model of the frequencies in ``outcomes``, a part of the log of ``model``, with the settings of that model.
+
+    A pair without data in the part may have data in the log. If unseen pairs have the baseline's value, it is v^{π_b} of the log,
+    ``baseline_v`` [d, X]; the model has it only if it has unseen pairs itself.
+    """
     o = outcomes
     visits = o.visits
     pairs = np.flatnonzero(visits > 0.0)
@@ -96,6 +100,9 @@ def frequency_model(outcomes: Outcomes, model: Model) -> Model:
             transition=sparse.csr_array(transition),
             reward=frozen(reward + o.known_reward[:, pairs], np.float64),
             initial=o.initial,
+            unseen_value=(
+                model.unseen_reward[:, None] + baseline_v if model.unseen == "baseline" else model.mdp.unseen_value
+            ),
         ),
         counts=frozen(visits[pairs], np.int64),
         error=frozen(error, np.float64),

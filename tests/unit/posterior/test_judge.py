@@ -237,7 +237,7 @@ def test_linearised_probabilities_follow_the_formula():
     (policy,) = s_opt_policies(model, baseline, (0.3,))
     mean, covariance = linearised_gains(informed(o, PriorSet(), baseline), policy[None], baseline)
     found = judge([policy], o, baseline, Question(form="linearised"), model=model, doubt=DOUBT).candidates[0]
-    sd = np.sqrt(1.4**2 * np.diagonal(covariance[0]) + DOUBT.error[0] ** 2 + 0.001)
+    sd = np.sqrt(1.4**2 * np.diagonal(covariance[0]) + 0.001)
     gain = mean[0] - DOUBT.optimism[0]
     assert found.gain == pytest.approx(gain)
     assert found.p_objective == pytest.approx(norm.cdf(gain / sd), abs=1e-6)
@@ -258,7 +258,7 @@ def test_draws_follow_the_formula():
         judge([policy], o, baseline, question, model=model, doubt=doubt).candidates[0] for doubt in (Doubt(), DOUBT)
     )
     sd = np.ptp(plain.interval, axis=0) / (2.0 * norm.ppf(0.95))
-    expected = np.sqrt(1.4**2 * sd**2 + DOUBT.error[0] ** 2 + 0.001)
+    expected = np.sqrt(1.4**2 * sd**2 + 0.001)
     assert found.gain == pytest.approx(plain.gain - DOUBT.optimism[0], abs=0.1 * expected.max())
     assert np.ptp(found.interval, axis=0) / (2.0 * norm.ppf(0.95)) == pytest.approx(expected, rel=0.08)
     quick = judge([policy], o, baseline, Question(form="linearised"), model=model, doubt=DOUBT).candidates[0]

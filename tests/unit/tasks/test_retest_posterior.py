@@ -56,13 +56,14 @@ def test_the_posterior_does_not_test_thresholds(files):
 def test_priors_and_policies_of_your_own(files, tmp_path):
     """A policy that is handed in is a candidate, the priors asked for are named, and both are as before when verified."""
     log = str(files / "log.parquet")
-    made = run_task(Task(data=log, objectives=RANGED, method="adv-linearized"))
-    write_policy(tmp_path / "ours.csv", made.policy, made.state_labels, made.action_labels)
     task = Task(data=log, objectives=RANGED, prior="support", pessimism=2.0, draws=60)
+    made = run_task(task)
+    assert made.has_proposal
+    write_policy(tmp_path / "ours.csv", made.proposal, made.state_labels, made.action_labels)
     run = run_task(dataclasses.replace(task, candidates=(str(tmp_path / "ours.csv"),)))
-    # as Adv-Linearized made it, so it is the same candidate, under the name that it was made with first
-    assert [row.name for row in run.info.candidates] == [row.name for row in run_task(task).info.candidates]
-    mixed = 0.9 * made.policy + 0.1 * made.baseline
+    # B-OPT makes the policy itself, so it is the same candidate, under the name that it was made with first
+    assert [row.name for row in run.info.candidates] == [row.name for row in made.info.candidates]
+    mixed = 0.9 * made.proposal + 0.1 * made.baseline
     write_policy(tmp_path / "mixed.csv", mixed, made.state_labels, made.action_labels)
     run = run_task(dataclasses.replace(task, candidates=(str(tmp_path / "mixed.csv"),)))
     assert run.info.candidates[-1].name == str(tmp_path / "mixed.csv")
