@@ -20,6 +20,7 @@ from bettersafe.errors import (
     DataError,
     ParameterError,
     PolicyError,
+    check_choice,
     check_integer,
     check_type,
     check_types,
@@ -132,8 +133,8 @@ class GridworldEnv(TabularEnv):
     ) -> None:
         check_type("gridworld", gridworld, Gridworld)
         modes = self.metadata["render_modes"]
-        if render_mode is not None and render_mode not in modes:
-            raise ParameterError(f"render_mode must be one of {', '.join(modes)}, or None; got {render_mode!r}.")
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, modes)
         super().__init__(gridworld.world, horizon=horizon)
         self.gridworld, self.render_mode, self.policy = gridworld, render_mode, policy
 

@@ -17,7 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
-from bettersafe.errors import ParameterError, check_choice, check_integer, check_log, check_type
+from bettersafe.errors import (
+    ParameterError,
+    check_choice,
+    check_integer,
+    check_log,
+    check_options,
+    check_range,
+    check_type,
+    check_types,
+)
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
@@ -232,13 +241,18 @@ def evaluate_many(
         ['cwpdis', 'dr', 'is', 'model', 'pdis', 'wdr', 'wis']
     """
     check_log("data", data)
+    check_options(drop_unsupported=drop_unsupported)
     if model is not None:
         check_type("model", model, Model)
     check_horizon(horizon)
+    check_types("estimators", estimators, str)
+    rng = generator(rng)
     _check_asked(data, estimators, model, folds)
     if horizon is None:
         check_all_ended(data.objectives, data.n_truncated, data.n_episodes)
     labels, d = data.state_labels, data.n_objectives
+    if clip is not None:
+        clip = check_range("clip", clip, d)
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
     behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
     fitted_on, data = data, first_steps(data, horizon)  # models may use later rows too
@@ -249,7 +263,7 @@ def evaluate_many(
         _check_model(data, model, horizon)
         value_models = (value_model_of(model, policy, behaviour, steps=steps),)
     elif folds is not None:
-        value_models, fold = crossfit(fitted_on, policy, behaviour, folds, generator(rng), horizon=horizon, steps=steps)
+        value_models, fold = crossfit(fitted_on, policy, behaviour, folds, rng, horizon=horizon, steps=steps)
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
@@ -291,7 +305,7 @@ def evaluate_many(
         else:
             per = terms[row]
             if clip is not None:
-                per = np.clip(per, np.asarray(clip[0], float), np.asarray(clip[1], float))
+                per = np.clip(per, *clip)
             value = per.mean(axis=0)
             error = per.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(d, np.nan)
         results[estimator] = Evaluation(

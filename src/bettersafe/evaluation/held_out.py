@@ -30,7 +30,9 @@ from bettersafe.errors import (
     as_numbers,
     check_choice,
     check_log,
+    check_options,
     check_probability,
+    check_range,
     check_type,
     check_vector,
     listed,
@@ -94,10 +96,14 @@ class SafetyRule:
         check_choice("levels", self.levels, LEVELS)
         check_probability("delta", self.delta)
         check_horizon(self.horizon)
+        check_options(strict=self.strict)
         zeta = as_numbers("zeta", self.zeta)
         object.__setattr__(self, "zeta", check_vector("zeta", zeta, zeta.size, "objective"))
         if np.any(self.zeta < 0.0):
             raise ParameterError(f"zeta must be an accepted loss, 0 or more; got {self.zeta.tolist()}.")
+        for name in ("reward_range", "return_range"):
+            if getattr(self, name) is not None:
+                check_range(name, getattr(self, name), self.zeta.size)
         if BOUNDS[self.bound].finite_sample:
             self._check_finite_sample()
 

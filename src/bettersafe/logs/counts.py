@@ -174,7 +174,7 @@ class Counts:
         }
         for name, (dtype, shape) in shapes.items():
             value = getattr(self, name)
-            if value is None:
+            if value is None and name == "baseline_prob":
                 continue
             array = frozen(value, dtype, name=name)
             if array.shape != shape:

@@ -28,6 +28,8 @@ from bettersafe.errors import (
     ParameterError,
     RunError,
     check_choice,
+    check_integer,
+    check_options,
     check_path,
     check_paths,
     check_type,
@@ -117,8 +119,13 @@ def count_shards(
     check_type("columns", columns, Columns)
     check_types("add", add, str, os.PathLike)
     check_choice("engine", engine, PLACES)
+    check_options(force=force, progress=progress)
+    if address is not None:
+        check_type("address", address, str)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")
+    if workers is not None:
+        check_integer("workers", workers, least=1)
     before = [load_counts(file) for file in add]
     shards = make_shards(path, objectives=objectives, columns=columns)
     folder = Path(parts)

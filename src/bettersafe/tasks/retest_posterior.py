@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from bettersafe._system.files import versions
 from bettersafe.certificate.certificate import TESTS
-from bettersafe.errors import DataError, ParameterError, check_path, check_type, listed
+from bettersafe.errors import DataError, ParameterError, check_options, check_path, check_type, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import is_counts, load_counts, with_objectives
@@ -47,7 +48,7 @@ from bettersafe.tasks.task import Rare, check_losses
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.state_evidence import StateCheck
@@ -88,6 +89,7 @@ class PosteriorTest:
     def __post_init__(self) -> None:
         rows = ("delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
         check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_type("zeta", self.zeta, Mapping)
         check_losses(self.zeta)
 
 
@@ -145,6 +147,7 @@ def certify_run_posterior(
     check_type("run", run, Run)
     check_path("data", data)
     check_type("test", test, PosteriorTest)
+    check_options(force=force, progress=progress)
     data = os.fspath(data)
     check_proposal(run)
     _check_askable(run)

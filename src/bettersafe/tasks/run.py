@@ -23,7 +23,7 @@ from bettersafe._system.records import to_json
 from bettersafe.certificate.hazard import hazard_margins
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
-from bettersafe.errors import check_type
+from bettersafe.errors import check_options, check_type
 from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, visit_table, without_pairs
@@ -158,6 +158,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_type("task", task, Task)
+    check_options(progress=progress)
     if is_counts(task.data):
         check_by_counts(task)
         check_memory(*memory_needed(task))
