@@ -473,6 +473,8 @@ def _check_table(table: object) -> None:
 
 def _matrix(table: Features, names: Sequence[str]) -> Floats:
     """The named columns as float64 [N, f]; missing cells become NaN, for `check_domain` to find."""
+    if not names:
+        raise DataError("the table has no features; name at least one column of numbers.")
     if isinstance(table, np.ndarray):
         if table.ndim != 2 or table.shape[1] != len(names):
             raise DataError(f"rows must have {len(names)} columns ({', '.join(names)}); got shape {table.shape}.")
@@ -496,9 +498,8 @@ def _matrix(table: Features, names: Sequence[str]) -> Floats:
 
 def _rules(features: Wanted) -> tuple[FeatureRule, ...]:
     """Rules before fitting."""
-    names = list(features) if isinstance(features, Iterable) and not isinstance(features, str | bytes) else []
-    pairs = [(each, each) if isinstance(each, str) else each for each in names]
-    if not pairs or not all(isinstance(each, list | tuple) and len(each) == 2 for each in pairs):
+    names: list[Any] = list(features) if isinstance(features, Iterable) and not isinstance(features, str) else [None]
+    if not all(isinstance(each, str) or (isinstance(each, list | tuple) and len(each) == 2) for each in names):
         raise WrongTypeError(f"features must be a list of names, or of pairs (name, transform); got {shown(features)}.")
     return tuple(
         FeatureRule(name=wanted) if isinstance(wanted, str) else FeatureRule(name=wanted[0], transform=wanted[1])
