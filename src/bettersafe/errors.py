@@ -129,8 +129,10 @@ def check_number(name: str, value: object) -> None:
         raise ParameterError(f"{name} is too large; got {shown(value)}.") from None
 
 
-def check_integer(name: str, value: object, *, least: int) -> None:
+def check_integer(name: str, value: object, *, least: int, optional: bool = False) -> None:
     """Raise WrongTypeError unless ``value`` is an integer, and ParameterError if it is below ``least`` or has more than 64 bits."""
+    if optional and value is None:
+        return
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise WrongTypeError(f"{name} must be an integer; got {shown(value)}.")
     if int(value) < least:
@@ -228,15 +230,16 @@ MADE_BY = {
 """Name of a type -> functions that return it, for messages."""
 
 
-def check_type(name: str, value: object, *kinds: type) -> None:
+def check_type(name: str, value: object, *kinds: type, optional: bool = False) -> None:
     """Raise WrongTypeError unless ``value`` is an instance of one of ``kinds``.
 
     Args:
         name: Name of the argument.
         value: Value of the argument.
         kinds: Accepted types.
+        optional: Whether None is accepted too.
     """
-    if not isinstance(value, kinds):
+    if not (isinstance(value, kinds) or (optional and value is None)):
         made_by = [MADE_BY[kind.__name__] for kind in kinds if kind.__name__ in MADE_BY]
         hint = f" Get it from {' or '.join(made_by)}." if made_by else ""
         wanted = " or ".join(_with_article(kind.__name__) for kind in kinds)

@@ -203,7 +203,7 @@ HOSTILE = {
 }  # fmt: skip
 """Values for any argument, of which nearly all are wrong."""
 
-FREE = {("read_policy", "column"), ("make_study", "options")}
+FREE = {("read_policy", "column")}
 """Arguments that may be anything."""
 
 

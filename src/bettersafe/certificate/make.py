@@ -53,8 +53,7 @@ class CrossFit:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.folds is not None:
-            check_integer("folds", self.folds, least=1)
+        check_integer("folds", self.folds, least=1, optional=True)
         check_integer("seed", self.seed, least=0)
 
     def rng(self) -> np.random.Generator:
@@ -150,8 +149,7 @@ def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int 
 
     check_type("result", result, HOpt)
     check_log("safety", safety)
-    if seed is not None:
-        check_integer("seed", seed, least=0)
+    check_integer("seed", seed, least=0, optional=True)
     check_options(baseline_known=baseline_known)
     test = result.deciding
     if test is None:

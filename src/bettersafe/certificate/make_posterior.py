@@ -64,9 +64,8 @@ def certify_posterior(
     """
     check_type("answer", answer, Answer)
     check_type("candidate", candidate, Candidate)
-    check_types("objectives", objectives, Objective)
-    check_types("others", others, Answer)
-    check_types("hazards", hazards, HazardMargin)
+    for what, given, kind in (("objectives", objectives, Objective), ("others", others, Answer), ("hazards", hazards, HazardMargin)):  # fmt: skip
+        check_types(what, given, kind)
     check_options(baseline_known=baseline_known)
     labels = {objective.name: objective.label or "" for objective in objectives}
     titles = [labels.get(name) or name for name in answer.objectives]

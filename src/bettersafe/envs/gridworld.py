@@ -131,6 +131,8 @@ def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount
     """
     pit = np.atleast_2d(as_numbers("pits", pits) != 0.0)
     moved = as_numbers("success_prob", success_prob)
+    if pit.ndim != 2:
+        raise ParameterError(f"pits must have shape [K, X]; got {list(pit.shape)}.")
     n_kinds, n_states = pit.shape
     n_actions, size = len(ACTIONS), math.isqrt(n_states + 1)
     if size < 2 or size * size != n_states + 1:

@@ -24,6 +24,7 @@ from bettersafe.errors import (
     check_log,
     check_options,
     check_range,
+    check_risk,
     check_type,
     check_types,
 )
@@ -159,6 +160,7 @@ class Evaluation:
     def interval(self, delta: float, *, method: str = "t") -> tuple[Floats, Floats]:
         """Two-sided interval at level 1 − δ, each edge of shape [d]: t or bootstrap, both approximate; NaN for "model"."""
         check_choice("interval", method, BOUNDS)
+        check_risk(delta)
         if BOUNDS[method].finite_sample:
             raise ParameterError(
                 f"the interval must be an approximate one ({', '.join(APPROXIMATE)}); got {method!r}. For a finite-sample bound use"
@@ -242,17 +244,12 @@ def evaluate_many(
     """
     check_log("data", data)
     check_options(drop_unsupported=drop_unsupported)
-    if model is not None:
-        check_type("model", model, Model)
     check_horizon(horizon)
-    check_types("estimators", estimators, str)
     rng = generator(rng)
     _check_asked(data, estimators, model, folds)
     if horizon is None:
         check_all_ended(data.objectives, data.n_truncated, data.n_episodes)
     labels, d = data.state_labels, data.n_objectives
-    if clip is not None:
-        clip = check_range("clip", clip, d)
     policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
     behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
     fitted_on, data = data, first_steps(data, horizon)  # models may use later rows too
@@ -305,7 +302,7 @@ def evaluate_many(
         else:
             per = terms[row]
             if clip is not None:
-                per = np.clip(per, *clip)
+                per = np.clip(per, *check_range("clip", clip, d))
             value = per.mean(axis=0)
             error = per.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(d, np.nan)
         results[estimator] = Evaluation(
@@ -345,14 +342,15 @@ def _of_weights(log_weight: Floats) -> dict[str, Any]:
 
 def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, folds: int | None) -> None:
     """Raises an error if an estimator lacks a model, there are no episodes, or the terms don't fit into memory."""
+    check_types("estimators", estimators, str)
+    check_type("model", model, Model, optional=True)
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
         if model is None and folds is None and ESTIMATORS[estimator].needs_model:
             raise ParameterError(
                 f"the estimator {estimator!r} needs a model fitted on other data: give model=, or folds= for cross-fitting."
             )
-    if folds is not None:
-        check_integer("folds", folds, least=1)
+    check_integer("folds", folds, least=1, optional=True)
     if model is not None and folds is not None:
         raise ParameterError("give a model or a number of folds, not both.")
     if not data.n_episodes:

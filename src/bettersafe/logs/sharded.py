@@ -120,12 +120,10 @@ def count_shards(
     check_types("add", add, str, os.PathLike)
     check_choice("engine", engine, PLACES)
     check_options(force=force, progress=progress)
-    if address is not None:
-        check_type("address", address, str)
+    check_type("address", address, str, optional=True)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")
-    if workers is not None:
-        check_integer("workers", workers, least=1)
+    check_integer("workers", workers, least=1, optional=True)
     before = [load_counts(file) for file in add]
     shards = make_shards(path, objectives=objectives, columns=columns)
     folder = Path(parts)

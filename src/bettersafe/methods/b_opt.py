@@ -169,11 +169,9 @@ def b_opt(
         global, z = ... is proposed: the best of ... candidates that, given the log, are believed to be no worse...
     """
     check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
-    check_type("model", model, Model)
-    check_type("question", question, Question)
-    check_type("grid", grid, CandidateGrid)
-    if policies is not None:
-        check_type("policies", policies, Mapping)
+    for argument, value, kind in (("model", model, Model), ("question", question, Question), ("grid", grid, CandidateGrid)):  # fmt: skip
+        check_type(argument, value, kind)
+    check_type("policies", policies, Mapping, optional=True)
     check_options(baseline_estimated=baseline_estimated, screen=screen, progress=progress)
     base = check_policy(
         baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels

@@ -208,8 +208,7 @@ def drawn_gains(
     for name, number in (("seed", seed), ("stream", stream), ("first", first)):
         check_integer(name, number, least=0)
     check_integer("draws", draws, least=1)
-    if threads is not None:
-        check_integer("threads", threads, least=1)
+    check_integer("threads", threads, least=1, optional=True)
     indices = asked_objectives(objectives, posterior.outcomes.n_objectives)
     check_memory(8.0 * draws * policies.shape[0] * indices.size, f"{draws:,} draws of {policies.shape[0]} policies")
     asked = indices.tolist()
@@ -321,10 +320,8 @@ class RayCluster:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        if self.address is not None:
-            check_type("address", self.address, str)
-        if self.workers is not None:
-            check_integer("workers", self.workers, least=1)
+        check_type("address", self.address, str, optional=True)
+        check_integer("workers", self.workers, least=1, optional=True)
 
 
 @dataclass(frozen=True, kw_only=True)

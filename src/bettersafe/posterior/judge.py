@@ -128,11 +128,10 @@ class Question:
     def __post_init__(self) -> None:
         check_probability("delta", self.delta)
         check_choice("form", self.form, FORMS)
-        check_integer("draws", self.draws, least=1)
+        check_integer("draws", self.draws, least=0)
         check_integer("seed", self.seed, least=0)
         check_type("priors", self.priors, PriorSet)
-        if self.cluster is not None:
-            check_type("cluster", self.cluster, RayCluster)
+        check_type("cluster", self.cluster, RayCluster, optional=True)
         if self.zeta is not None:
             as_numbers("zeta", self.zeta)
 
@@ -730,8 +729,7 @@ def sensitivity(
     check_type("question", question, Question)
     check_type("model", model, Model)
     check_type("doubt", doubt, Doubt)
-    if known is not None:
-        check_type("known", known, Candidate)
+    check_type("known", known, Candidate, optional=True)
     if baseline_v is not None:
         baseline_v = check_table("baseline_v", baseline_v, (outcomes.n_objectives, outcomes.n_states), "[d, X]")
     check_options(progress=progress)

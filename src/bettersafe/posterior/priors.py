@@ -415,8 +415,7 @@ def posterior(
     """
     check_type("outcomes", outcomes, Outcomes, Counts)
     check_type("priors", priors, PriorSet)
-    if pessimistic_for is not None:
-        check_integer("pessimistic_for", pessimistic_for, least=0)
+    check_integer("pessimistic_for", pessimistic_for, least=0, optional=True)
     if baseline_v is not None:
         baseline_v = check_table("baseline_v", baseline_v, (outcomes.n_objectives, outcomes.n_states), "[d, X]")
     o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes

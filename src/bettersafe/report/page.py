@@ -71,8 +71,7 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
     """
     check_type("run", run, Run)
     check_type("name", name, str)
-    if digests is not None:
-        check_type("digests", digests, Mapping)
+    check_type("digests", digests, Mapping, optional=True)
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -224,10 +224,8 @@ def make_run(
     check_type("baseline_source", baseline_source, str)
     check_types("notes", notes, str)
     check_types("candidates", candidates, CandidateInfo)
-    if status is not None:
-        check_type("status", status, str)
-    if seed is not None:
-        check_integer("seed", seed, least=0)
+    check_type("status", status, str, optional=True)
+    check_integer("seed", seed, least=0, optional=True)
     counts = np.zeros(improvement.policy.shape, dtype=np.int64)
     counts[model.mdp.pair_state, model.mdp.pair_action] = model.counts
     return Run(

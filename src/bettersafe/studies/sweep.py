@@ -190,10 +190,8 @@ def run_sweep(
     check_options(progress=progress)
     started = time.perf_counter()
     check_choice("engine", engine, PLACES)
-    if workers is not None:
-        check_integer("workers", workers, least=1)
-    if address is not None:
-        check_type("address", address, str)
+    check_integer("workers", workers, least=1, optional=True)
+    check_type("address", address, str, optional=True)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with the engine {engine!r}.")
     _find_work(study.work)  # a misspelt name fails here, not once per experiment

@@ -20,7 +20,7 @@ from bettersafe.logs.dataset import Columns, Dataset
 from bettersafe.logs.source import count_files, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
-from bettersafe.posterior.draws import connected
+from bettersafe.posterior.draws import RayCluster, connected
 from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form, Neutral
-    from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats, Progress
@@ -147,6 +146,7 @@ def certify_run_posterior(
     check_type("run", run, Run)
     check_path("data", data)
     check_type("test", test, PosteriorTest)
+    check_type("cluster", cluster, RayCluster, optional=True)
     check_options(force=force, progress=progress)
     data = os.fspath(data)
     check_proposal(run)
