@@ -7,6 +7,7 @@ traceback. Any other exception is a bug, and keeps its traceback.
 from __future__ import annotations
 
 import difflib
+import errno
 import math
 import numbers
 import os
@@ -119,17 +120,25 @@ def check_epsilon(value: float) -> None:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise WrongTypeError unless ``value`` is a real number."""
-    if not isinstance(value, numbers.Real):
+    """Raise WrongTypeError unless ``value`` is a real number, and ParameterError if it is too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise WrongTypeError(f"{name} must be a number; got {shown(value)}.")
+    try:
+        float(value)
+    except OverflowError:
+        raise ParameterError(f"{name} is too large; got {shown(value)}.") from None
 
 
-def check_integer(name: str, value: object, *, least: int) -> None:
-    """Raise WrongTypeError unless ``value`` is an integer, and ParameterError if it is below ``least``."""
+def check_integer(name: str, value: object, *, least: int, optional: bool = False) -> None:
+    """Raise WrongTypeError unless ``value`` is an integer, and ParameterError if it is below ``least`` or has more than 64 bits."""
+    if optional and value is None:
+        return
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise WrongTypeError(f"{name} must be an integer; got {shown(value)}.")
     if int(value) < least:
-        raise ParameterError(f"{name} must be at least {least}; got {value}.")
+        raise ParameterError(f"{name} must be at least {least}; got {shown(int(value))}.")
+    if int(value) >= MOST_WHOLE:
+        raise ParameterError(f"{name} must be less than 2^63; got {shown(int(value))}.")
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
@@ -137,7 +146,7 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     check_type(name, value, str)
     if value not in choices:
         raise ParameterError(
-            f"{name} must be one of {', '.join(choices)}; got {value!r}.{did_you_mean(value, choices)}",
+            f"{name} must be one of {', '.join(choices)}; got {shown(value)}.{did_you_mean(value, choices)}",
             setting=name,
         )
 
@@ -221,15 +230,16 @@ MADE_BY = {
 """Name of a type -> functions that return it, for messages."""
 
 
-def check_type(name: str, value: object, *kinds: type) -> None:
+def check_type(name: str, value: object, *kinds: type, optional: bool = False) -> None:
     """Raise WrongTypeError unless ``value`` is an instance of one of ``kinds``.
 
     Args:
         name: Name of the argument.
         value: Value of the argument.
         kinds: Accepted types.
+        optional: Whether None is accepted too.
     """
-    if not isinstance(value, kinds):
+    if not (isinstance(value, kinds) or (optional and value is None)):
         made_by = [MADE_BY[kind.__name__] for kind in kinds if kind.__name__ in MADE_BY]
         hint = f" Get it from {' or '.join(made_by)}." if made_by else ""
         wanted = " or ".join(_with_article(kind.__name__) for kind in kinds)
@@ -244,6 +254,14 @@ def check_types(name: str, values: object, *kinds: type) -> None:
         check_type(f"{name}[{i}]", value, *kinds)
 
 
+def check_options(*, progress: object = None, **flags: object) -> None:
+    """Raise WrongTypeError unless ``progress`` is None or a function, and each of ``flags`` is True or False."""
+    if progress is not None and not callable(progress):
+        raise WrongTypeError(f"progress must be a function; got {shown(progress)}.")
+    for name, value in flags.items():
+        as_kind(name, value, "true or false")
+
+
 def check_log(name: str, value: object) -> None:
     """Raise WrongTypeError unless ``value`` is a log: a Dataset, Episodes, or another object with ``blocks``."""
     if isinstance(value, type) or not callable(getattr(value, "blocks", None)):
@@ -253,9 +271,19 @@ def check_log(name: str, value: object) -> None:
 
 
 def check_path(name: str, value: object) -> None:
-    """Raise WrongTypeError unless ``value`` is a path: text or a Path."""
+    """Raise WrongTypeError unless ``value`` is a path: text or a Path; ParameterError if no file can have this path."""
     if not isinstance(value, str | os.PathLike):
         raise WrongTypeError(f"{name} must be a path; got {shown(value)}.")
+    text = os.fspath(value)
+    if not text:
+        raise ParameterError(f"{name} must be a path; got an empty text.")
+    try:
+        os.lstat(text)
+    except ValueError:
+        raise ParameterError(f"{name} must be a path; got text with a null character.") from None
+    except OSError as error:  # a file that does not exist is reported where it is opened
+        if error.errno == errno.ENAMETOOLONG:
+            raise ParameterError(f"{name} is too long for a path; got {shown(text)}.") from None
 
 
 def check_paths(name: str, value: object) -> None:
@@ -264,14 +292,32 @@ def check_paths(name: str, value: object) -> None:
         check_path(name, one)
 
 
+def as_array(name: str, value: npt.ArrayLike, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """``value`` as an array of float64, int64 or bool. Raises WrongTypeError if an entry is not a number or not exact.
+
+    Text, dates and complex numbers are no numbers, None is no NaN, and 0.5 is no integer.
+    """
+    import numpy as np
+
+    try:
+        array = np.asarray(value)
+        kind = array.dtype.kind
+        if kind in "biuf" or (kind == "O" and all(hasattr(each, "__float__") for each in array.flat)):
+            with np.errstate(invalid="ignore"):  # NaN as an integer
+                converted = array.astype(dtype, copy=False)
+            if dtype is np.float64 or np.can_cast(array.dtype, dtype) or np.array_equal(converted, array):
+                return converted
+    except (TypeError, ValueError, OverflowError):
+        pass
+    what = {np.int64: "integers", np.bool_: "booleans"}.get(dtype, "numbers")
+    raise WrongTypeError(f"{name} must be an array of {what}; got {shown(value)}.")
+
+
 def as_numbers(name: str, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """``value`` as a float64 array. Raises WrongTypeError if it is not numeric."""
     import numpy as np
 
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise WrongTypeError(f"{name} must be an array of numbers; got {shown(value)}.") from None
+    return as_array(name, value, np.float64)
 
 
 def _with_article(noun: str) -> str:
@@ -304,7 +350,41 @@ def check_vector(name: str, value: npt.ArrayLike, length: int, what: str) -> npt
     return vector
 
 
-def check_pointer(name: str, pointer: npt.NDArray[np.int64], size: int) -> None:
+def per_objective(name: str, value: npt.ArrayLike, d: int) -> npt.NDArray[np.float64]:
+    """One number, or one per objective, as an array [d]. Raises ParameterError otherwise, and for NaN."""
+    import numpy as np
+
+    given = as_numbers(name, value)
+    if given.shape not in ((), (d,)) or np.any(np.isnan(given)):
+        raise ParameterError(f"{name} must be one number, or {d}, one per objective; got {shown(value)}.")
+    return np.broadcast_to(given, (d,))
+
+
+def check_range(name: str, value: object, d: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """A range (low, high), each one number or one per objective, as two arrays [d]. Raises an error if it is none."""
+    import numpy as np
+
+    if not isinstance(value, list | tuple | np.ndarray) or len(value) != 2:
+        raise WrongTypeError(f"{name} must be a pair, low and high; got {shown(value)}.")
+    low, high = (per_objective(f"{edge} of {name}", each, d) for edge, each in zip(("low", "high"), value, strict=True))
+    if np.any(low > high):
+        raise ParameterError(f"{name} must be a pair with low ≤ high; got {low.tolist()} and {high.tolist()}.")
+    return low, high
+
+
+def check_table(name: str, value: npt.ArrayLike, shape: tuple[int, ...], axes: str) -> npt.NDArray[np.float64]:
+    """``value`` as a finite float64 array of ``shape``. Raises ParameterError otherwise; ``axes`` names the axes, as "[d, X]"."""
+    import numpy as np
+
+    table = as_numbers(name, value)
+    if table.shape != shape:
+        raise ParameterError(f"{name} must have shape {axes} = {list(shape)}; got {list(table.shape)}.")
+    if not np.all(np.isfinite(table)):
+        raise ParameterError(f"{name} must be finite.")
+    return table
+
+
+def check_pointer(name: str, pointer: npt.NDArray[np.signedinteger[Any]], size: int) -> None:
     """Raise ParameterError unless ``pointer`` rises from 0 to ``size``."""
     import numpy as np
 
@@ -313,7 +393,7 @@ def check_pointer(name: str, pointer: npt.NDArray[np.int64], size: int) -> None:
         raise ParameterError(f"{name} must rise from 0 to {size}.")
 
 
-def check_indices(name: str, indices: npt.NDArray[np.int64], size: int, *, least: int = 0) -> None:
+def check_indices(name: str, indices: npt.NDArray[np.signedinteger[Any]], size: int, *, least: int = 0) -> None:
     """Raise ParameterError unless all ``indices`` are in [least, size)."""
     if not indices.size:
         return

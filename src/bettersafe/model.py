@@ -32,18 +32,27 @@ from bettersafe.errors import (
     PolicyError,
     as_numbers,
     check_choice,
+    check_integer,
     check_log,
     check_probability,
     check_type,
 )
 from bettersafe.logs.counts import Counts, count
+from bettersafe.logs.dataset import label_array
 from bettersafe.mdp.choices import ERROR_KINDS, UNSEEN_RULES, VOCABULARIES, ErrorKind, Unseen, Vocabulary
 from bettersafe.mdp.ends import check_pairs_end
 from bettersafe.mdp.horizon import check_horizon, discounted_steps, geometric_discount, values_to_go
 from bettersafe.mdp.mdp import MDP, by_state
-from bettersafe.mdp.policy import ROUNDED, check_policy, distributions, rounding_note, sum_tolerance
+from bettersafe.mdp.policy import (
+    ROUNDED,
+    check_policy,
+    distributions,
+    policy_table,
+    rounding_note,
+    sum_tolerance,
+)
 from bettersafe.mdp.values import expected_return, weighted_values
-from bettersafe.typing import Bools, Floats, Ints, Labels, Log, frozen
+from bettersafe.typing import Bools, Floats, Ints, Labels, Log, check_arrays, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,10 +107,19 @@ class Model:
     unseen_reward: Floats = None  # type: ignore[assignment]  # __post_init__ fills it in
 
     def __post_init__(self) -> None:
+        check_type("mdp", self.mdp, MDP)
         check_horizon(self.horizon)
         paid = np.zeros(self.mdp.n_objectives) if self.unseen_reward is None else self.unseen_reward
-        object.__setattr__(self, "unseen_reward", frozen(paid, np.float64))
+        object.__setattr__(self, "unseen_reward", frozen(paid, np.float64, name="unseen_reward"))
         object.__setattr__(self, "discount", self.mdp.discount if self.discount is None else self.discount)
+        check_arrays(self)
+        if self.error.shape != (self.mdp.n_pairs,) or self.counts.shape != (self.mdp.n_pairs,):
+            raise ParameterError(
+                f"error and counts must have shape [{self.mdp.n_pairs}], one entry per pair; got {list(self.error.shape)}"
+                f" and {list(self.counts.shape)}."
+            )
+        for name in ("state_labels", "action_labels"):
+            object.__setattr__(self, name, label_array(getattr(self, name), name=name))
 
 
 def error_bound_q(counts: Ints, n_states: int, n_actions: int, n_objectives: int, delta: float) -> Floats:
@@ -198,13 +216,12 @@ def estimate_model(
 
     if not isinstance(data, Counts):
         check_log("data", data)
-    check_choice("error_kind", error_kind, ERROR_KINDS)
-    unseen = unseen or ("baseline" if rewards is None else "end")
-    check_choice("unseen", unseen, UNSEEN_RULES)
-    check_choice("vocabulary", vocabulary, VOCABULARIES)
+    unseen = ("baseline" if rewards is None else "end") if unseen is None else unseen
+    _check_asked(error_kind, unseen, vocabulary, support, error_objectives)
     counts = data if isinstance(data, Counts) else count(data)
     sizes = counts.sizes
     n_states, n_actions, n_objectives = sizes.n_states, sizes.n_actions, sizes.n_objectives
+    baseline = None if baseline is None else policy_table(baseline, n_states, n_actions, name="baseline")
     check_horizon(horizon)
     discount = np.array([objective.discount for objective in counts.objectives])
     if horizon is None:
@@ -258,6 +275,17 @@ def estimate_model(
         discount=frozen(discount, np.float64),
         unseen_reward=counts.unseen_reward,
     )
+
+
+def _check_asked(
+    error_kind: str, unseen: str, vocabulary: str, support: int | None, error_objectives: int | None
+) -> None:
+    """Raise an error unless these are options of `estimate_model`."""
+    check_integer("support", support, least=1, optional=True)
+    check_integer("error_objectives", error_objectives, least=1, optional=True)
+    check_choice("error_kind", error_kind, ERROR_KINDS)
+    check_choice("unseen", unseen, UNSEEN_RULES)
+    check_choice("vocabulary", vocabulary, VOCABULARIES)
 
 
 def _most_steps(counts: Counts, discount: Floats, horizon: int | None) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, WrongTypeError, check_type, shown
+from bettersafe.errors import ParameterError, as_array, check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from _typeshed import DataclassInstance
 
     from bettersafe.logs.dataset import Dataset, Objective
 
@@ -36,13 +39,22 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 def frozen(array: npt.ArrayLike, dtype: type[Scalar], *, name: str = "an array") -> npt.NDArray[Scalar]:
     """Read-only, contiguous view of ``array``; a copy if its type or layout differs. Raises WrongTypeError, with ``name``."""
-    try:
-        view = np.ascontiguousarray(array, dtype=dtype).view()
-    except (TypeError, ValueError, OverflowError):
-        what = {np.int64: "integers", np.bool_: "booleans", np.str_: "labels"}.get(dtype, "numbers")
-        raise WrongTypeError(f"{name} must be an array of {what}; got {shown(array)}.") from None
+    view = np.ascontiguousarray(array if dtype is np.str_ else as_array(name, array, dtype), dtype=dtype).view()
     view.flags.writeable = False
     return view
+
+
+ARRAYS: dict[str, type[np.generic]] = {"Floats": np.float64, "Ints": np.int64, "Bools": np.bool_, "Bytes": np.uint8}
+"""Types of arrays by the annotation of a field."""
+
+
+def check_arrays(holder: DataclassInstance) -> None:
+    """Make arrays of the fields of a dataclass that are annotated as arrays. Raises WrongTypeError, with the field's name."""
+    for field in dataclasses.fields(holder):
+        kind, _, optional = str(field.type).partition(" | ")
+        value = getattr(holder, field.name)
+        if kind in ARRAYS and not (optional and value is None):
+            object.__setattr__(holder, field.name, as_array(field.name, value, ARRAYS[kind]))
 
 
 Rng = int | np.integer | np.random.Generator

@@ -182,7 +182,7 @@ def test_other_arguments_of_a_wrong_kind(tmp_path):
     log.write_text("episode,step,state,action,r\n0,0,a,b,1\n", encoding="utf-8")
     for call, message in (
         (lambda: occupancy(mdp, [[1.0]], k=3), "k must be an objective, from 0 to 0; got 3"),
-        (lambda: optimal_policy(mdp, [1.0], start=3), r"the start must have shape \[1, 1\]"),
+        (lambda: optimal_policy(mdp, [1.0], start=3), r"start must have shape \[X, A\] = \[1, 1\]"),
         (
             lambda: count_files(log, objectives=[Objective(name="r")], memory_limit=3),
             "memory_limit must be a str; got 3",

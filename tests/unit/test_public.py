@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 import bettersafe
 import public
 from bettersafe import errors
-from bettersafe.certificate.make import prove
+from bettersafe.certificate.make import CrossFit, prove
 from bettersafe.envs.gridworld import pit_gridworld
 from bettersafe.envs.gym import TabularEnv
 from bettersafe.envs.random_mdp import garnet
@@ -25,11 +26,13 @@ from bettersafe.errors import BettersafeError
 from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.counts import count
 from bettersafe.logs.dataset import Columns, write_dataset
-from bettersafe.logs.discretize import fit_discretizer
+from bettersafe.logs.discretize import FeatureRule, fit_discretizer
 from bettersafe.mdp.mdp import MDP
 from bettersafe.methods.b_opt import CandidateGrid
 from bettersafe.methods.lagrangian import lagrangian
 from bettersafe.model import estimate_model
+from bettersafe.posterior.draws import RayCluster
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet, posterior
@@ -40,7 +43,7 @@ from bettersafe.tasks.evidence import evidence_on
 from bettersafe.tasks.retest import HeldOutTest
 from bettersafe.tasks.retest_posterior import PosteriorTest
 from bettersafe.tasks.run import run_task
-from bettersafe.tasks.task import Task
+from bettersafe.tasks.task import Rare, Task
 
 FUNCTIONS = {name: thing for name in public.homes() if inspect.isfunction(thing := public.load(name))}
 
@@ -100,6 +103,14 @@ PLAIN = {
 }  # fmt: skip
 """Arguments that are numbers, words or flags."""
 
+CHEAP = {
+    "run_demo": {"patients": 50}, "feasible_gridworld": {"size": 3, "pit_prob": 0.1}, "count_shards": {"engine": "local", "workers": 1},
+    "discretize_log": {"k": 2}, "evaluate_many": {"estimators": ["is"]}, "drawn_gains": {"draws": 3, "threads": 1}, "lagrangian": {"max_rounds": 3},
+    "b_opt": {"grid": CandidateGrid(cautions=(0.0,), margins=(), local_cautions=(), epsilons=(), least_visits=(), audited=False), "question": Question(form="linearised")},
+    "sensitivity": {"question": Question(form="linearised")}, "judge": {"question": Question(form="linearised")},
+}  # fmt: skip
+"""Options that keep a call short."""
+
 BOTH = {
     ("estimate_model", "data", "the counts"), ("posterior", "outcomes", "the counts"), ("fit_discretizer", "table", "a dict"),
     ("assign_states", "table", "a dict"), ("write_policy", "action_labels", "a list"), ("read_policy", "state_labels", "a list"), ("read_policy", "action_labels", "a list"),
@@ -130,7 +141,7 @@ def alike(value, thing):
 def called(function, arguments):
     """Call a function; a context is entered."""
     result = function(**arguments)
-    if isinstance(result, AbstractContextManager):
+    if isinstance(result, AbstractContextManager) and not isinstance(result, Path):
         with result:
             pass
 
@@ -183,6 +194,76 @@ def test_a_number_that_is_none_is_named_in_one_sentence(name, things, tmp_path, 
             with pytest.raises(BettersafeError) as told:
                 called(FUNCTIONS[name], {**arguments, each: thing})
             assert re.fullmatch(r"[^\n]+\.", str(told.value)), (each, thing)
+
+
+HOSTILE = {
+    "an object": object(), "None": None, "text": "many", "a null character": "a\0b", "bytes": b"ab", "a number": -1, "a huge number": 10**400, "NaN": float("nan"),
+    "a complex number": 1j, "a list": [[1.0], [1.0, 2.0]], "a list of nothing": [None], "a dict": {"a": 1}, "a dict by index": {0: "x"}, "a set": {1, 2},
+    "a pair": (float("nan"), "x"), "an array": np.full((2, 3, 4), np.nan), "an array of text": np.array(["a", "b"]), "a table": pa.table({"state": ["a"]}),
+}  # fmt: skip
+"""Values for any argument, of which nearly all are wrong."""
+
+FREE = {("read_policy", "column")}
+"""Arguments that may be anything."""
+
+
+def told_or_taken(call, about):
+    """Call with a hostile value: whether it was taken. Anything but a sentence is a failure."""
+    try:
+        call()
+    except BettersafeError as told:
+        sentence = str(told)
+    except Exception as error:
+        raise AssertionError(f"{about}: {type(error).__name__}: {error}") from error
+    else:
+        return True
+    assert re.fullmatch(r"[^\n]+\.", sentence), (about, sentence)
+    return False
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_option_is_told_by_an_error_from_inside(name, things, tmp_path, monkeypatch):
+    """Options and plain arguments: an object is refused in one sentence, and every other value is taken or refused in one."""
+    monkeypatch.chdir(tmp_path)
+    parameters = inspect.signature(FUNCTIONS[name]).parameters
+    required, optional = {}, []
+    for each, parameter in parameters.items():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            if parameter.default is parameter.empty:
+                required[each] = PLAIN[each] if each in PLAIN else things[OTHERWISE.get((name, each), each)]
+            else:
+                optional.append(each)
+    required |= CHEAP.get(name, {})
+    for each in [*(each for each in required if each in PLAIN), *optional]:
+        for what, value in HOSTILE.items():
+            taken = told_or_taken(
+                lambda each=each, value=value: called(FUNCTIONS[name], {**required, each: value}), (name, each, what)
+            )
+            assert not (taken and what == "an object") or (name, each) in FREE, (name, each)
+
+
+MADE = {
+    "log", "counts", "model", "mdp", "world", "outcomes", "posterior", "improvement", "gridworld", "study", "discretizer", "question", "rule", "columns", "priors",
+    "grid", "held_out_test", "posterior_test", "task", "mixture", "objective", "cluster", "event", "folds", "rare", "feature",
+}  # fmt: skip
+"""Things whose types users make themselves."""
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_no_field_is_told_by_an_error_from_inside(name, things):
+    """Fields of types that users make; an array is never made from an object, and no wrong array comes to the kernel."""
+    made = {
+        **things, "objective": things["log"].objectives[0], "cluster": RayCluster(), "folds": CrossFit(folds=2), "rare": Rare(), "feature": FeatureRule(name="a"),
+        "event": DeclaredEvent(name="fall", cost={"r0": -1.0}, rate=0.1),
+    }[name]  # fmt: skip
+    fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+    for field in dataclasses.fields(made):
+        for what, value in HOSTILE.items():
+            taken = told_or_taken(
+                lambda field=field, value=value: type(made)(**{**fields, field.name: value}), (name, field.name, what)
+            )
+            array = str(field.type).partition(" ")[0] in {"Floats", "Ints", "Bools", "Bytes", "Labels"}
+            assert not (taken and array and what == "an object") or field.name == "state_ptr", (name, field.name)
 
 
 def test_hints_name_what_there_is():

@@ -10,7 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe.certificate.certificate import Certificate, Evidence, Finding, Floor, Proof, Theory
-from bettersafe.errors import ParameterError, as_numbers, check_epsilon, check_log, check_type, check_vector
+from bettersafe.errors import (
+    ParameterError,
+    as_numbers,
+    check_epsilon,
+    check_integer,
+    check_log,
+    check_options,
+    check_range,
+    check_table,
+    check_type,
+    check_vector,
+)
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
@@ -40,6 +51,10 @@ class CrossFit:
 
     folds: int | None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_integer("folds", self.folds, least=1, optional=True)
+        check_integer("seed", self.seed, least=0)
 
     def rng(self) -> np.random.Generator:
         """New generator with this seed, so that every call splits the same way."""
@@ -80,6 +95,7 @@ def certify(
     """
     check_log("held_out", held_out)
     check_type("rule", rule, SafetyRule)
+    check_options(baseline_known=baseline_known)
     if model is not None:
         check_type("model", model, Model, CrossFit)
     floors_wanted = _thresholds(thresholds, held_out.n_objectives)
@@ -133,6 +149,8 @@ def certify_h_opt(result: HOpt, safety: Log, *, baseline_known: bool, seed: int 
 
     check_type("result", result, HOpt)
     check_log("safety", safety)
+    check_integer("seed", seed, least=0, optional=True)
+    check_options(baseline_known=baseline_known)
     test = result.deciding
     if test is None:
         raise ParameterError("H-OPT proposed no policy and ran no test; there is nothing to certify.")
@@ -240,9 +258,15 @@ def prove(
     check_type("model", model, Model)
     check_type("counts", counts, Counts)
     check_epsilon(epsilon)
+    check_options(baseline_known=baseline_known, rewards_fixed=rewards_fixed)
     policy = distributions(policy, model.mdp.n_states, model.mdp.n_actions)
     baseline = distributions(baseline, model.mdp.n_states, model.mdp.n_actions, name="baseline")
-    low, high = (counts.reward_min, counts.reward_max) if reward_range is None else reward_range
+    size = (model.mdp.n_objectives, model.mdp.n_states)
+    low, high = counts.reward_min, counts.reward_max
+    if reward_range is not None:
+        low, high = check_range("reward_range", reward_range, size[0])
+    if baseline_v is not None:
+        baseline_v = check_table("baseline_v", baseline_v, size, "[d, X]")
     loss = proven_loss(
         model,
         policy,

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
-from bettersafe.errors import check_type, check_types
+from bettersafe.certificate.hazard import HazardMargin
+from bettersafe.errors import check_options, check_type, check_types
 from bettersafe.logs.dataset import Objective
 from bettersafe.posterior.candidates import Candidate
 from bettersafe.posterior.judge import Answer
@@ -15,7 +16,6 @@ from bettersafe.posterior.priors import CONCENTRATIONS, END_CONCENTRATIONS, PESS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bettersafe.certificate.hazard import HazardMargin
     from bettersafe.posterior.events import EventFacts
     from bettersafe.typing import Json
 
@@ -65,7 +65,9 @@ def certify_posterior(
     """
     check_type("answer", answer, Answer)
     check_type("candidate", candidate, Candidate)
-    check_types("objectives", objectives, Objective)
+    for what, given, kind in (("objectives", objectives, Objective), ("others", others, Answer), ("hazards", hazards, HazardMargin)):  # fmt: skip
+        check_types(what, given, kind)
+    check_options(baseline_known=baseline_known)
     labels = {objective.name: objective.label or "" for objective in objectives}
     titles = [labels.get(name) or name for name in answer.objectives]
 

@@ -33,7 +33,7 @@ from bettersafe.errors import (
 from bettersafe.logs.dataset import Objective
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.policy import check_policy
-from bettersafe.typing import frozen, generator
+from bettersafe.typing import check_arrays, frozen, generator
 
 if TYPE_CHECKING:
     from bettersafe.mdp.constrained import CMDPOptimum
@@ -67,6 +67,11 @@ class Gridworld:
     size: int
     pits: Bools
     success_prob: Floats
+
+    def __post_init__(self) -> None:
+        check_type("world", self.world, World)
+        check_integer("size", self.size, least=2)
+        check_arrays(self)
 
     @property
     def start(self) -> int:
@@ -126,6 +131,8 @@ def make_gridworld(*, pits: npt.ArrayLike, success_prob: npt.ArrayLike, discount
     """
     pit = np.atleast_2d(as_numbers("pits", pits) != 0.0)
     moved = as_numbers("success_prob", success_prob)
+    if pit.ndim != 2:
+        raise ParameterError(f"pits must have shape [K, X]; got {list(pit.shape)}.")
     n_kinds, n_states = pit.shape
     n_actions, size = len(ACTIONS), math.isqrt(n_states + 1)
     if size < 2 or size * size != n_states + 1:
@@ -225,8 +232,10 @@ def feasible_gridworld(
         >>> bool(optimum.returns[1] >= -2.0 - 1e-9)
         True
     """
+    check_integer("n_pit_kinds", n_pit_kinds, least=1)
     if threshold is None:
         threshold = THRESHOLD if n_pit_kinds == 1 else THRESHOLD_MANY_KINDS
+    check_number("threshold", threshold)
     draw = generator(rng)
     for redraws in range(MAX_DRAWS):
         gridworld = pit_gridworld(draw, size=size, n_pit_kinds=n_pit_kinds, pit_prob=pit_prob, discount=discount)

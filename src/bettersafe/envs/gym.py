@@ -20,6 +20,8 @@ from bettersafe.errors import (
     DataError,
     ParameterError,
     PolicyError,
+    as_numbers,
+    check_choice,
     check_integer,
     check_type,
     check_types,
@@ -132,8 +134,8 @@ class GridworldEnv(TabularEnv):
     ) -> None:
         check_type("gridworld", gridworld, Gridworld)
         modes = self.metadata["render_modes"]
-        if render_mode is not None and render_mode not in modes:
-            raise ParameterError(f"render_mode must be one of {', '.join(modes)}, or None; got {render_mode!r}.")
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, modes)
         super().__init__(gridworld.world, horizon=horizon)
         self.gridworld, self.render_mode, self.policy = gridworld, render_mode, policy
 
@@ -151,6 +153,7 @@ class LinearReward(gymnasium.Wrapper[np.int64, np.int64, np.int64, np.int64], gy
 
     def __init__(self, env: gymnasium.Env[np.int64, np.int64], *, preference: npt.ArrayLike) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, preference=preference)
+        check_type("env", env, gymnasium.Env)
         super().__init__(env)
         n_objectives = env.get_wrapper_attr("reward_space").shape[0]
         self.preference = check_vector("preference", preference, n_objectives, "objective")
@@ -194,7 +197,8 @@ def rollout(
     check_types("objectives", objectives, Objective)
     first_state, n_observations = _discrete("observations", env.observation_space)
     first_action, n_actions = _discrete("actions", env.action_space)
-    n_states = np.shape(policy)[0] if np.ndim(policy) == 2 else n_observations
+    policy = as_numbers("the policy", policy)
+    n_states = policy.shape[0] if policy.ndim == 2 else n_observations
     if n_states > n_observations:
         raise PolicyError(f"the policy has {n_states} rows; the environment has {n_observations} observations.")
     table = check_policy(policy, n_states, n_actions)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from bettersafe._system.memory import check_memory
 from bettersafe.envs.tabular import World
 from bettersafe.errors import ParameterError, PolicyError, as_numbers, check_integer, check_number
 from bettersafe.logs.dataset import Objective
@@ -50,6 +51,10 @@ def garnet(
     if branching > n_states:
         raise ParameterError(f"branching must be at most n_states, {n_states}; got {branching}.")
     draw, n_pairs = generator(rng), n_states * n_actions
+    end = as_numbers("end", end)
+    if end.shape not in ((), (n_pairs,)) or not np.all((end >= 0.0) & (end <= 1.0)):
+        raise ParameterError(f"end must be a probability, or {n_pairs}, one per pair.")
+    check_memory(16.0 * n_pairs * n_states + 8.0 * n_pairs * n_objectives * (branching + 1), "drawing the world")
     columns = np.sort(draw.random((n_pairs, n_states)).argsort(axis=1)[:, :branching], axis=1)
     ends = np.broadcast_to(end, n_pairs)[:, None]
     probability = draw.dirichlet(np.ones(branching), size=n_pairs) * (1.0 - ends)

@@ -20,11 +20,19 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bettersafe.errors import ParameterError, PolicyError, check_integer, check_type
+from bettersafe.errors import (
+    ParameterError,
+    PolicyError,
+    check_indices,
+    check_integer,
+    check_pointer,
+    check_type,
+    check_types,
+)
 from bettersafe.logs.dataset import Dataset, Objective, label_array
 from bettersafe.mdp.mdp import MDP
 from bettersafe.mdp.policy import check_policy
-from bettersafe.typing import frozen, generator
+from bettersafe.typing import check_arrays, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -74,6 +82,13 @@ class World:
     terminal_labels: Labels
 
     def __post_init__(self) -> None:
+        for name in ("n_states", "n_actions", "n_terminals"):
+            check_integer(name, getattr(self, name), least=0)
+        check_types("objectives", self.objectives, Objective)
+        check_type("outcome", self.outcome, sparse.csr_array)
+        check_pointer("outcome.indptr", self.outcome.indptr, self.outcome.indices.size)
+        check_indices("outcome.indices", self.outcome.indices, self.outcome.shape[1])
+        check_arrays(self)
         # outcome_reward is aligned with outcome.data. Many SciPy methods sort or sum the entries in place; read-only
         # arrays turn that into an error.
         probability = np.asarray(self.outcome.data, dtype=np.float64).view()
@@ -81,19 +96,20 @@ class World:
         outcome = sparse.csr_array((probability, indices, indptr), shape=self.outcome.shape)
         for part in (outcome.data, outcome.indices, outcome.indptr):
             part.flags.writeable = False
-        pair_state = np.asarray(self.pair_state, dtype=np.int64)
-        pair_action = np.asarray(self.pair_action, dtype=np.int64)
-        reward = np.asarray(self.outcome_reward, dtype=np.float64)
-        initial = np.asarray(self.initial, dtype=np.float64)
+        pair_state, pair_action, reward, initial = self.pair_state, self.pair_action, self.outcome_reward, self.initial
+        labels = {
+            name: label_array(getattr(self, name), name=name)
+            for name in ("state_labels", "action_labels", "terminal_labels")
+        }
         shapes = {
             "outcome": (outcome.shape, (pair_state.size, self.n_states + self.n_terminals)),
             "outcome_reward": (reward.shape, (len(self.objectives), outcome.nnz)),
             "pair_state": (pair_state.shape, (pair_state.size,)),
             "pair_action": (pair_action.shape, (pair_state.size,)),
             "initial": (initial.shape, (self.n_states,)),
-            "state_labels": (self.state_labels.shape, (self.n_states,)),
-            "action_labels": (self.action_labels.shape, (self.n_actions,)),
-            "terminal_labels": (self.terminal_labels.shape, (self.n_terminals,)),
+            "state_labels": (labels["state_labels"].shape, (self.n_states,)),
+            "action_labels": (labels["action_labels"].shape, (self.n_actions,)),
+            "terminal_labels": (labels["terminal_labels"].shape, (self.n_terminals,)),
         }
         for name, (got, expected) in shapes.items():
             if got != expected:
@@ -125,9 +141,7 @@ class World:
             "outcome": outcome,
             "outcome_reward": frozen(reward, np.float64),
             "initial": frozen(initial, np.float64),
-            "state_labels": label_array(self.state_labels),
-            "action_labels": label_array(self.action_labels),
-            "terminal_labels": label_array(self.terminal_labels),
+            **labels,
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)

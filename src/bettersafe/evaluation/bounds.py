@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, as_numbers, check_choice, check_risk
+from bettersafe.errors import ParameterError, as_numbers, check_choice, check_integer, check_risk, per_objective
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.typing import generator
 
@@ -73,6 +73,10 @@ def lower_bound(
     if not np.all(np.isfinite(values)):
         raise ParameterError("terms must be finite.")
     n, d = values.shape
+    generator(rng)
+    for name, edge in (("low", low), ("cap", cap)):
+        if edge is not None:
+            per_objective(name, edge, d)
     if n < 2:
         return np.full(d, -np.inf)
     if method == "t":
@@ -87,7 +91,7 @@ def lower_bound(
             f"the bound {method!r} needs the smallest value of the terms (low) and their truncation level (cap);"
             " without them use 't' or 'bca', which are approximate."
         )
-    least, most = np.broadcast_to(as_numbers("low", low), (d,)), np.broadcast_to(as_numbers("cap", cap), (d,))
+    least, most = per_objective("low", low, d), per_objective("cap", cap, d)
     if np.any(values < least - 1e-9 * np.maximum(np.abs(least), 1.0)):
         i, k = np.argwhere(values < least)[0]
         raise ParameterError(
@@ -139,10 +143,16 @@ def choose_cap(
     if values.ndim != 2:
         raise ParameterError(f"terms must have shape [n, d]; got {values.shape}.")
     d = values.shape[1]
-    least, most = np.broadcast_to(as_numbers("low", low), (d,)), np.broadcast_to(as_numbers("high", high), (d,))
+    if not np.all(np.isfinite(values)):
+        raise ParameterError("terms must be finite.")
+    check_integer("n_later", n_later, least=1)
+    least, most = per_objective("low", low, d), per_objective("high", high, d)
     caps = np.empty(d)
     for k in range(d):
         column = values[:, k]
+        if not np.isfinite(least[k]):  # there is no bound
+            caps[k] = most[k]
+            continue
         choices = np.unique(np.quantile(column, (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)))
         choices = np.unique(np.minimum(np.concatenate([choices, choices * 2.0 - least[k]]), most[k]))
         choices = choices[choices > least[k]]

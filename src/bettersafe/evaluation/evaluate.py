@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bettersafe._system.memory import check_memory, evaluation_bytes
-from bettersafe.errors import ParameterError, check_choice, check_integer, check_log, check_type
+from bettersafe.errors import (
+    ParameterError,
+    check_choice,
+    check_integer,
+    check_log,
+    check_options,
+    check_range,
+    check_risk,
+    check_type,
+    check_types,
+)
 from bettersafe.evaluation.bounds import lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
@@ -150,6 +160,7 @@ class Evaluation:
     def interval(self, delta: float, *, method: str = "t") -> tuple[Floats, Floats]:
         """Two-sided interval at level 1 − δ, each edge of shape [d]: t or bootstrap, both approximate; NaN for "model"."""
         check_choice("interval", method, BOUNDS)
+        check_risk(delta)
         if BOUNDS[method].finite_sample:
             raise ParameterError(
                 f"the interval must be an approximate one ({', '.join(APPROXIMATE)}); got {method!r}. For a finite-sample bound use"
@@ -232,9 +243,9 @@ def evaluate_many(
         ['cwpdis', 'dr', 'is', 'model', 'pdis', 'wdr', 'wis']
     """
     check_log("data", data)
-    if model is not None:
-        check_type("model", model, Model)
+    check_options(drop_unsupported=drop_unsupported)
     check_horizon(horizon)
+    rng = generator(rng)
     _check_asked(data, estimators, model, folds)
     if horizon is None:
         check_all_ended(data.objectives, data.n_truncated, data.n_episodes)
@@ -249,7 +260,7 @@ def evaluate_many(
         _check_model(data, model, horizon)
         value_models = (value_model_of(model, policy, behaviour, steps=steps),)
     elif folds is not None:
-        value_models, fold = crossfit(fitted_on, policy, behaviour, folds, generator(rng), horizon=horizon, steps=steps)
+        value_models, fold = crossfit(fitted_on, policy, behaviour, folds, rng, horizon=horizon, steps=steps)
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
@@ -291,7 +302,7 @@ def evaluate_many(
         else:
             per = terms[row]
             if clip is not None:
-                per = np.clip(per, np.asarray(clip[0], float), np.asarray(clip[1], float))
+                per = np.clip(per, *check_range("clip", clip, d))
             value = per.mean(axis=0)
             error = per.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(d, np.nan)
         results[estimator] = Evaluation(
@@ -341,14 +352,15 @@ def _of_weights(log_weight: Floats) -> _OfWeights:
 
 def _check_asked(data: Log, estimators: Sequence[str], model: Model | None, folds: int | None) -> None:
     """Raises an error if an estimator lacks a model, there are no episodes, or the terms don't fit into memory."""
+    check_types("estimators", estimators, str)
+    check_type("model", model, Model, optional=True)
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
         if model is None and folds is None and ESTIMATORS[estimator].needs_model:
             raise ParameterError(
                 f"the estimator {estimator!r} needs a model fitted on other data: give model=, or folds= for cross-fitting."
             )
-    if folds is not None:
-        check_integer("folds", folds, least=1)
+    check_integer("folds", folds, least=1, optional=True)
     if model is not None and folds is not None:
         raise ParameterError("give a model or a number of folds, not both.")
     if not data.n_episodes:

@@ -30,7 +30,10 @@ from bettersafe.errors import (
     as_numbers,
     check_choice,
     check_log,
+    check_options,
     check_probability,
+    check_range,
+    check_table,
     check_type,
     check_vector,
     listed,
@@ -42,11 +45,11 @@ from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.evaluation.support import UNSEEN_TOL, UNSUPPORTED_TOL
 from bettersafe.logs.episodes import first_steps, row_visits, with_blocks
 from bettersafe.mdp.horizon import check_horizon, discounted_steps
-from bettersafe.model import model_return
+from bettersafe.mdp.policy import policy_table
+from bettersafe.model import Model, model_return
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
-    from bettersafe.model import Model
     from bettersafe.typing import Floats, Log, Rng
 
 
@@ -94,10 +97,14 @@ class SafetyRule:
         check_choice("levels", self.levels, LEVELS)
         check_probability("delta", self.delta)
         check_horizon(self.horizon)
+        check_options(strict=self.strict)
         zeta = as_numbers("zeta", self.zeta)
         object.__setattr__(self, "zeta", check_vector("zeta", zeta, zeta.size, "objective"))
         if np.any(self.zeta < 0.0):
             raise ParameterError(f"zeta must be an accepted loss, 0 or more; got {self.zeta.tolist()}.")
+        for name in ("reward_range", "return_range"):
+            if getattr(self, name) is not None:
+                check_range(name, getattr(self, name), self.zeta.size)
         if BOUNDS[self.bound].finite_sample:
             self._check_finite_sample()
 
@@ -205,6 +212,15 @@ def safety_test(
     """
     check_log("safety", safety)
     check_type("rule", rule, SafetyRule)
+    if tuning is not None:
+        check_log("tuning", tuning)
+    check_type("model", model, Model, optional=True)
+    if baseline_terms is not None:
+        baseline_terms = check_table(
+            "baseline_terms", baseline_terms, (safety.n_episodes, safety.n_objectives), "[n, d]"
+        )
+    if training_baseline is not None:
+        training_baseline = policy_table(training_baseline, safety.n_states, safety.n_actions, name="training_baseline")
     tested = first_steps(safety, rule.horizon)
     policy, baseline = as_numbers("the policy", policy), as_numbers("the baseline", baseline)
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")

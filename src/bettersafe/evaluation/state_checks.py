@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import check_log, check_type
+from bettersafe.errors import check_log, check_options, check_type
 from bettersafe.evaluation.association import (
     Cells,
     Strata,
@@ -211,6 +211,7 @@ def check_counts(
         ['', 'counts do not have the order of the rows']
     """
     check_type("counts", counts, Counts)
+    check_options(with_policy=with_policy)
     if model is not None:
         check_type("model", model, Model)
     rest = [StateCheck(kind="step-before", reason=NO_ROWS)]

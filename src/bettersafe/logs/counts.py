@@ -20,10 +20,12 @@ from bettersafe.errors import (
     DataError,
     ParameterError,
     check_indices,
+    check_integer,
     check_log,
     check_number,
     check_pointer,
     check_type,
+    check_types,
 )
 from bettersafe.logs.dataset import Columns, Dataset, Objective, check_objectives, label_array, take_episodes
 from bettersafe.logs.tally import Groups, by_pair, sum_by
@@ -154,6 +156,9 @@ class Counts:
 
     def __post_init__(self) -> None:
         check_objectives(self.objectives)
+        for name in ("n_rows", "n_episodes", "n_truncated", "n_dropped", "length_min", "length_max"):
+            check_integer(name, getattr(self, name), least=0)
+        check_types("notes", self.notes, str)
         for name in ("state_labels", "action_labels"):
             object.__setattr__(self, name, label_array(getattr(self, name), name=name))
         for name in ("pair_state", "outcome_state"):
@@ -174,7 +179,7 @@ class Counts:
         }
         for name, (dtype, shape) in shapes.items():
             value = getattr(self, name)
-            if value is None:
+            if value is None and name == "baseline_prob":
                 continue
             array = frozen(value, dtype, name=name)
             if array.shape != shape:

@@ -18,7 +18,7 @@ import numpy as np
 from bettersafe._system.files import whole_file
 from bettersafe._system.memory import Sizes, check_memory, counts_bytes
 from bettersafe._system.workers import cores
-from bettersafe.errors import DataError, ParameterError, RunError, check_path, check_type, check_types
+from bettersafe.errors import DataError, ParameterError, RunError, check_options, check_path, check_type, check_types
 from bettersafe.logs._reader.files import COUNTS_SCHEMA, SCHEMA_KEY, schema_of
 from bettersafe.logs.counts import Counts, Input, Origin, Rests
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Objective
@@ -216,6 +216,7 @@ def add_files(
         2000
     """
     check_types("add", add, str, os.PathLike)
+    check_options(force=force, progress=progress)
     before = [load_counts(file) for file in add]
     known = [file for counts in before if counts.origin is not None for file in counts.origin.inputs]
     new = count_files(

@@ -20,6 +20,7 @@ from bettersafe.errors import (
     Kind,
     ParameterError,
     WrongTypeError,
+    as_array,
     as_kind,
     as_numbers,
     check_discount,
@@ -375,10 +376,7 @@ def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
         array([7, 3])
     """
     check_type("dataset", dataset, Dataset)
-    try:
-        chosen = np.asarray(indices, dtype=np.int64)
-    except (TypeError, ValueError):
-        raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.") from None
+    chosen = as_array("indices", indices, np.int64)
     if chosen.ndim != 1 or (chosen.size and (chosen.min() < 0 or chosen.max() >= dataset.n_episodes)):
         raise ParameterError(f"indices of episodes must be a list of numbers below {dataset.n_episodes}.")
     starts, lengths = dataset.episode_ptr[chosen], np.diff(dataset.episode_ptr)[chosen]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -31,10 +32,13 @@ from bettersafe.errors import (
     WrongTypeError,
     check_choice,
     check_integer,
+    check_number,
+    check_options,
     check_path,
     check_paths,
     check_type,
     check_types,
+    shown,
 )
 from bettersafe.logs._reader.features import read_features
 from bettersafe.logs._reader.files import DISCRETIZED_KEY, DISCRETIZER
@@ -82,7 +86,10 @@ class FeatureRule:
     sd: float = 1.0
 
     def __post_init__(self) -> None:
+        check_type("the name of a feature", self.name, str)
         check_choice(f"the transform of {self.name}", self.transform, TRANSFORMS)
+        check_number(f"the mean of {self.name}", self.mean)
+        check_number(f"the sd of {self.name}", self.sd)
         if not (math.isfinite(self.mean) and math.isfinite(self.sd) and self.sd > 0.0):
             raise ParameterError(
                 f"{self.name} needs a finite mean and a positive standard deviation; got {self.mean!r}, {self.sd!r}."
@@ -102,8 +109,9 @@ class Discretizer:
     centers: Floats
 
     def __post_init__(self) -> None:
+        check_types("features", self.features, FeatureRule)
         object.__setattr__(self, "features", tuple(self.features))
-        object.__setattr__(self, "centers", frozen(self.centers, np.float64))
+        object.__setattr__(self, "centers", frozen(self.centers, np.float64, name="centers"))
         names = self.names
         if not names or len(set(names)) < len(names):
             raise ParameterError(
@@ -154,6 +162,7 @@ def fit_discretizer(
         >>> fit_discretizer(vitals, features=["pulse", ("lactate", "log-zscore")], k=2).n_states
         2
     """
+    check_options(quick=quick)
     _check_table(table)
     if features is None:
         if isinstance(table, np.ndarray):
@@ -168,7 +177,7 @@ def fit_discretizer(
         raise DataError(f"{k} states need at least as many training rows; got {values.shape[0]}. Choose a smaller k.")
     fitted = tuple(_fit_rule(rule, values[:, j]) for j, rule in enumerate(rules))
     drawn = generator(rng)
-    seed = int(drawn.integers(2**31)) if isinstance(rng, np.random.Generator) else int(rng)
+    seed = int(drawn.integers(2**31)) if isinstance(rng, np.random.Generator) or rng >= 2**32 else int(rng)
     centers = _k_means(_transform(fitted, values), k=k, random_state=seed, quick=quick, n_init=n_init)
     return Discretizer(features=fitted, centers=centers)
 
@@ -396,6 +405,7 @@ def discretize_log(
     check_path("output", output)
     check_type("columns", columns, Columns)
     check_types("objectives", objectives, str)
+    check_options(quick=quick, force=force, progress=progress)
     if fitted is not None:
         check_path("fitted", fitted)
     say = progress or ignore
@@ -404,8 +414,10 @@ def discretize_log(
         raise ParameterError(
             "a fitted map has its own features and is not fitted again; leave out `features` and `train_share`."
         )
-    if train_share is not None and not 0.0 < train_share < 1.0:
-        raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
+    if train_share is not None:
+        check_number("train_share", train_share)
+        if not 0.0 < train_share < 1.0:
+            raise ParameterError(f"the training share must be between 0 and 1; got {train_share!r}.")
     with whole_folder(output, mark=DISCRETIZER, force=force) as folder:
         say(Event(what="Reading"))
         rules = given.features if given is not None else None if features is None else _rules(features)
@@ -461,6 +473,8 @@ def _check_table(table: object) -> None:
 
 def _matrix(table: Features, names: Sequence[str]) -> Floats:
     """The named columns as float64 [N, f]; missing cells become NaN, for `check_domain` to find."""
+    if not names:
+        raise DataError("the table has no features; name at least one column of numbers.")
     if isinstance(table, np.ndarray):
         if table.ndim != 2 or table.shape[1] != len(names):
             raise DataError(f"rows must have {len(names)} columns ({', '.join(names)}); got shape {table.shape}.")
@@ -468,23 +482,28 @@ def _matrix(table: Features, names: Sequence[str]) -> Floats:
     there = list(table.column_names if hasattr(table, "column_names") else table)
     missing = [name for name in names if name not in there]
     if missing:
-        raise DataError(f"the table lacks the feature {missing[0]!r}; it has {', '.join(there)}. Add the column.")
+        raise DataError(
+            f"the table lacks the feature {missing[0]!r}; it has {', '.join(map(str, there))}. Add the column."
+        )
     columns = []
     for name in names:
         cell_ = table[name]
         column = cell_.to_numpy() if hasattr(cell_, "to_numpy") else np.asarray(cell_)
         try:
-            columns.append(np.asarray(column, dtype=np.float64))
-        except (TypeError, ValueError):
+            columns.append(np.asarray(column, dtype=np.float64).reshape(len(column)))
+        except (TypeError, ValueError, OverflowError):
             raise DataError(f"feature {name!r} must be a column of numbers; got {column.dtype} cells.") from None
     return np.stack(columns, axis=1)
 
 
 def _rules(features: Wanted) -> tuple[FeatureRule, ...]:
     """Rules before fitting."""
+    names: list[Any] = list(features) if isinstance(features, Iterable) and not isinstance(features, str) else [None]
+    if not all(isinstance(each, str) or (isinstance(each, list | tuple) and len(each) == 2) for each in names):
+        raise WrongTypeError(f"features must be a list of names, or of pairs (name, transform); got {shown(features)}.")
     return tuple(
         FeatureRule(name=wanted) if isinstance(wanted, str) else FeatureRule(name=wanted[0], transform=wanted[1])
-        for wanted in features
+        for wanted in names
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.memory import check_memory, tally_bytes
-from bettersafe.errors import DataError, ParameterError, check_types
+from bettersafe.errors import DataError, ParameterError, check_options, check_types
 from bettersafe.logs._reader.exact import sum_runs
 from bettersafe.logs.counts import Counts, Origin, Rests, dropped_note, layered, owner_of, unite
 from bettersafe.logs.tally import BLOCK, Groups, by_pair_in_blocks, concatenate
@@ -36,6 +36,7 @@ def merge_counts(parts: Sequence[Counts], *, force: bool = False) -> Counts:
         2000
     """
     check_types("parts", parts, Counts)
+    check_options(force=force)
     if not parts:
         raise ParameterError("there is nothing to merge: name at least one counts file.")
     first = parts[0]

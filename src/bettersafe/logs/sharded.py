@@ -28,6 +28,8 @@ from bettersafe.errors import (
     ParameterError,
     RunError,
     check_choice,
+    check_integer,
+    check_options,
     check_path,
     check_paths,
     check_type,
@@ -117,8 +119,11 @@ def count_shards(
     check_type("columns", columns, Columns)
     check_types("add", add, str, os.PathLike)
     check_choice("engine", engine, PLACES)
+    check_options(force=force, progress=progress)
+    check_type("address", address, str, optional=True)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with {engine!r}.")
+    check_integer("workers", workers, least=1, optional=True)
     before = [load_counts(file) for file in add]
     shards = make_shards(path, objectives=objectives, columns=columns)
     folder = Path(parts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bettersafe.errors import check_paths, check_type, check_types
+from bettersafe.errors import check_options, check_paths, check_type, check_types
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def read_dataset(
     from bettersafe.logs._reader.relation import check_reading, load, open_source
 
     _check_asked(path, objectives, columns)
+    check_options(progress=progress)
     n_rows = rows_in(expand(path))
     if n_rows is not None:  # check before reading; the rows of text files are not known before
         check_reading(n_rows, len(objectives), os.fspath(path) if isinstance(path, str | os.PathLike) else "the log")
@@ -121,6 +122,7 @@ def open_episodes(
     from bettersafe.logs._reader.blocks import sorted_episodes
 
     _check_asked(path, objectives, columns)
+    check_options(progress=progress)
     with sorted_episodes(
         path, objectives=objectives, columns=columns, memory_limit=memory_limit, progress=progress
     ) as episodes:
@@ -156,8 +158,11 @@ def count_files(
     from bettersafe.logs._reader.count_native import count_sorted
     from bettersafe.logs._reader.count_sql import count_source, input_digests, source_origin
     from bettersafe.logs._reader.relation import open_source
+    from bettersafe.logs.counts import Input  # with NumPy: not at the top
 
     _check_asked(path, objectives, columns)
+    check_types("known", known, Input)
+    check_options(mergeable=mergeable, progress=progress)
     digests = input_digests(path, known) if mergeable else {}
     reported = 0  # by the fast path, which may give up
 

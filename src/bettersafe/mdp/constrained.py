@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_type, check_vector
+from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_table, check_type, check_vector
 from bettersafe.mdp.ends import check_discounted
 from bettersafe.mdp.mdp import MDP
-from bettersafe.mdp.policy import policy_table
 from bettersafe.mdp.programs import highs
 from bettersafe.mdp.values import occupancy, policy_values, solve_policy
 from bettersafe.typing import Floats, Ints, frozen
@@ -131,7 +130,7 @@ def optimal_policy(mdp: MDP, preference: npt.ArrayLike, *, start: Floats | None 
     first = mdp.state_ptr[acting]
     played = first.copy()
     if start is not None:
-        begin = policy_table(start, mdp.n_states, mdp.n_actions, name="start")
+        begin = check_table("start", start, (mdp.n_states, mdp.n_actions), "[X, A]")
         played = _argmax(begin[mdp.pair_state, mdp.pair_action], mdp, acting)
     v: Floats | None = None
     while True:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, WrongTypeError, shown
+from bettersafe.errors import MOST_WHOLE, ParameterError, WrongTypeError, shown
 from bettersafe.mdp.mdp import MDP, by_state, pair_weights, policy_matrix
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ def check_horizon(horizon: object) -> None:
         return
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer):
         raise WrongTypeError(f"horizon must be a whole number of steps, or None for no limit; got {shown(horizon)}.")
-    if horizon < 1:
-        raise ParameterError(f"horizon must be a number of steps, at least 1; got {horizon}.", setting="horizon")
+    if not 1 <= horizon < MOST_WHOLE:
+        raise ParameterError(
+            f"horizon must be a number of steps, at least 1; got {shown(int(horizon))}.", setting="horizon"
+        )
 
 
 def discounted_steps(discount: Floats, horizon: int | None = None) -> Floats:

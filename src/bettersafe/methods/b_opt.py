@@ -11,13 +11,14 @@ of the log show how much too high the gains of a policy look to the log that mad
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import check_type
+from bettersafe.errors import check_options, check_type
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.programs import resolve_engine
 from bettersafe.mdp.values import expected_return, policy_values, solve_policy
@@ -47,8 +48,6 @@ from bettersafe.posterior.rule import probability
 from bettersafe.typing import Floats, frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bettersafe.methods.result import Improvement
     from bettersafe.posterior.candidates import Candidate
     from bettersafe.posterior.judge import Answer
@@ -170,9 +169,10 @@ def b_opt(
         global, z = ... is proposed: the best of ... candidates that, given the log, are believed to be no worse...
     """
     check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
-    check_type("model", model, Model)
-    check_type("question", question, Question)
-    check_type("grid", grid, CandidateGrid)
+    for argument, value, kind in (("model", model, Model), ("question", question, Question), ("grid", grid, CandidateGrid)):  # fmt: skip
+        check_type(argument, value, kind)
+    check_type("policies", policies, Mapping, optional=True)
+    check_options(baseline_estimated=baseline_estimated, screen=screen, progress=progress)
     base = check_policy(
         baseline, outcomes.n_states, outcomes.n_actions, name="baseline", state_labels=model.state_labels
     )

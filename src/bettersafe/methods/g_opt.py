@@ -30,6 +30,7 @@ Mixtures keep the budget because it is convex in occupancies: if every ρ_i keep
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -43,11 +44,14 @@ from bettersafe._system.workers import cores
 from bettersafe.errors import (
     NoSolutionError,
     ParameterError,
+    as_numbers,
     check_choice,
     check_epsilon,
     check_integer,
     check_number,
+    check_options,
     check_type,
+    check_types,
     check_vector,
 )
 from bettersafe.mdp.choices import ENGINES, Engine, Resolved
@@ -135,6 +139,7 @@ def g_opt(
         >>> bool((found.policy_return >= found.baseline_return - 1e-6).all())  # in the estimated model
         True
     """
+    check_options(progress=progress)
     weights, base = _checked(model, baseline, preference, engine, tol, max_rounds)
     check_epsilon(epsilon)
     floors = np.zeros(model.mdp.n_objectives)
@@ -185,15 +190,19 @@ def g_opt_path(
         >>> [found.epsilon for found in path]
         [0.3, 1.0]
     """
+    check_options(progress=progress)
     weights, base = _checked(model, baseline, preference, engine, tol, max_rounds)
+    check_types("epsilons", epsilons, numbers.Real)
     for epsilon in epsilons:
         check_epsilon(epsilon)
-    shares = check_vector("margins", margins, len(margins), "share of the baseline's return")
+    shares = as_numbers("margins", margins)
+    shares = check_vector("margins", shares, shares.size, "share of the baseline's return")
     if np.any(shares < 0.0):
         raise ParameterError(f"margins must not be negative; got {shares.tolist()}.")
     values = solve_policy(model.mdp, base)
     least = list(np.outer(shares, np.abs(values.v @ model.mdp.initial)))
     if floors is not None:
+        check_type("floors", floors, list, tuple, np.ndarray)
         least = [check_vector("floors", floor, model.mdp.n_objectives, "objective") for floor in floors]
     settings: dict[bool, _Setting] = {}
     met: list[_Column] = []

@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_log, check_type, check_vector
+from bettersafe.errors import (
+    ParameterError,
+    as_numbers,
+    check_choice,
+    check_log,
+    check_options,
+    check_type,
+    check_vector,
+)
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
@@ -144,6 +152,7 @@ def h_opt(
         >>> print(found.reason)
         The candidate with ... % of the proposal and ... % of the baseline passed the safety test on 2 objectives.
     """
+    check_options(progress=progress)
     for name, part in (("train", train), ("safety", safety)):
         check_log(name, part)
     if rule is not None:
@@ -152,8 +161,9 @@ def h_opt(
         if fit is not None:
             check_type(name, fit, Model)
     check_choice("selection", selection, SELECTIONS)
-    if not mixes or not all(0.0 <= mix < 1.0 for mix in mixes):
-        raise ParameterError(f"mixes must be shares of the baseline in [0, 1); got {tuple(mixes)}.")
+    shares = as_numbers("mixes", mixes)
+    if shares.ndim != 1 or not shares.size or not np.all((shares >= 0.0) & (shares < 1.0)):
+        raise ParameterError(f"mixes must be shares of the baseline in [0, 1); got {shares.tolist()}.")
     d = train.n_objectives
     weights = check_preference(preference, d)
     rule = SafetyRule(delta=0.1, zeta=np.zeros(d)) if rule is None else rule

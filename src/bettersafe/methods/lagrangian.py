@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, PolicyError, check_integer, check_number, check_type
+from bettersafe.errors import ParameterError, PolicyError, check_integer, check_number, check_options, check_type
 from bettersafe.mdp.ends import check_discounted
 from bettersafe.mdp.mdp import MDP, dense_q
 from bettersafe.mdp.policy import check_policy
@@ -74,7 +74,7 @@ class Mixture:
     def __post_init__(self) -> None:
         names = ("policies", "weights", "baseline", "preference", "baseline_return", "policy_return", "multipliers")
         for name in names:
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64, name=name))
 
     @property
     def status(self) -> str:
@@ -122,6 +122,7 @@ def lagrangian(
         (True, (6, 3))
     """
     check_type("model", model, Model)
+    check_options(progress=progress)
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     preferred = check_preference(preference, mdp.n_objectives)

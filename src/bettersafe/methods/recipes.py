@@ -16,11 +16,13 @@ mixtures of the local ones with the baseline.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bettersafe.errors import ParameterError, as_array, as_numbers, check_options
 from bettersafe.mdp.values import solve_policy
 from bettersafe.methods.g_opt import GOptSearch
 from bettersafe.methods.s_opt import Problem, iterate
@@ -55,6 +57,17 @@ class CandidateGrid:
     epsilons: tuple[float, ...] = ()
     least_visits: tuple[int, ...] = (10,)
     audited: bool = True
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self)[:-1]:
+            values = as_numbers(field.name, getattr(self, field.name))
+            if values.ndim != 1 or not np.all(values >= 0.0):
+                raise ParameterError(f"{field.name} must be a list of numbers, 0 or more; got {values.tolist()}.")
+            object.__setattr__(self, field.name, tuple(values.tolist()))
+        object.__setattr__(self, "least_visits", tuple(as_array("least_visits", self.least_visits, np.int64).tolist()))
+        if not all(mix <= 1.0 for mix in self.mixes):
+            raise ParameterError(f"mixes must be shares of the baseline, at most 1; got {list(self.mixes)}.")
+        check_options(audited=self.audited)
 
 
 SPARE = 0.5

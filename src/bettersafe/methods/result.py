@@ -85,9 +85,9 @@ class Improvement:
             "budget_used",
         )
         for name in floats:
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64, name=name))
         for name in ("kept", "endless"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.int64))
+            object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name=name))
 
     @property
     def changed(self) -> Ints:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import check_epsilon, check_integer, check_type
+from bettersafe.errors import check_epsilon, check_integer, check_options, check_type
 from bettersafe.mdp.ends import check_ends, endless_states, undiscounted
 from bettersafe.mdp.mdp import MDP, by_state
 from bettersafe.mdp.policy import check_policy
@@ -180,6 +180,7 @@ def _improve(
     progress: Progress | None,
 ) -> Improvement:
     check_type("model", model, Model)
+    check_options(progress=progress)
     mdp = model.mdp
     base = check_policy(baseline, mdp.n_states, mdp.n_actions, name="baseline", state_labels=model.state_labels)
     weights = check_preference(preference, mdp.n_objectives)

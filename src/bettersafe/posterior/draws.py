@@ -15,12 +15,21 @@ from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system import workers
+from bettersafe._system.memory import check_memory
 from bettersafe._system.workers import Lost, joined, on_ray
-from bettersafe.errors import RunError, check_integer
+from bettersafe.errors import RunError, check_integer, check_options, check_type
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.events import event_effects
 from bettersafe.posterior.linearised import event_gains, mean_mix, mean_values, mean_visits
-from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, nonzero, only_played
+from bettersafe.posterior.priors import (
+    VALUE_TOL,
+    Block,
+    Posterior,
+    asked_objectives,
+    asked_tables,
+    nonzero,
+    only_played,
+)
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
@@ -194,12 +203,17 @@ def drawn_gains(
         >>> gains.shape
         (100, 1, 2)
     """
+    check_options(progress=progress)
     policies, baseline = asked_tables(posterior, policies, baseline)
-    for name, number in (("draws", draws), ("seed", seed), ("stream", stream), ("first", first)):
+    for name, number in (("seed", seed), ("stream", stream), ("first", first)):
         check_integer(name, number, least=0)
-    asked = list(range(posterior.outcomes.n_objectives)) if objectives is None else list(objectives)
+    check_integer("draws", draws, least=1)
+    check_integer("threads", threads, least=1, optional=True)
+    indices = asked_objectives(objectives, posterior.outcomes.n_objectives)
+    check_memory(8.0 * draws * policies.shape[0] * indices.size, f"{draws:,} draws of {policies.shape[0]} policies")
+    asked = indices.tolist()
     everyone = np.concatenate([baseline[None], policies])
-    worse, change = event_gains(posterior, policies, baseline, np.array(asked, dtype=np.int64))
+    worse, change = event_gains(posterior, policies, baseline, indices)
     gains = np.empty((draws, policies.shape[0], len(asked)))
     kernel = _kernel.compiled
     if kernel is None:
@@ -304,6 +318,10 @@ class RayCluster:
 
     address: str | None = None
     workers: int | None = None
+
+    def __post_init__(self) -> None:
+        check_type("address", self.address, str, optional=True)
+        check_integer("workers", self.workers, least=1, optional=True)
 
 
 @dataclass(frozen=True, kw_only=True)

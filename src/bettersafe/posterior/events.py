@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, check_number, check_type, did_you_mean
+from bettersafe.errors import ParameterError, check_number, check_type, check_types, did_you_mean, shown
 from bettersafe.logs.dataset import user_sign
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class DeclaredEvent:
             given = getattr(self, what)
             if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
                 raise ParameterError(
-                    f"{what} of {self.name} must be a list of labels; got {given!r}.", setting="events"
+                    f"{what} of {self.name} must be a list of labels; got {shown(given)}.", setting="events"
                 )
             object.__setattr__(self, what, tuple(str(label) for label in given))
 
@@ -128,9 +128,9 @@ def event_pairs(
 ) -> tuple[EventPairs, ...]:
     """Declared events over the pairs of a log. Raises ParameterError if the log lacks a label or an objective gains by an event."""
     names = [objective.name for objective in objectives]
+    check_types("events", events, DeclaredEvent)
     found = []
     for event in events:
-        check_type("event", event, DeclaredEvent)
         reward = np.zeros(len(names))
         for name, cost in event.cost.items():
             if name not in names:

@@ -28,11 +28,24 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.errors import ParameterError, check_choice, check_probability, check_type, check_vector
+from bettersafe.errors import (
+    ParameterError,
+    as_numbers,
+    check_choice,
+    check_integer,
+    check_number,
+    check_options,
+    check_probability,
+    check_table,
+    check_type,
+    check_types,
+    check_vector,
+)
 from bettersafe.mdp.policy import distributions
 from bettersafe.mdp.values import occupancy, policy_values
 from bettersafe.model import Model
 from bettersafe.posterior.candidates import (
+    Candidate,
     Spread,
     drawn_candidate,
     linearised_candidates,
@@ -41,7 +54,7 @@ from bettersafe.posterior.candidates import (
     with_pessimistic,
 )
 from bettersafe.posterior.choices import FORMS, Form
-from bettersafe.posterior.draws import shared_gains
+from bettersafe.posterior.draws import RayCluster, shared_gains
 from bettersafe.posterior.essential import essential
 from bettersafe.posterior.events import EventFacts, event_facts
 from bettersafe.posterior.habits import informed, informed_priors
@@ -57,13 +70,11 @@ from bettersafe.posterior.linearised_counts import (
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, PriorSet, pessimistic
 from bettersafe.posterior.rule import posterior_passes
-from bettersafe.typing import Event
+from bettersafe.typing import Event, check_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bettersafe.posterior.candidates import Candidate
-    from bettersafe.posterior.draws import RayCluster
     from bettersafe.typing import Floats, Progress, Unit
 
 
@@ -117,6 +128,12 @@ class Question:
     def __post_init__(self) -> None:
         check_probability("delta", self.delta)
         check_choice("form", self.form, FORMS)
+        check_integer("draws", self.draws, least=0)
+        check_integer("seed", self.seed, least=0)
+        check_type("priors", self.priors, PriorSet)
+        check_type("cluster", self.cluster, RayCluster, optional=True)
+        if self.zeta is not None:
+            as_numbers("zeta", self.zeta)
 
     def losses(self, n_objectives: int) -> Floats:
         """ζ, shape [d]."""
@@ -143,6 +160,10 @@ class Doubt:
     error: Floats | None = None
     widening: float = 1.0
     baseline: Floats | None = None
+
+    def __post_init__(self) -> None:
+        check_number("widening", self.widening)
+        check_arrays(self)
 
     def of(self, place: int) -> Doubt:
         """For one policy."""
@@ -323,6 +344,15 @@ def judge(
     check_type("question", question, Question)
     check_type("model", model, Model)
     check_type("policies", policies, list, tuple, np.ndarray)
+    check_type("doubt", doubt, Doubt)
+    check_type("known", known, Known)
+    if names is not None:
+        check_types("names", names, str)
+    if best_by is not None:
+        best_by = check_vector("best_by", best_by, outcomes.n_objectives, "objective")
+    if known.baseline_v is not None:
+        check_table("baseline_v", known.baseline_v, (outcomes.n_objectives, outcomes.n_states), "[d, X]")
+    check_options(progress=progress)
     if model.horizon is not None:
         raise ParameterError(
             "the posterior is of returns without a limit on steps: estimate the model without a horizon."
@@ -694,6 +724,11 @@ def sensitivity(
     check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
     check_type("question", question, Question)
     check_type("model", model, Model)
+    check_type("doubt", doubt, Doubt)
+    check_type("known", known, Candidate, optional=True)
+    if baseline_v is not None:
+        baseline_v = check_table("baseline_v", baseline_v, (outcomes.n_objectives, outcomes.n_states), "[d, X]")
+    check_options(progress=progress)
     rows = other_priors(question.priors)
     linearised = resolve_form(question.form, outcomes, draws=question.draws) == "linearised"
     v = policy_values(model.mdp, baseline)[0] if baseline_v is None else baseline_v

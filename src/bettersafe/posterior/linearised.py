@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from bettersafe.errors import check_options
 from bettersafe.mdp.values import solve_values
 from bettersafe.posterior.events import rate_effects
-from bettersafe.posterior.priors import VALUE_TOL, Block, Posterior, asked_tables, by_state, nonzero, only_played
+from bettersafe.posterior.priors import (
+    VALUE_TOL,
+    Block,
+    Posterior,
+    asked_objectives,
+    asked_tables,
+    by_state,
+    nonzero,
+    only_played,
+)
 from bettersafe.typing import Event, Floats, Ints, Progress
 
 if TYPE_CHECKING:
@@ -139,8 +149,9 @@ def linearised_gains(
         >>> mean.shape, covariance.shape
         ((1, 2), (1, 2, 2))
     """
+    check_options(progress=progress)
     policies, baseline = asked_tables(posterior, policies, baseline)
-    asked = np.arange(posterior.outcomes.n_objectives) if objectives is None else np.array(objectives, dtype=np.int64)
+    asked = asked_objectives(objectives, posterior.outcomes.n_objectives)
     posterior = only_played(posterior, np.any(policies > 0.0, axis=0) | (baseline > 0.0))
     o = posterior.outcomes
     flat = policies.reshape(policies.shape[0], baseline.size)

@@ -12,6 +12,7 @@ without data have the prior's row, so only the sum of their π per state is stor
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system import workers
-from bettersafe.errors import ParameterError, check_type
+from bettersafe.errors import ParameterError, as_array, check_indices, check_integer, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.model import Model
 from bettersafe.posterior.events import Rate, event_effects, event_pairs, rate_effects, rates_of, worst_rates
@@ -46,10 +47,10 @@ from bettersafe.posterior.priors import (
     worth,
 )
 from bettersafe.posterior.rewards import Effects, Moments, pair_rewards
-from bettersafe.typing import Event
+from bettersafe.typing import Event, check_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from bettersafe.posterior.events import DeclaredEvent, EventPairs
     from bettersafe.typing import Bools, Bytes, Floats, Ints, Progress
@@ -115,6 +116,10 @@ class CountedOutcomes:
     starts: Floats
     n_actions: int
     events: tuple[EventPairs, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_arrays(self)
+        check_integer("n_actions", self.n_actions, least=1)
 
     @property
     def n_states(self) -> int:
@@ -287,6 +292,8 @@ def gather_counted(
     """
     check_type("counts", counts, Counts)
     check_type("model", model, Model)
+    known = as_array("known", list(known) if isinstance(known, Collection) else known, np.int64).reshape(-1)
+    check_indices("known", known, counts.n_objectives)
     kernel, mdp = _kernel.compiled, model.mdp
     if kernel is None:
         raise ParameterError(

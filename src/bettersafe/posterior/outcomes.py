@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from bettersafe.errors import check_indices, check_pointer, check_type
+from bettersafe.errors import as_array, check_indices, check_integer, check_pointer, check_table, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
 from bettersafe.posterior.rare import harm_excess
 from bettersafe.posterior.recovered import recover_steps, reward_parts
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
-from bettersafe.typing import Bools, Floats, Ints, frozen, generator
+from bettersafe.typing import Bools, Floats, Ints, check_arrays, frozen, generator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from bettersafe.posterior.events import DeclaredEvent
     from bettersafe.typing import Rng
@@ -87,6 +88,8 @@ class Outcomes:
     events: tuple[EventPairs, ...] = ()
 
     def __post_init__(self) -> None:
+        check_arrays(self)
+        check_integer("n_actions", self.n_actions, least=1)
         check_indices("pair_state", self.pair_state, self.n_states)
         check_indices("outcome_next", self.outcome_next, self.n_states, least=-1)
         check_indices("count_outcome", self.count_outcome, self.outcome_next.size)
@@ -292,8 +295,8 @@ def gather_outcomes(
         (6, 2)
     """
     check_type("dataset", dataset, Dataset)
-    known = dict(known_rewards or {})
     d, n_states, n_actions = dataset.n_objectives, dataset.n_states, dataset.n_actions
+    known = _known_tables(known_rewards, d, n_states, n_actions)
     # a last row that leads to a state without decisions is left out, because that state has no value
     acted_in = np.zeros(n_states + 1, dtype=np.bool_)
     acted_in[dataset.states] = True
@@ -368,6 +371,18 @@ def pair_moments(value: Floats, pair: Ints, visits: Floats, asked: Bools, *, own
         mean[k] = np.bincount(pair, weights=value[:, k], minlength=visits.size) / np.maximum(visits, 1.0)
         spread[k] = np.bincount(pair, weights=(value[:, k] - mean[k][pair]) ** 2, minlength=visits.size)
     return Moments(mean=mean, spread=spread, asked=asked, own_visits=own_visits)
+
+
+def _known_tables(
+    known_rewards: Mapping[int, Floats] | None, d: int, n_states: int, n_actions: int
+) -> dict[int, Floats]:
+    """Known rewards by objective, each [X, A]. Raises an error if it is not a dict of such tables by index of an objective."""
+    known = {} if known_rewards is None else known_rewards
+    check_type("known_rewards", known, Mapping)
+    check_indices(
+        "the objectives of known_rewards", as_array("the objectives of known_rewards", list(known), np.int64), d
+    )
+    return {k: check_table(f"known_rewards[{k}]", table, (n_states, n_actions), "[X, A]") for k, table in known.items()}
 
 
 def known_of_pairs(known: Mapping[int, Floats], state: Ints, action: Ints, d: int) -> Floats:
@@ -503,8 +518,8 @@ def outcomes_of(
         True
     """
     check_type("counts", counts, Counts)
-    known = dict(known_rewards or {})
     d, n_states, n_actions = counts.n_objectives, counts.n_states, counts.n_actions
+    known = _known_tables(known_rewards, d, n_states, n_actions)
     acted_in = np.zeros(n_states + 1, dtype=np.bool_)
     acted_in[counts.pair_state] = True
     acted_in[-1] = True  # the end

@@ -48,12 +48,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import ParameterError, as_kind, check_choice, check_type
+from bettersafe.errors import (
+    ParameterError,
+    as_array,
+    as_kind,
+    check_choice,
+    check_indices,
+    check_integer,
+    check_table,
+    check_type,
+)
 from bettersafe.logs.counts import Counts
 from bettersafe.mdp.policy import distributions, policy_tables
 from bettersafe.posterior.choices import NEUTRAL, Neutral
 from bettersafe.posterior.events import Rate, event_effects, rates_of, worst_rates
 from bettersafe.posterior.outcomes import Outcomes, outcomes_of
+from bettersafe.typing import check_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -186,6 +196,11 @@ class Posterior:
     pessimistic_for: int | None = None
     habits: Mapping[tuple[bool, int], Strengths] = field(default_factory=dict)
     rates: tuple[Rate, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_type("outcomes", self.outcomes, Outcomes)
+        check_type("priors", self.priors, PriorSet)
+        check_arrays(self)
 
     def __repr__(self) -> str:
         """Text with the prior and its mean concentrations, without arrays."""
@@ -400,6 +415,9 @@ def posterior(
     """
     check_type("outcomes", outcomes, Outcomes, Counts)
     check_type("priors", priors, PriorSet)
+    check_integer("pessimistic_for", pessimistic_for, least=0, optional=True)
+    if baseline_v is not None:
+        baseline_v = check_table("baseline_v", baseline_v, (outcomes.n_objectives, outcomes.n_states), "[d, X]")
     o = outcomes_of(outcomes) if isinstance(outcomes, Counts) else outcomes
     neutral = _supported(o, priors) if priors.neutral == "support" else _hierarchical(o, priors)
     neutral = replace(neutral, rates=rates_of(o.events, o.pair_index, o.visits))
@@ -531,6 +549,15 @@ def _worst_outcomes(o: Outcomes, k: int, baseline_v: Floats) -> Ints:
     after = np.where(o.outcome_next >= 0, baseline_v[k][np.maximum(o.outcome_next, 0)], 0.0)
     order = np.lexsort((o.outcome_reward[k] + o.discount[k] * after, o.assumed, o.outcome_state))
     return np.asarray(order[np.unique(o.outcome_state, return_index=True)[1]])
+
+
+def asked_objectives(objectives: Sequence[int] | None, d: int) -> Ints:
+    """Indices of objectives as an array; all d if None. Raises ParameterError if there is no such objective, or no index."""
+    asked = np.arange(d) if objectives is None else as_array("objectives", objectives, np.int64)
+    check_indices("objectives", asked, d)
+    if asked.ndim != 1 or not asked.size:
+        raise ParameterError(f"objectives must be a list of indices, at least one; got shape {list(asked.shape)}.")
+    return asked
 
 
 def asked_tables(posterior: Posterior, policies: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[Floats, Floats]:

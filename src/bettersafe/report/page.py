@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -25,8 +26,6 @@ from bettersafe.text.names import certificate_steps, listed, proposed, shorten
 from bettersafe.text.numbers import percent, risk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bettersafe.text.tones import Tone
 
 SIGNS: dict[Tone, str] = {"passed": "✓", "refused": "✕", "proposed": "→", "open": "?", "keep": "=", "plain": ""}
@@ -71,6 +70,8 @@ def report_html(run: Run, *, name: str = "", digests: Mapping[str, str] | None =
         True
     """
     check_type("run", run, Run)
+    check_type("name", name, str)
+    check_type("digests", digests, Mapping, optional=True)
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

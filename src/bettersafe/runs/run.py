@@ -30,10 +30,20 @@ from bettersafe._system.files import file_digest, remove_leftovers, versions, wh
 from bettersafe._system.records import from_json, to_json
 from bettersafe.certificate.certificate import Certificate
 from bettersafe.certificate.files import certificate_from_json, certificate_json
-from bettersafe.errors import BettersafeError, ParameterError, RunError, check_path, check_type, check_types, listed
+from bettersafe.errors import (
+    BettersafeError,
+    ParameterError,
+    RunError,
+    check_integer,
+    check_options,
+    check_path,
+    check_type,
+    check_types,
+    listed,
+)
 from bettersafe.logs.dataset import Objective, label_array, user_sign
 from bettersafe.runs.evaluation_file import read_evaluation, write_evaluation
-from bettersafe.runs.info import DataInfo, RunInfo, info_from_json, info_json
+from bettersafe.runs.info import CandidateInfo, DataInfo, RunInfo, info_from_json, info_json
 from bettersafe.runs.policy_file import read_saved_policy, write_policy
 
 if TYPE_CHECKING:
@@ -42,7 +52,6 @@ if TYPE_CHECKING:
     from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
-    from bettersafe.runs.info import CandidateInfo
     from bettersafe.typing import Floats, Ints, Json, Labels
 
 
@@ -212,6 +221,12 @@ def make_run(
     check_type("model", model, Model)
     check_types("objectives", objectives, Objective)
     check_type("data", data, DataInfo)
+    check_type("settings", settings, Mapping)
+    check_type("baseline_source", baseline_source, str)
+    check_types("notes", notes, str)
+    check_types("candidates", candidates, CandidateInfo)
+    check_type("status", status, str, optional=True)
+    check_integer("seed", seed, least=0, optional=True)
     counts = np.zeros(improvement.policy.shape, dtype=np.int64)
     counts[model.mdp.pair_state, model.mdp.pair_action] = model.counts
     return Run(
@@ -293,6 +308,7 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
     """
     check_type("run", run, Run)
     check_path("path", path)
+    check_options(force=force)
     _check_objectives(run)
     target = Path(path)
     with whole_folder(target, mark=MARK, force=force) as work:
@@ -342,6 +358,7 @@ def save_certificate(
     """
     check_path("path", path)
     check_type("certificate", certificate, Certificate)
+    check_options(force=force)
     folder = Path(path).resolve()  # replaces the target of a link, not the link
     here = _working_directory()
     check_types("evaluation", evaluation, Mapping)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bettersafe.errors import ParameterError, check_type, did_you_mean
+from bettersafe.errors import ParameterError, as_kind, check_type, did_you_mean
 from bettersafe.studies.garnet import plan as garnet
 from bettersafe.studies.garnet.figures import draw_garnet
 from bettersafe.studies.garnet.tables import garnet_summary, garnet_tables
@@ -178,4 +178,8 @@ def make_study(study_id: str, *, seed: int = 0, **options: Any) -> Study:
     for name in entry.needs:
         if name not in given:
             raise ParameterError(f"the study {study_id} needs `{name}`, {entry.needs[name]}.")
+    for name in {"cmdps", "worlds", "seeds", "patients"} & given.keys():
+        given[name] = as_kind(name, given[name], "whole number", setting=name)
+    for name in {"half", "kinds"} & given.keys():
+        given[name] = as_kind(name, given[name], "text", setting=name)
     return entry.make(seed, **given)

@@ -16,7 +16,7 @@ import numpy as np
 from bettersafe._system.files import check_free, file_digest
 from bettersafe.envs.icu_sepsis import clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
-from bettersafe.errors import RunError, check_path, check_type
+from bettersafe.errors import RunError, check_integer, check_options, check_path, check_type
 from bettersafe.logs.counts import Counts, count, with_rare
 from bettersafe.logs.dataset import write_dataset
 from bettersafe.mdp.values import expected_return
@@ -77,6 +77,7 @@ def run_demo(*, patients: int = COHORT, epsilon: float = 0.1, seed: int = 0) -> 
         ['the clinicians', 'plain RL', 'bettersafe']
     """
     world = icu_sepsis()
+    check_integer("seed", seed, least=0)
     dataset = sample_episodes(world, clinician_policy(), patients, np.random.default_rng(seed))
     # As for a real log, the clinicians' policy is unknown and must be estimated.
     dataset = replace(dataset, baseline_prob=None)
@@ -142,6 +143,7 @@ def write_demo(demo: Demo, folder: str | Path, *, force: bool = False) -> None:
     """
     check_type("demo", demo, Demo)
     check_path("folder", folder)
+    check_options(force=force)
     folder = Path(folder)
     check_demo_free(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ import math
 import re
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +32,16 @@ from typing import TYPE_CHECKING, Any
 
 from bettersafe._system.files import remove_leftovers, versions, whole_file
 from bettersafe._system.workers import PLACES, Lost, Place, here, in_pool, last_line, on_ray
-from bettersafe.errors import ParameterError, RunError, check_choice, check_path, check_type
+from bettersafe.errors import (
+    ParameterError,
+    RunError,
+    check_choice,
+    check_integer,
+    check_options,
+    check_path,
+    check_type,
+    check_types,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,6 +86,10 @@ class Study:
     work: str
 
     def __post_init__(self) -> None:
+        check_type("id", self.id, str)
+        check_type("work", self.work, str)
+        check_integer("version", self.version, least=0)
+        check_types("jobs", self.jobs, Mapping)
         if not self.id:
             raise ParameterError("id must not be empty; give a name such as 'gridworld/fixed'.")
         if not re.fullmatch(r"[\w.]+:\w+", self.work):
@@ -173,10 +187,11 @@ def run_sweep(
     """
     check_type("study", study, Study)
     check_path("folder", folder)
+    check_options(progress=progress)
     started = time.perf_counter()
     check_choice("engine", engine, PLACES)
-    if workers is not None and workers < 1:
-        raise ParameterError(f"workers must be 1 or more; got {workers}.")
+    check_integer("workers", workers, least=1, optional=True)
+    check_type("address", address, str, optional=True)
     if address is not None and engine != "ray":
         raise ParameterError(f"an address is for the engine 'ray'; got {address!r} with the engine {engine!r}.")
     _find_work(study.work)  # a misspelt name fails here, not once per experiment
@@ -226,6 +241,7 @@ def read_rows(folder: str | Path, *, partial: bool = False) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    check_options(partial=partial)
     document = read_description(folder)
     place = Path(folder)
     keys = [job["job"] for job in document["jobs"]]

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe._system.files import file_digest
-from bettersafe.errors import DataError, ParameterError, check_choice, check_integer, check_path, check_risk, check_type
+from bettersafe.errors import (
+    DataError,
+    ParameterError,
+    check_choice,
+    check_integer,
+    check_options,
+    check_path,
+    check_risk,
+    check_type,
+    check_types,
+)
 from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
@@ -94,6 +104,7 @@ def evidence_for_run(
     """
     check_type("run", run, Run)
     check_path("data", data)
+    check_options(progress=progress)
     objectives, columns = read_like(run, columns)
     with open_episodes(data, objectives=objectives, columns=columns, progress=progress) as episodes:
         yield evidence_on(run, episodes, os.fspath(data))
@@ -224,6 +235,7 @@ def evidence_for_policy(policy: str | Path, task: Task, *, progress: Progress | 
     """
     check_path("policy", policy)
     check_type("task", task, Task)
+    check_options(progress=progress)
     if task.derived:
         raise ParameterError(
             f"the derived objective {task.derived[0].name} depends on the data from which the policy was made: evaluate a run"
@@ -276,6 +288,7 @@ def evaluate_saved(
     """
     check_type("evidence", evidence, Evidence)
     data = evidence.log
+    check_types("estimators", estimators, str)
     for estimator in estimators:
         check_choice("estimator", estimator, ESTIMATORS)
     check_risk(delta)

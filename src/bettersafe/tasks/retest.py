@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from bettersafe._system.files import versions
 from bettersafe._system.records import to_json
 from bettersafe.certificate.certificate import TESTS
 from bettersafe.certificate.make import CrossFit, certify
-from bettersafe.errors import ParameterError, RunError, check_integer, check_path, check_type
+from bettersafe.errors import ParameterError, RunError, check_integer, check_options, check_path, check_type
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
@@ -38,8 +39,6 @@ from bettersafe.tasks.settings import BY_NAME, check_fields
 from bettersafe.tasks.task import check_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.choices import Levels
     from bettersafe.evaluation.evaluate import EstimateRow
@@ -79,6 +78,8 @@ class HeldOutTest:
     def __post_init__(self) -> None:
         rows = ("delta", "zeta", "threshold", "estimator", "bound", "levels", "seed")
         check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        for name in ("zeta", "threshold"):
+            check_type(name, getattr(self, name), Mapping)
         check_losses(self.zeta)
         check_integer("folds", self.folds, least=2)
 
@@ -136,6 +137,7 @@ def certify_run(
     check_type("run", run, Run)
     check_path("data", data)
     check_type("test", test, HeldOutTest)
+    check_options(force=force, progress=progress)
     data = os.fspath(data)
     check_proposal(run)
     if not force:

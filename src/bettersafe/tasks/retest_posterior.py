@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from bettersafe._system.files import versions
 from bettersafe.certificate.certificate import TESTS
-from bettersafe.errors import DataError, ParameterError, check_path, check_type, listed
+from bettersafe.errors import DataError, ParameterError, check_options, check_path, check_type, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import read_counts
@@ -19,7 +20,7 @@ from bettersafe.logs.dataset import Columns, Dataset
 from bettersafe.logs.source import find_source, read_dataset
 from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
-from bettersafe.posterior.draws import connected
+from bettersafe.posterior.draws import RayCluster, connected
 from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
 from bettersafe.posterior.outcomes import gather_outcomes
@@ -48,14 +49,13 @@ from bettersafe.tasks.task import check_losses
 from bettersafe.typing import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from bettersafe.certificate.certificate import Certificate
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.logs.source import Source
     from bettersafe.model import Model
     from bettersafe.posterior.choices import Form, Neutral
-    from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats, Json, Progress
@@ -90,6 +90,7 @@ class PosteriorTest:
     def __post_init__(self) -> None:
         rows = ("delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
         check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        check_type("zeta", self.zeta, Mapping)
         check_losses(self.zeta)
 
 
@@ -147,6 +148,8 @@ def certify_run_posterior(
     check_type("run", run, Run)
     check_path("data", data)
     check_type("test", test, PosteriorTest)
+    check_type("cluster", cluster, RayCluster, optional=True)
+    check_options(force=force, progress=progress)
     data = os.fspath(data)
     check_proposal(run)
     _check_askable(run)

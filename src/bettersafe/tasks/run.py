@@ -23,7 +23,7 @@ from bettersafe._system.records import to_json
 from bettersafe.certificate.hazard import hazard_margins
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
-from bettersafe.errors import check_type
+from bettersafe.errors import check_options, check_type
 from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, visit_table, without_pairs
@@ -34,7 +34,7 @@ from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.facts import METHODS
 from bettersafe.methods.h_opt import h_opt
 from bettersafe.model import estimate_model
-from bettersafe.posterior.draws import connected
+from bettersafe.posterior.draws import RayCluster, connected
 from bettersafe.posterior.judge import NO_DOUBT, sensitivity
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.runs.info import CandidateInfo, DataInfo, PosteriorCandidate
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Candidate
-    from bettersafe.posterior.draws import RayCluster
     from bettersafe.posterior.judge import Answer, Doubt
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
@@ -160,6 +159,8 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
         Use the policy: a test, or a proof, shows that it is no worse on any objective.
     """
     check_type("task", task, Task)
+    check_type("cluster", cluster, RayCluster, optional=True)
+    check_options(progress=progress)
     source = task.source
     if source.is_counts:
         check_by_counts(task)

@@ -60,7 +60,7 @@ def read_task(path: str | Path, *, data: str | None = None) -> Task:
         ValueError,
         RecursionError,
     ) as error:  # ValueError: also text that is not UTF-8, and integers of thousands of digits
-        raise ParameterError(f"{file.name} is not valid TOML: {error}") from None
+        raise ParameterError(f"{file.name} is not valid TOML: {error}.") from None
     name = file.name
     own = (*TABLES, *(row.toml_key for row in BY_NAME))
     tables = {key: _table(document.pop(key, {}), key, name) for key in own}

@@ -94,7 +94,7 @@ def test_what_is_not_a_study(changes, message):
     [
         ("toys:nothing", {}, "module toys has no function 'nothing'"),
         ("toyz:draws", {}, "No module named 'toyz'"),
-        ("toys:draws", {"workers": 0}, "workers must be 1 or more; got 0"),
+        ("toys:draws", {"workers": 0}, "workers must be at least 1; got 0"),
         ("toys:draws", {"engine": "rai"}, "Did you mean 'ray'"),
         ("toys:draws", {"address": "auto"}, "an address is for the engine 'ray'"),
     ],
