@@ -26,9 +26,10 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from bettersafe.typing import Bools, Floats, Ints
 
@@ -46,6 +47,9 @@ MOST_LEARNT = 20_000
 
 OWN_VISITS = 20.0
 """Visits after which a pair's own variance weighs as much as that of its state or action, and theirs as much as that of the log."""
+
+MOST_AT_ONCE = 2_000_000
+"""Numbers per array if several points of the grid are solved at once."""
 
 LEAST_WEIGHT = 1e-3
 """Points of the grid with a smaller probability are ignored."""
@@ -129,12 +133,10 @@ def reward_posterior(
     noise = _noise(x, a, n, spread[tried], own_visits) / n if variance is None else variance[tried]
     if strengths is None:
         strengths = _learn(x, a, y / size, noise / size**2, rows.size, columns.size)
+    given = _given(x, a, y, noise, strengths.points * size, rows.size, columns.size)
     found = [
-        (
-            weight,
-            _given(x, a, y, noise, point * size, rows.size, columns.size).among(rows, columns, n_states, n_actions),
-        )
-        for point, weight in zip(strengths.points, strengths.weight, strict=True)
+        (weight, part.among(rows, columns, n_states, n_actions))
+        for part, weight in zip(given, strengths.weight, strict=True)
     ]
 
     effect, state_var, action_var = (np.zeros(k) for k in (visits.size, n_states, n_actions))
@@ -234,54 +236,70 @@ class _Effects:
         return replace(self, state=state, state_var=state_var, action=action, action_var=action_var)
 
 
-def _given(x: Ints, a: Ints, y: Floats, noise: Floats, strengths: Floats, n_states: int, n_actions: int) -> _Effects:
-    """Posterior of m, σ and α given the standard deviations, and the marginal likelihood of the data.
+def _given(
+    x: Ints, a: Ints, y: Floats, noise: Floats, points: Floats, n_states: int, n_actions: int
+) -> Iterator[_Effects]:
+    """Posterior of m, σ and α given (τ_σ, τ_α, τ), for every row of ``points`` [G, 3], and the marginal likelihood of the data.
 
-    σ is eliminated state by state; what is left is a system of A + 1 equations for (α, m).
+    σ is eliminated state by state; what is left is a system of A + 1 equations for (α, m). Several points are solved at once.
     """
-    tau_state, tau_action, tau = (max(float(t), 1e-9) for t in strengths)
-    spread = noise + tau**2
+    cells = sparse.csr_array(
+        (np.ones(x.size), x * n_actions + a, np.arange(x.size + 1)), shape=(x.size, n_states * n_actions)
+    )
+    at_once = max(MOST_AT_ONCE // max(x.size, n_states * (n_actions + 1)), 1)
+    for first in range(0, len(points), at_once):
+        yield from _solved(cells, y, noise, np.maximum(points[first : first + at_once], 1e-9), n_states, n_actions)
+
+
+def _solved(
+    cells: sparse.csr_array, y: Floats, noise: Floats, points: Floats, n_states: int, n_actions: int
+) -> Iterator[_Effects]:
+    """`_given` of some points; ``cells`` [T, X · A] has a 1 in the cell of every pair."""
+    size = len(points)
+    tau_state, tau_action, tau = points.T
+    spread = noise + tau[:, None] ** 2  # [G, T]
     w = 1.0 / spread
-    in_state = np.bincount(x, weights=w, minlength=n_states)
-    table = np.column_stack(
-        [
-            np.bincount(x * n_actions + a, weights=w, minlength=n_states * n_actions).reshape(n_states, n_actions),
-            in_state,
-        ]
-    )
-    right = np.bincount(x, weights=w * y, minlength=n_states)
-    kept = 1.0 / (in_state + 1.0 / tau_state**2)  # posterior variance of σ_x given α and m
-    matrix = np.diag(table.sum(axis=0))
-    matrix[:-1, -1] = matrix[-1, :-1] = table[:, :-1].sum(axis=0)
-    matrix -= (table * kept[:, None]).T @ table
-    matrix[np.arange(n_actions), np.arange(n_actions)] += 1.0 / tau_action**2
-    matrix[-1, -1] += 1e-12 * max(matrix[-1, -1], 1e-300) + 1e-300
-    target = np.append(np.bincount(a, weights=w * y, minlength=n_actions), right.sum()) - (kept * right) @ table
+    by_cell = np.asarray(w @ cells).reshape(size, n_states, n_actions)
+    paid = np.asarray((w * y) @ cells).reshape(size, n_states, n_actions)
+    in_state, right = by_cell.sum(axis=2), paid.sum(axis=2)  # [G, X]
+    table = np.concatenate([by_cell, in_state[:, :, None]], axis=2)
+    kept = 1.0 / (in_state + 1.0 / tau_state[:, None] ** 2)  # posterior variance of σ_x given α and m
+    matrix = -np.einsum("gxi,gx,gxj->gij", table, kept, table, optimize=True)
+    own = np.arange(n_actions + 1)
+    total = table.sum(axis=1)
+    matrix[:, own, own] += total
+    matrix[:, :-1, -1] += total[:, :-1]
+    matrix[:, -1, :-1] += total[:, :-1]
+    matrix[:, own[:-1], own[:-1]] += 1.0 / tau_action[:, None] ** 2
+    matrix[:, -1, -1] += 1e-12 * np.maximum(matrix[:, -1, -1], 1e-300) + 1e-300
+    target = np.concatenate([paid.sum(axis=1), right.sum(axis=1)[:, None]], axis=1)
+    target -= np.einsum("gx,gxi->gi", kept * right, table)
     inverse = np.linalg.inv(matrix)
-    beta = inverse @ target
-    action, centre = beta[:-1], float(beta[-1])
-    state = kept * (right - table @ np.append(action, centre))
-    _, log_det = np.linalg.slogdet(matrix)
+    beta = np.einsum("gij,gj->gi", inverse, target)
+    state = kept * (right - np.einsum("gxi,gi->gx", table, beta))
     log_likelihood = -0.5 * (
-        float(np.log(spread).sum())
-        + float(np.log1p(tau_state**2 * in_state).sum())
-        + log_det
+        np.log(spread).sum(axis=1)
+        + np.log1p(tau_state[:, None] ** 2 * in_state).sum(axis=1)
+        + np.linalg.slogdet(matrix)[1]
         + 2.0 * n_actions * np.log(tau_action)
-        + float(w @ y**2 - kept @ right**2 - beta @ target)
+        + w @ y**2
+        - np.sum(kept * right**2, axis=1)
+        - np.sum(beta * target, axis=1)
     )
-    covariance = inverse[:-1, :-1]
-    return _Effects(
-        tau_state=tau_state,
-        tau_action=tau_action,
-        tau=tau,
-        centre=centre,
-        state=state,
-        action=action,
-        state_var=np.asarray(kept, dtype=np.float64),
-        action_var=_centred_variance(covariance),
-        level_var=float(covariance.mean()),
-        log_likelihood=log_likelihood,
-    )
+    for g in range(size):
+        covariance = inverse[g, :-1, :-1]
+        yield _Effects(
+            tau_state=float(tau_state[g]),
+            tau_action=float(tau_action[g]),
+            tau=float(tau[g]),
+            centre=float(beta[g, -1]),
+            state=state[g],
+            action=beta[g, :-1],
+            state_var=kept[g],
+            action_var=_centred_variance(covariance),
+            level_var=float(covariance.mean()),
+            log_likelihood=float(log_likelihood[g]),
+        )
 
 
 def _centred_variance(covariance: Floats) -> Floats:
@@ -305,7 +323,7 @@ def _learn(x: Ints, a: Ints, y: Floats, noise: Floats, n_states: int, n_actions:
         n_states = chosen.size
 
     def on_grid(points: Floats) -> Strengths:
-        logs = np.array([_given(x, a, y, noise, point, n_states, n_actions).log_likelihood for point in points])
+        logs = np.array([part.log_likelihood for part in _given(x, a, y, noise, points, n_states, n_actions)])
         weight = np.exp(logs - logs.max())
         kept = weight >= LEAST_WEIGHT * weight.sum()
         return Strengths(points=points[kept], weight=weight[kept] / weight[kept].sum())
