@@ -127,6 +127,7 @@ def hazard_margins(
     baseline: Floats,
     *,
     baseline_v: Floats,
+    worst_reward: Floats,
     least: Floats,
     zeta: Floats,
     delta: float,
@@ -138,6 +139,7 @@ def hazard_margins(
         policy: π, shape [X, A].
         baseline: π_b, shape [X, A].
         baseline_v: v^{π_b} in the model, shape [d, X].
+        worst_reward: Smallest reward of the declared ranges, else of the log, shape [d].
         least: Lower bounds on the gains, shape [d].
         zeta: ζ, shape [d].
         delta: δ.
@@ -153,7 +155,7 @@ def hazard_margins(
         more = played - before
         raised = more > RAISED * max(float(before.sum()), 1.0)
         v = baseline_v[k][visited]
-        size = float(v.max() - (mdp.reward[k].min() + gamma * min(float(v.min()), 0.0)))
+        size = float(v.max() - (float(worst_reward[k]) + gamma * min(float(v.min()), 0.0)))
         extra, visits = float(more[raised].sum()), int(model.counts[raised].sum())
         room = max(float(least[k] + zeta[k]), 0.0)
         found.append(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.errors import check_log, check_options, check_type
+from bettersafe.errors import check_log, check_options, check_type, listed
 from bettersafe.evaluation.association import (
     Cells,
     Strata,
@@ -48,7 +48,7 @@ from bettersafe.logs.dataset import Dataset, take_episodes, user_sign
 from bettersafe.logs.episodes import empty_block
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
-from bettersafe.mdp.values import expected_return, policy_values
+from bettersafe.mdp.values import expected_return, occupancy, policy_values
 from bettersafe.model import Model, estimate_baseline, estimate_model
 from bettersafe.typing import frozen
 
@@ -66,6 +66,12 @@ MOST_NUMBERS = 500_000
 
 TESTS_OF_STEP = 3
 """Tests of earlier steps per objective: the surprise of the step before, those of all earlier steps, and the pair of the step before."""
+
+OFTEN = 0.01
+"""Increase of the discounted visits of states without decisions that speaks against a policy."""
+
+MOST_NAMED = 3
+"""Largest number of states that a sentence names."""
 
 NO_ROWS = "counts do not have the order of the rows"
 
@@ -167,7 +173,8 @@ def check_states(
         policy: π, shape [X, A], for the small step towards it.
 
     Returns:
-        The checks "return" and "step-before" and, with a policy, "small-step". If the state is enough, any of them speaks against
+        The checks "return" and "step-before" and, with a policy, "small-step" and, where the log stopped in states without
+        decisions, "open-end". If the state is enough, any of them speaks against
         the model in about 1 of 100 logs or fewer.
 
     Examples:
@@ -184,7 +191,9 @@ def check_states(
     if steps is None:
         return tuple(StateCheck(kind=kind, reason="no row has a known next state") for kind in kinds)
     checks = (check_return(steps), check_step_before(steps))
-    return checks if policy is None else (*checks, check_small_step(steps, policy))
+    if policy is None:
+        return checks
+    return (*checks, check_small_step(steps, policy), *check_open_ends(log, steps, policy))
 
 
 def check_counts(
@@ -356,6 +365,38 @@ def check_small_step(steps: Steps, policy: npt.ArrayLike) -> StateCheck:
         seen = model + STEP * float(terms.rows.sum()) / n
         gaps.append(_gap(steps, k, model, seen, STEP * found.error / n, found.z, d, scale=STEP))
     return StateCheck(kind="small-step", gaps=tuple(gaps), returns=steps.words)
+
+
+def check_open_ends(log: Log, steps: Steps, policy: npt.ArrayLike) -> tuple[StateCheck, ...]:
+    """Whether ``policy`` [X, A] more often goes where the log stopped in a state without decisions; nothing if it never stopped so.
+
+    What follows there is in no estimate: the model leaves these steps out, as if they were like the others. The rate of a pair is its
+    share of such steps, and rates are weighted by the discounted visits of π and of π_b in the model.
+    """
+    data, mdp = _sample(log), steps.mdp
+    acted = np.zeros(data.n_states + 1, dtype=np.bool_)  # the last is an unknown state
+    acted[data.states] = True
+    stopped = ~data.terminated & ~acted[data.next_states]
+    if not stopped.any():
+        return ()
+    pair = data.states * data.n_actions + data.actions
+    visits, times = (np.bincount(each, minlength=data.n_states * data.n_actions) for each in (pair, pair[stopped]))
+    rate = (times / np.maximum(visits, 1)).reshape(data.n_states, data.n_actions)
+    patient = replace(mdp, discount=np.full_like(mdp.discount, mdp.discount.max()))
+    wanted = _on_pairs(mdp, check_policy(policy, mdp.n_states, mdp.n_actions))
+    before, after = (
+        float(occupancy(patient, table) @ np.sum(table * rate, axis=1)) for table in (steps.baseline, wanted)
+    )
+    places = [str(data.state_labels[x]) for x in np.unique(data.next_states[stopped]) if x >= 0]
+    named = f" ({listed(places[:MOST_NAMED])}{', …' if len(places) > MOST_NAMED else ''})" if places else ""
+    more = after > (1.0 + OFTEN) * before
+    change = f"{100.0 * (after / before - 1.0):.0f} % more often" if before > 0.0 else "although the baseline does not"
+    goes = f"the policy goes there {change}" if more else "the policy does not go there more often"
+    reason = (
+        f"the log stopped {np.count_nonzero(stopped):,} times in a state without logged decisions{named}, and what follows there is in"
+        f" no figure; {goes}"
+    )
+    return (StateCheck(kind="open-end", reason=reason, required=more),)
 
 
 def _residual_terms(steps: Steps, feature: Floats, target: Floats, q: Floats, v: Floats) -> Terms:

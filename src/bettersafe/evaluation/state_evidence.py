@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Kind = Literal["return", "step-before", "small-step"]
+Kind = Literal["return", "step-before", "small-step", "open-end"]
 
 FAMILY_LEVEL = 0.01
 """Probability that any of the three checks speaks against a log whose state is enough; approximate."""
@@ -76,11 +76,12 @@ class StateCheck:
         kind: "return": the model's return of the baseline against the logged one. "step-before": do earlier steps help to predict
             the next state and reward? The model says 0; the log says by how much they move the expected return after a decision (root
             mean square). "small-step": the gain of a step of 10 % towards the policy, by the model and by the logged episodes.
+            "open-end": the log stopped in states without decisions; does the policy go there more often? Made only if it did.
         gaps: Differences, one per objective; empty if nothing was checked.
         p_next_state: p-value for the next state alone, corrected as those of ``gaps``; NaN for other kinds.
         reason: Reason why nothing was checked; empty if it was.
         required: Whether the check speaks against the model if it was not made: states that were made from continuous features are
-            not taken as enough without it.
+            not taken as enough without it. Of "open-end", whether the policy goes there more often.
         level: Level of the check.
         returns: Words on the returns that are compared, if they are not those of whole logged episodes.
 
@@ -123,19 +124,22 @@ class StateCheck:
     @property
     def sentence(self) -> str:
         """Result in one sentence, without a full stop."""
+        if self.kind == "open-end":
+            return self.reason
         if self.reason:
             needed = ", and the states were made from continuous features" if self.required else ""
             return f"{TOPICS[self.kind]} was not checked: {self.reason}{needed}"
         shown = self.shown[:NAMED]
         if self.kind == "return":
             both = _listed(
-                f"{g.title} {_n(g.model)} in the model, {_n(g.log)} ± {_n(g.error)} in the log" for g in shown
+                f"{g.title} {_n(g.model)} in the model, {_n(g.log)} in the log, ± {_n(g.error)} on the difference"
+                for g in shown
             )
             verb = "contradicts" if self.against else "agrees with"
             return f"the model's return of the baseline {verb} the logged one ({both}; {self._chance})"
         if self.kind == "small-step":
             both = _listed(
-                f"{g.title} {_n(g.model, '+')} by the model, {_n(g.log, '+')} ± {_n(g.error)} by the episodes"
+                f"{g.title} {_n(g.model, '+')} by the model, {_n(g.log, '+')} by the episodes, ± {_n(g.error)} on the difference"
                 for g in shown
             )
             verb = "contradict" if self.against else "agree with"
@@ -160,6 +164,7 @@ TOPICS: dict[Kind, str] = {
     "return": "the model's return of the baseline",
     "step-before": "whether earlier steps help to predict what follows",
     "small-step": "a small step towards the policy",
+    "open-end": "what follows where the log stopped",
 }
 """Subject of each check, for sentences."""
 

@@ -288,7 +288,10 @@ def _rows_covariance(posterior: Posterior, parts: Parts, alike: list[Ints]) -> F
 def _first(o: Outcomes, parts: Parts, block: Block, seen: Floats, count: Floats) -> Floats:
     """Σ_o (α + n) D of every pair, shape [d, P]."""
     own = count * block.own[o.count_pair]
-    found = np.array([np.bincount(o.count_pair, weights=row * own, minlength=o.pair_state.size) for row in seen])
+    found = np.array(
+        [np.bincount(o.count_pair, weights=row * own, minlength=o.pair_state.size) for row in seen],
+        dtype=np.float64,  # of nothing, bincount makes integers
+    )
     for u, f in parts:
         shared = np.array([by_state(o, block.share * row) for row in f])[:, o.pair_state]
         more = np.array([by_state(o, block.extra * row) for row in f])[:, o.pair_state]

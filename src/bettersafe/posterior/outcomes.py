@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from bettersafe.errors import as_array, check_indices, check_integer, check_pointer, check_table, check_type
+from bettersafe.errors import DataError, as_array, check_indices, check_integer, check_pointer, check_table, check_type
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from bettersafe.posterior.events import DeclaredEvent
     from bettersafe.typing import Rng
 
+
+NOTHING_FOLLOWS = (
+    "every step leads to a state without logged decisions, and none ends the process: nothing is known about what follows. Log what"
+    " follows, or mark the last step of an episode as terminated."
+)
 
 MOST_ENDS = 20
 """Largest number of kinds of ends. Ends with different rewards are different outcomes up to this number; beyond it, their reward is
@@ -301,6 +306,8 @@ def gather_outcomes(
     acted_in = np.zeros(n_states + 1, dtype=np.bool_)
     acted_in[dataset.states] = True
     rows = np.flatnonzero(dataset.terminated | acted_in[dataset.next_states])
+    if not rows.size:
+        raise DataError(NOTHING_FOLLOWS)
     x, a, following = dataset.states[rows], dataset.actions[rows], dataset.next_states[rows]
     reward = dataset.rewards[rows]
     end = following < 0
@@ -525,6 +532,8 @@ def outcomes_of(
     acted_in[-1] = True  # the end
     steps = recover_steps(counts, most_ends=MOST_ENDS, known=known)
     steps = steps.only(acted_in[steps.following])
+    if not steps.pair.size:
+        raise DataError(NOTHING_FOLLOWS)
     x = counts.pair_state[steps.pair]
     key = (x * (n_states + 1) + steps.following + 1) * MOST_ENDS + steps.kind
     _, some_step, outcome = np.unique(key, return_index=True, return_inverse=True)

@@ -57,6 +57,8 @@ def excess_of(
         times: How often a step was seen, shape [N]; once if None.
         noise: Standard deviation of what ``reward`` leaves out, taken as normal.
     """
+    if not x.size:
+        return np.zeros(0), np.zeros(0)
     often = np.ones(x.size) if times is None else times
     goes = following >= 0
     after = value[np.maximum(following, 0)]

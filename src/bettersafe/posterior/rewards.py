@@ -133,7 +133,7 @@ def reward_posterior(
     noise = _noise(x, a, n, spread[tried], own_visits) / n if variance is None else variance[tried]
     if strengths is None:
         strengths = _learn(x, a, y / size, noise / size**2, rows.size, columns.size)
-    given = _given(x, a, y, noise, strengths.points * size, rows.size, columns.size)
+    given = _given(x, a, y, noise, np.maximum(strengths.points, 1e-9) * size, rows.size, columns.size)
     found = [
         (weight, part.among(rows, columns, n_states, n_actions))
         for part, weight in zip(given, strengths.weight, strict=True)
@@ -248,7 +248,7 @@ def _given(
     )
     at_once = max(MOST_AT_ONCE // max(x.size, n_states * (n_actions + 1)), 1)
     for first in range(0, len(points), at_once):
-        yield from _solved(cells, y, noise, np.maximum(points[first : first + at_once], 1e-9), n_states, n_actions)
+        yield from _solved(cells, y, noise, points[first : first + at_once], n_states, n_actions)
 
 
 def _solved(

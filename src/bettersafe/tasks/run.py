@@ -547,6 +547,7 @@ def posterior_certificate(
         candidate.policy,
         baseline,
         baseline_v=baseline_v,
+        worst_reward=outcomes.least_reward,
         least=candidate.least,
         zeta=answer.zeta,
         delta=answer.question.delta,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bettersafe.logs.dataset import user_sign
 from bettersafe.text.names import listed, shorten
-from bettersafe.text.numbers import number, precision, with_interval
+from bettersafe.text.numbers import NOTHING, number, precision, with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ def baseline_text(row: EstimateRow) -> str:
 def model_gains(run: Run) -> str:
     """Changes in the estimated model, in words; empty if nothing changes."""
     gain = run.proposal_return - run.baseline_return
-    moved = [k for k in range(len(run.objectives)) if abs(gain[k]) > 1e-6 * max(1.0, abs(run.baseline_return[k]))]
+    moved = [k for k in range(len(run.objectives)) if abs(gain[k]) > max(1e-6 * abs(run.baseline_return[k]), NOTHING)]
     return _few([figure(run, k, float(gain[k])) for k in moved], "changed")
 
 

@@ -10,7 +10,8 @@ DIGITS = 3
 """Significant digits of a number; a change has at least two."""
 
 SAME = 1e-9
-"""Relative changes below this are rounding errors."""
+NOTHING = 1e-15
+"""Relative changes, and absolute ones, below which there are only rounding errors."""
 
 DOUBTED = "can't tell, the probabilities of a loss on each objective add up to 100 % or more"
 
@@ -61,7 +62,7 @@ def with_interval(value: float, low: float, high: float) -> str:
 
 def is_same(before: float, after: float) -> bool:
     """Whether two returns differ only by rounding."""
-    return abs(after - before) <= SAME * max(1.0, abs(before))
+    return abs(after - before) <= max(SAME * max(abs(before), abs(after)), NOTHING)
 
 
 def counted(n: int, what: str) -> str:

@@ -31,7 +31,16 @@ def case():
 def margins(case, least, delta=0.1):
     model, policy, baseline = case
     v = policy_values(model.mdp, baseline)[0]
-    return hazard_margins(model, policy, baseline, baseline_v=v, least=np.array(least), zeta=np.zeros(2), delta=delta)
+    return hazard_margins(
+        model,
+        policy,
+        baseline,
+        baseline_v=v,
+        worst_reward=model.mdp.reward.min(axis=1),
+        least=np.array(least),
+        zeta=np.zeros(2),
+        delta=delta,
+    )
 
 
 def test_harm_at_the_margin_costs_what_the_bound_allows(case):
