@@ -22,7 +22,7 @@ from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import RayCluster, connected
 from bettersafe.posterior.events import DeclaredEvent
-from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
+from bettersafe.posterior.judge import Doubt, Known, Question, doubt_of_log, judge
 from bettersafe.posterior.outcomes import gather_outcomes
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.run import Run, certificates_before
@@ -239,10 +239,8 @@ def _doubt(
         if test.optimism is None
         else (np.array([[each[name] for name in names]]) for each in test.optimism)
     )
-    covariance = None
-    if not evidence.baseline_known:
-        covariance = baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline))
-    return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
+    found = doubt_of_log(model, evidence.baseline, outcomes, estimated=not evidence.baseline_known)
+    return dataclasses.replace(found, optimism=optimism, error=error)
 
 
 def _unknown_tests(tests: list[Json]) -> tuple[str, ...]:
