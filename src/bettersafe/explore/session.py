@@ -32,7 +32,7 @@ from bettersafe.posterior.priors import Posterior, only_played
 from bettersafe.tasks.checks import row_checks, with_default_test
 from bettersafe.tasks.inputs import check_ranges, task_baseline, task_counts, task_dataset, task_model
 from bettersafe.tasks.outcomes import check_size, counted_outcomes, fits, reward_notes, task_outcomes
-from bettersafe.tasks.rules import by_objective, task_priors
+from bettersafe.tasks.rules import by_objective, posterior_priors
 from bettersafe.tasks.run import task_improve
 from bettersafe.typing import Event, Floats, Progress, ignore
 
@@ -134,7 +134,7 @@ def open_session(
     say(Event(what="Making the priors"))
     outcomes, notes = _outcomes(task, counts, model, baseline, given.known, progress)
     baseline_v = policy_values(model.mdp, baseline)[0]
-    priors = informed_priors(outcomes, task_priors(task), baseline, baseline_v)
+    priors = informed_priors(outcomes, posterior_priors(task), baseline, baseline_v)
     return Session(
         task=task,
         base=base,

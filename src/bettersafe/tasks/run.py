@@ -71,7 +71,7 @@ from bettersafe.tasks.outcomes import (
     reward_notes,
     task_outcomes,
 )
-from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
+from bettersafe.tasks.rules import by_objective, posterior_question, safety_rule, task_thresholds
 from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 
@@ -446,7 +446,7 @@ def _posterior_found(
             model,
             problem.baseline,
             preference=problem.preference,
-            question=task_question(task, objectives, cluster),
+            question=posterior_question(task, objectives, cluster),
             policies=handed_in,
             baseline_estimated=not problem.baseline_known,
             progress=progress,

@@ -274,6 +274,12 @@ SETTINGS: tuple[Setting, ...] = (
 )  # fmt: skip
 """Fields of `Task` that are not tables."""
 
+OF_POSTERIOR = tuple(row.name for row in SETTINGS if row.methods == WITH_POSTERIOR and row.group == TEST)
+"""Settings of the posterior alone: those that `improve`, `certify_run_posterior` and `verify_run` all need, besides δ, ζ and the seed."""
+
+OF_EACH_TEST = ("draws", "form", "seed")
+"""Settings that `certify_run_posterior` does not take from the run."""
+
 OBJECTIVE: tuple[Setting, ...] = (
     Setting(
         name="weight", kind="number", by_objective=True, default=1.0, metavar="COL[=WEIGHT]", group=GOAL, option="--objective",
