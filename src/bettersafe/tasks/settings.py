@@ -264,8 +264,8 @@ SETTINGS: tuple[Setting, ...] = (
         help="Value of a decision without data", more="S-OPT never takes one that the baseline does not take.",
     ),
     Setting(
-        name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES,
-        help="Engine of the programs", more="G-OPT: native solves by multipliers, highs as one program.",
+        name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES, methods=OF_ONE_MODEL,
+        help="Engine of the programs", more="G-OPT: native solves by multipliers, highs as one program. Not for b-opt and h-opt.",
     ),
     Setting(
         name="action_shape", kind="table of whole numbers", default={}, metavar="NAME=N", group=DETAILS,
