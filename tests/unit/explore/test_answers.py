@@ -107,6 +107,24 @@ def test_beliefs_are_under_the_priors_of_the_task(log, prior, pessimism):
     assert_belief(session, settings_of(epsilon=3.0))
 
 
+def test_more_pessimism_speaks_for_leaving_what_was_rarely_tried(log):
+    """Bad visits are added to the baseline's pairs too: what it rarely tried looks worse, and leaving it better.
+
+    The probability under the pessimistic priors is therefore not monotone in the pessimism; the neutral prior does not change.
+    """
+    found = []
+    for pessimism in (1.0, 5.0):
+        session = explore.open_session(ward_task(log, pessimism=pessimism))
+        policy = session.baseline.copy()
+        policy[:, session.counts.action_labels == ACTIONS[2]] = 0.0
+        policy /= policy.sum(axis=1, keepdims=True)
+        made = replace(explore.solve(session, settings_of()), policy=policy)
+        found.append(answers.believe(session, settings_of(), made, explore.spread(session, policy)))
+    assert found[1]["p_pessimistic"] > found[0]["p_pessimistic"] + 0.3
+    assert found[1]["p_safe"] == found[0]["p_safe"] < 0.2
+    assert found[1]["level"] == "doubtful"
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_beliefs_are_those_of_certify_posterior(log, tmp_path, known):
     """The explorer and `certify --posterior` apply one rule, also to a baseline that is estimated."""
