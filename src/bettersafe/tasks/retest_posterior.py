@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorTest:
-    """Settings of a posterior certificate; the run's settings are the defaults.
+    """Settings of a posterior certificate; those that are None, and losses that are not given, are the run's.
 
     Attributes:
         delta: δ.

@@ -381,7 +381,7 @@ TABLES: Mapping[str, tuple[Setting, ...]] = {"objectives": OBJECTIVE, "columns":
 """Fields of `Task` that are tables, also in a task file."""
 
 EVERY: tuple[Setting, ...] = (*SETTINGS, *OBJECTIVE, *COLUMNS, *RARE)
-"""All rows of all tables."""
+"""Rows of all tables except `EVENT`, whose rows are keys of the setting `events`."""
 
 BY_NAME: Mapping[str, Setting] = {row.name: row for row in (*SETTINGS, *OBJECTIVE, *COLUMNS)} | {
     row.parameter: row for row in EVERY
