@@ -130,7 +130,7 @@ class Log(Protocol):
         ...
 
 
-Unit = Literal["", "rows", "bytes", "files", "rounds", "candidates", "priors", "draws", "experiments"]
+Unit = Literal["", "rows", "bytes", "files", "rounds", "candidates", "parts", "priors", "draws", "experiments"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from bettersafe.cli.options import (
 from bettersafe.errors import BettersafeError, ParameterError
 from bettersafe.evaluation.facts import APPROXIMATE
 from bettersafe.methods.facts import METHODS
-from bettersafe.tasks.settings import BY_NAME, COLUMNS, OBJECTIVE, TEST, Setting
+from bettersafe.tasks.settings import BY_NAME, COLUMNS, OBJECTIVE, OF_EACH_TEST, OF_POSTERIOR, TEST, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +63,8 @@ TEST_OPTIONS = options(
     delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN,
 )  # fmt: skip
 POSTERIOR_OPTIONS = options(
-    "draws", "form", "prior", "pessimism", "events", "seed", "engine",
-    draws=POSTERIOR, form=POSTERIOR, prior={**POSTERIOR, **FROM_RUN}, pessimism={**POSTERIOR, **FROM_RUN},
-    event={**POSTERIOR, **FROM_RUN},
+    *OF_POSTERIOR, "seed", "engine",
+    **{BY_NAME[name].parameter: POSTERIOR if name in OF_EACH_TEST else {**POSTERIOR, **FROM_RUN} for name in OF_POSTERIOR},
     seed={"help": "Seed of the folds or of the draws", "least": 0},
     engine={**POSTERIOR, "choices": {"ray": "a Ray cluster"}, "more": "", "help": "Where to draw", "otherwise": "this machine"},
 )  # fmt: skip
@@ -326,9 +325,7 @@ def certify(
     columns = columns_over_run(saved, given)
     with show.working("Reading" if posterior else "Reading and testing") as progress:
         if posterior:
-            question = PosteriorTest(
-                **settings_from(given, "delta", "zeta", "draws", "form", "seed", "prior", "pessimism", "events")
-            )
+            question = PosteriorTest(**settings_from(given, "delta", "zeta", "seed", *OF_POSTERIOR))
             certificate = certify_run_posterior(
                 saved, data, question, columns=columns, cluster=cluster, force=force, progress=progress
             )

@@ -139,7 +139,7 @@ def _seen(moves: Sequence[tuple[str, float, float]]) -> Sequence[tuple[str, floa
 def believe(session: Session, settings: Settings, found: Improvement, linearised: Spread | None) -> Json:
     """Linearised posterior of a policy's gains; ``linearised`` (from `spread`) is None if the policy is the baseline.
 
-    The rule is B-OPT's (`posterior.judge`) without draws: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with
+    The rule is B-OPT's (`posterior.judge`) without draws, and without the optimism that only B-OPT measures: P(no objective loses more than ζ) ≥ 1 − δ under the neutral prior, with
     normal gains (`normal_p_safe`), and Σ_k P(k loses more | the prior that is pessimistic for k) ≤ δ.
     """
     pessimistic = session.task.pessimism > 0.0
@@ -153,7 +153,7 @@ def believe(session: Session, settings: Settings, found: Improvement, linearised
     document: Json = {"settings": settings_json(settings, session), "evidence": evidence}
     if linearised is None:
         return {**document, "level": "baseline", "verdict": found.status, "objectives": []}
-    zeta = np.array(settings.zeta)
+    zeta = np.array(settings.zeta) + session.rounding
     one = linearised_candidates(["explored"], [found.policy], linearised, zeta, settings.delta)[0]
     p_safe = one.p_safe
     p_pessimistic = float(max(0.0, 1.0 - np.sum(1.0 - one.p_pessimistic)))

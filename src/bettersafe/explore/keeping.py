@@ -12,7 +12,7 @@ from bettersafe.explore.session import explored_task
 from bettersafe.report.page import write_report
 from bettersafe.runs.run import MARK, save_run
 from bettersafe.tasks.run import run_task
-from bettersafe.tasks.settings import BY_NAME, option_words, with_places
+from bettersafe.tasks.settings import BY_NAME, OF_EACH_TEST, option_words, with_places
 from bettersafe.tasks.task import command_words
 from bettersafe.text.headlines import summarise
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from bettersafe.explore.session import Session, Settings
     from bettersafe.tasks.task import Task
     from bettersafe.typing import Json
-
-NOT_FROM_RUN = ("draws", "form", "seed")
-"""Settings of the posterior that `certify` does not take from the run."""
 
 
 def keep(session: Session, settings: Settings, name: str, folder: Path) -> Json:
@@ -75,6 +72,6 @@ def free_name(folder: Path) -> str:
 def _certify_words(task: Task, run: Path) -> list[str]:
     """Command that computes the full posterior of a saved run, with the task's settings."""
     words = ["--posterior"]
-    for row in (BY_NAME[name] for name in NOT_FROM_RUN):
+    for row in (BY_NAME[name] for name in OF_EACH_TEST):
         words += option_words(row, getattr(task, row.name), row.default)
     return ["bettersafe", "certify", *with_places([str(run), task.data], words)]

@@ -26,12 +26,13 @@ from bettersafe.mdp.values import policy_values
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.candidates import linearised_spread
 from bettersafe.posterior.habits import informed_priors
+from bettersafe.posterior.judge import doubt_of_log, rounding_of
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.posterior.priors import Posterior, only_played
 from bettersafe.tasks.checks import row_checks, with_default_test
 from bettersafe.tasks.inputs import check_ranges, task_baseline, task_counts, task_dataset, task_model
 from bettersafe.tasks.outcomes import check_size, counted_outcomes, fits, reward_notes, task_outcomes
-from bettersafe.tasks.rules import by_objective, task_priors
+from bettersafe.tasks.rules import by_objective, posterior_priors
 from bettersafe.tasks.run import task_improve
 from bettersafe.typing import Event, Floats, Progress, ignore
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from bettersafe.methods.result import Improvement
     from bettersafe.model import Model
     from bettersafe.posterior.candidates import Spread
+    from bettersafe.posterior.judge import Doubt
     from bettersafe.tasks.task import Task
 
 Priors = tuple[Posterior, list[Posterior]]
@@ -62,6 +64,8 @@ class Session:
         priors: Posteriors under the neutral prior and under the pessimistic ones, one per objective (`informed_priors`).
         played_priors: `priors` restricted to the actions that the baseline plays: enough for nearly every policy, with tables
             that are computed only once.
+        doubt: What the posterior does not know about any policy, as in B-OPT (`doubt_of_log`).
+        rounding: Losses that are rounding errors, shape [d].
         digest: sha256 of the log.
     """
 
@@ -74,6 +78,8 @@ class Session:
     model: Model
     priors: Priors
     played_priors: Priors
+    doubt: Doubt
+    rounding: Floats
     digest: str
 
     @property
@@ -127,7 +133,8 @@ def open_session(
     model = task_model(task, counts, baseline)
     say(Event(what="Making the priors"))
     outcomes, notes = _outcomes(task, counts, model, baseline, given.known, progress)
-    priors = informed_priors(outcomes, task_priors(task), baseline, policy_values(model.mdp, baseline)[0])
+    baseline_v = policy_values(model.mdp, baseline)[0]
+    priors = informed_priors(outcomes, posterior_priors(task), baseline, baseline_v)
     return Session(
         task=task,
         base=base,
@@ -141,6 +148,8 @@ def open_session(
             only_played(priors[0], baseline > 0.0),
             [only_played(prior, baseline > 0.0) for prior in priors[1]],
         ),
+        doubt=doubt_of_log(model, baseline, outcomes, estimated=not given.known),
+        rounding=rounding_of(baseline_v),
         digest=data_digest(task.data),
     )
 
@@ -225,7 +234,11 @@ def solve(session: Session, settings: Settings) -> Improvement:
 
 
 def spread(session: Session, policy: Floats) -> Spread:
-    """Means and spreads of the policy's gains under the neutral and the pessimistic priors."""
+    """Means and spreads of the policy's gains under the neutral and the pessimistic priors, as wide as in B-OPT."""
     inside = not np.any(policy[session.baseline <= 0.0])
     with BLAS.limit(limits=1, user_api="blas"):  # such small products are faster on one core
-        return linearised_spread(policy[None], session.baseline, *(session.played_priors if inside else session.priors))
+        found = linearised_spread(
+            policy[None], session.baseline, *(session.played_priors if inside else session.priors)
+        )
+    doubt, d = session.doubt, len(session.objectives)
+    return found.corrected(doubt.shift(1, d), doubt.covariance(1, d), doubt.widening)

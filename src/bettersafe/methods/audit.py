@@ -82,11 +82,11 @@ def audit(
         pair = thin_outcomes(whole.outcomes, rng)
         halves.append(_optimism(whole, pair, baseline_of, make))
         if progress is not None:
-            progress(Event(what="Auditing on parts of the log", done=2 * i + 1, total=2 * splits, unit="candidates"))
+            progress(Event(what="Auditing on parts of the log", done=2 * i + 1, total=2 * splits, unit="parts"))
         smaller = thin_outcomes(pair[0], rng)[0], thin_outcomes(pair[1], rng)[0]
         quarters.append(_optimism(whole, smaller, baseline_of, make))
         if progress is not None:
-            progress(Event(what="Auditing on parts of the log", done=2 * i + 2, total=2 * splits, unit="candidates"))
+            progress(Event(what="Auditing on parts of the log", done=2 * i + 2, total=2 * splits, unit="parts"))
     half, quarter = np.array([found for found, _ in halves]), np.array([found for found, _ in quarters])
     tried = np.all([active for _, active in halves], axis=0)
     found = np.maximum(half.mean(axis=0), 0.0)

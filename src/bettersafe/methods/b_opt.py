@@ -31,11 +31,10 @@ from bettersafe.posterior.habits import informed
 from bettersafe.posterior.judge import (
     DEFAULT_QUESTION,
     NO_DOUBT,
-    WIDENING,
     Doubt,
     Known,
     Question,
-    baseline_covariance,
+    doubt_of_log,
     gains_under,
     judge,
     resolve_form,
@@ -342,10 +341,7 @@ def _doubt(
     if found is not None:
         optimism, error = (np.zeros((n_policies, model.mdp.n_objectives)) for _ in range(2))
         optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
-    covariance = None
-    if estimated:
-        covariance = baseline_covariance(model, baseline, visits_of(outcomes, baseline))
-    return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
+    return replace(doubt_of_log(model, baseline, outcomes, estimated=estimated), optimism=optimism, error=error)
 
 
 def _best(answer: Answer, preference: Floats) -> int | None:

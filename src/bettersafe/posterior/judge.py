@@ -212,6 +212,17 @@ def baseline_covariance(model: Model, baseline: Floats, visits: Floats) -> Float
     return np.asarray((moved * weight) @ moved.T)
 
 
+def doubt_of_log(model: Model, baseline: Floats, outcomes: Outcomes | CountedOutcomes, *, estimated: bool) -> Doubt:
+    """What the posterior does not know about any policy: `WIDENING`, and the baseline if it was ``estimated`` from the same log."""
+    covariance = baseline_covariance(model, baseline, visits_of(outcomes, baseline)) if estimated else None
+    return Doubt(widening=WIDENING, baseline=covariance)
+
+
+def rounding_of(baseline_v: Floats) -> Floats:
+    """Losses that are rounding errors, from v^{π_b} [d, X]; shape [d]."""
+    return np.asarray(ROUNDING * np.max(np.abs(baseline_v), axis=1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """Posterior probabilities of candidates.
@@ -368,7 +379,7 @@ def judge(
         names=list(names) if names is not None else [f"policy {i}" for i in range(len(tables))],
         baseline=part.policy(baseline),
         baseline_v=v,
-        slack=loss + ROUNDING * np.max(np.abs(v), axis=1),
+        slack=loss + rounding_of(v),
         question=replace(question, form=form),
         best_by=best_by,
         shift=doubt.shift(len(tables), loss.size),

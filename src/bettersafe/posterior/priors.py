@@ -98,7 +98,8 @@ class PriorSet:
 
     Attributes:
         neutral: Neutral prior, "hierarchical" or "support".
-        pessimism: Pseudo-transitions of every pair to its worst outcome in the pessimistic priors; 0 leaves these priors out.
+        pessimism: Pseudo-transitions of every pair to its worst outcome in the pessimistic priors; 0 leaves these priors out. The
+            baseline's pairs have them too, so more of them speak for a policy that leaves what was rarely tried.
         concentration_scale: Factor on the concentrations of the hierarchical prior, for a sensitivity analysis.
 
     Examples:

@@ -250,7 +250,7 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ("Method", f"{facts.title}: {facts.sentence}"),
         ("Budget ε", number(info.epsilon, trim=True) if facts.budget else "none"),
         ("Risk δ", f"{info.delta:g}"),
-        ("Error function", info.error_kind),
+        *([("Error function", info.error_kind)] if facts.budget else []),
         ("Value of decisions never tried", info.unseen),
         ("Horizon", steps_words(info.horizon) or "no limit"),
         ("Baseline", info.baseline_source),

@@ -53,7 +53,7 @@ TUNING_SHARE = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutTest:
-    """Settings of a held-out test; the run's settings are the defaults, and its horizon is that of the test.
+    """Settings of a held-out test; those that are None, losses and thresholds that are not given, and the horizon are the run's.
 
     Attributes:
         delta: δ.
@@ -113,6 +113,9 @@ def certify_run(
     progress: Progress | None = None,
 ) -> tuple[Certificate, tuple[EstimateRow, ...]]:
     """Test a run's proposal on held-out episodes.
+
+    The run object does not change, so a second call with the same object does not know of the first test. Save the certificate
+    (`save_certificate`) and test the run that it returns, or that `load_run` reads: a second test is then refused.
 
     Args:
         run: Run to test.

@@ -6,13 +6,14 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from bettersafe._system.files import versions
+from bettersafe._system.records import to_json
 from bettersafe.certificate.certificate import TESTS
-from bettersafe.errors import DataError, ParameterError, check_options, check_path, check_type, listed
+from bettersafe.errors import DataError, ParameterError, check_options, check_path, check_type, check_types, listed
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import declare_actions, without_pairs
 from bettersafe.logs.counts_file import read_counts
@@ -22,9 +23,8 @@ from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import RayCluster, connected
 from bettersafe.posterior.events import DeclaredEvent
-from bettersafe.posterior.judge import WIDENING, Doubt, Known, Question, baseline_covariance, judge, visits_of
+from bettersafe.posterior.judge import Doubt, Known, doubt_of_log, judge
 from bettersafe.posterior.outcomes import gather_outcomes
-from bettersafe.posterior.priors import PriorSet
 from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
@@ -42,9 +42,9 @@ from bettersafe.tasks.retest import (
     check_untested,
     data_of_test,
 )
-from bettersafe.tasks.rules import by_objective
+from bettersafe.tasks.rules import posterior_question, saved_posterior
 from bettersafe.tasks.run import MODELLING, posterior_certificate
-from bettersafe.tasks.settings import BY_NAME, check_fields
+from bettersafe.tasks.settings import BY_NAME, OF_POSTERIOR, check_fields
 from bettersafe.tasks.task import check_losses
 from bettersafe.typing import Event
 
@@ -58,12 +58,13 @@ if TYPE_CHECKING:
     from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.linearised_counts import CountedOutcomes
     from bettersafe.posterior.outcomes import Outcomes
+    from bettersafe.tasks.rules import PosteriorSettings
     from bettersafe.typing import Floats, Json, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorTest:
-    """Settings of a posterior certificate; the run's settings are the defaults.
+    """Settings of a posterior certificate; those that are None, and losses that are not given, are the run's.
 
     Attributes:
         delta: δ.
@@ -88,8 +89,10 @@ class PosteriorTest:
     optimism: tuple[Mapping[str, float], Mapping[str, float]] | None = None
 
     def __post_init__(self) -> None:
-        rows = ("delta", "zeta", "draws", "form", "seed", "prior", "pessimism")
-        check_fields(self, (BY_NAME[name] for name in rows), optional=True)
+        rows = (BY_NAME[name] for name in ("delta", "zeta", "seed", *OF_POSTERIOR))
+        check_fields(self, [row for row in rows if row.kind != "list of events"], optional=True)
+        if self.events is not None:
+            check_types("events", self.events, DeclaredEvent)
         check_type("zeta", self.zeta, Mapping)
         check_losses(self.zeta)
 
@@ -97,21 +100,12 @@ class PosteriorTest:
 AS_IN_THE_RUN = PosteriorTest()
 
 
-def _question(run: Run, test: PosteriorTest, losses: dict[str, float], cluster: RayCluster | None) -> Question:
-    """Settings of the posterior; those that the test leaves open are the run's."""
-    old = run.info.settings
-    return Question(
-        delta=old.get("delta", 0.1) if test.delta is None else test.delta,
-        zeta=by_objective(losses, run.objectives, "zeta", otherwise=0.0),
-        draws=test.draws,
-        seed=test.seed,
-        form=test.form,
-        priors=PriorSet(
-            neutral=old.get("prior", "hierarchical") if test.prior is None else test.prior,
-            pessimism=old.get("pessimism", 1.0) if test.pessimism is None else test.pessimism,
-        ),
-        cluster=cluster,
-    )
+def _filled(test: PosteriorTest, old: Mapping[str, Any]) -> PosteriorSettings:
+    """The test with the run's settings ``old`` in place of those that it leaves open."""
+    saved = {"delta": old.get("delta", BY_NAME["delta"].default), **saved_posterior(old)}
+    left_open = {name: value for name, value in saved.items() if getattr(test, name) is None}
+    filled = dataclasses.replace(test, zeta={**old.get("zeta", {}), **test.zeta}, **left_open)
+    return cast("PosteriorSettings", filled)
 
 
 def certify_run_posterior(
@@ -155,14 +149,11 @@ def certify_run_posterior(
     _check_askable(run)
     if not force:
         check_untested(run, posterior=True)
-    old = run.info.settings
-    if test.events is None:
-        test = dataclasses.replace(test, events=tuple(DeclaredEvent(**event) for event in old.get("events", ())))
+    settings = _filled(test, run.info.settings)
     source = find_source(data)
     read = _gathered if fits(source, len(run.objectives)) else _counted
-    found = read(run, source, columns, test, progress=progress)
+    found = read(run, source, columns, settings, progress=progress)
     outcomes, model, evidence = found.outcomes, found.model, found.evidence
-    losses = {**old.get("zeta", {}), **test.zeta}
     baseline_v = policy_values(model.mdp, evidence.baseline)[0]
     doubt = _doubt(run, test, evidence, model, outcomes)
     with connected(cluster):
@@ -170,7 +161,7 @@ def certify_run_posterior(
             [evidence.policy],
             outcomes,
             evidence.baseline,
-            _question(run, test, losses, cluster),
+            posterior_question(settings, run.objectives, cluster),
             model=model,
             names=["the run's policy"],
             doubt=doubt,
@@ -197,10 +188,10 @@ def certify_run_posterior(
         theory=None if run.certificate is None else run.certificate.theory,
         checks=found.checks(),
         settings={
+            **to_json({name: getattr(settings, name) for name in ("zeta", *OF_POSTERIOR)}),
             **certificate.settings,
             "earlier": earlier,
             "tested_before": len(tests),
-            "zeta": losses,
             "columns": None if columns is None else dataclasses.asdict(columns),
             "notes": list(evidence.notes),
         },
@@ -239,10 +230,8 @@ def _doubt(
         if test.optimism is None
         else (np.array([[each[name] for name in names]]) for each in test.optimism)
     )
-    covariance = None
-    if not evidence.baseline_known:
-        covariance = baseline_covariance(model, evidence.baseline, visits_of(outcomes, evidence.baseline))
-    return Doubt(optimism=optimism, error=error, widening=WIDENING, baseline=covariance)
+    found = doubt_of_log(model, evidence.baseline, outcomes, estimated=not evidence.baseline_known)
+    return dataclasses.replace(found, optimism=optimism, error=error)
 
 
 def _unknown_tests(tests: list[Json]) -> tuple[str, ...]:
@@ -287,7 +276,7 @@ def _gathered(
     run: Run,
     source: Source,
     columns: Columns | None,
-    test: PosteriorTest,
+    settings: PosteriorSettings,
     *,
     progress: Progress | None,
 ) -> _Asked:
@@ -299,7 +288,7 @@ def _gathered(
     assert isinstance(dataset, Dataset)
     known = known_rewards(run_visits(run, dataset), derived_of(run), dataset.objectives)
     return _Asked(
-        outcomes=gather_outcomes(dataset, known_rewards=known, events=test.events or ()),
+        outcomes=gather_outcomes(dataset, known_rewards=known, events=settings.events),
         model=estimate_model(dataset, unseen=run.info.unseen, baseline=evidence.baseline),
         evidence=evidence,
         checks=lambda: row_checks(dataset, evidence.baseline, known=evidence.baseline_known, policy=evidence.policy),
@@ -312,7 +301,7 @@ def _counted(
     run: Run,
     source: Source,
     columns: Columns | None,
-    test: PosteriorTest,
+    settings: PosteriorSettings,
     *,
     progress: Progress | None,
 ) -> _Asked:
@@ -337,7 +326,9 @@ def _counted(
         )
     model = estimate_model(counts, unseen=run.info.unseen, baseline=run.baseline)
     kept = without_pairs(counts)
-    outcomes = counted_outcomes(counts, model, derived, form=test.form, draws=test.draws, events=test.events or ())
+    outcomes = counted_outcomes(
+        counts, model, derived, form=settings.form, draws=settings.draws, events=settings.events
+    )
     return _Asked(
         outcomes=outcomes,
         model=model,

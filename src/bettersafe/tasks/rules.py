@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bettersafe.errors import ParameterError, did_you_mean
 from bettersafe.evaluation.held_out import SafetyRule, return_range
 from bettersafe.logs.dataset import reward_ranges, user_sign
+from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.priors import PriorSet
+from bettersafe.tasks.settings import BY_NAME, OF_POSTERIOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bettersafe.evaluation.choices import Levels
     from bettersafe.logs.dataset import Objective
+    from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
-    from bettersafe.tasks.task import Task
     from bettersafe.typing import Floats
 
 
@@ -79,19 +81,51 @@ def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) ->
     )
 
 
-def task_priors(task: Task) -> PriorSet:
-    """Priors of the task."""
-    return PriorSet(neutral=task.prior, pessimism=task.pessimism)
+class PosteriorSettings(Protocol):
+    """Settings of the posterior, as in a `Task` and, filled in from the run, in those of `certify_run_posterior`."""
+
+    @property
+    def delta(self) -> float: ...  # noqa: D102
+    @property
+    def zeta(self) -> Mapping[str, float]: ...  # noqa: D102
+    @property
+    def draws(self) -> int: ...  # noqa: D102
+    @property
+    def form(self) -> Form: ...  # noqa: D102
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+    @property
+    def prior(self) -> Neutral: ...  # noqa: D102
+    @property
+    def pessimism(self) -> float: ...  # noqa: D102
+    @property
+    def events(self) -> tuple[DeclaredEvent, ...]: ...  # noqa: D102
 
 
-def task_question(task: Task, objectives: tuple[Objective, ...], cluster: RayCluster | None = None) -> Question:
-    """Settings of the posterior in the task."""
+def posterior_priors(settings: PosteriorSettings) -> PriorSet:
+    """Priors of the settings."""
+    return PriorSet(neutral=settings.prior, pessimism=settings.pessimism)
+
+
+def posterior_question(
+    settings: PosteriorSettings, objectives: tuple[Objective, ...], cluster: RayCluster | None = None
+) -> Question:
+    """Question to the posterior."""
     return Question(
-        delta=task.delta,
-        zeta=by_objective(task.zeta, objectives, "zeta", otherwise=0.0),
-        draws=task.draws,
-        seed=task.seed,
-        form=task.form,
-        priors=task_priors(task),
+        delta=settings.delta,
+        zeta=by_objective(settings.zeta, objectives, "zeta", otherwise=0.0),
+        draws=settings.draws,
+        seed=settings.seed,
+        form=settings.form,
+        priors=posterior_priors(settings),
         cluster=cluster,
     )
+
+
+def saved_posterior(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings `OF_POSTERIOR` in the settings of a run or certificate, as fields of a task; the table's defaults if they are missing."""
+    found = {name: document.get(name, BY_NAME[name].default) for name in OF_POSTERIOR}
+    return {
+        name: tuple(DeclaredEvent(**event) for event in value) if BY_NAME[name].kind == "list of events" else value
+        for name, value in found.items()
+    }

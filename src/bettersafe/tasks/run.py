@@ -23,7 +23,7 @@ from bettersafe._system.records import to_json
 from bettersafe.certificate.hazard import hazard_margins
 from bettersafe.certificate.make import certify, certify_h_opt, certify_theory, prove
 from bettersafe.certificate.make_posterior import certify_posterior
-from bettersafe.errors import check_options, check_type
+from bettersafe.errors import ParameterError, check_options, check_type, listed
 from bettersafe.evaluation.evaluate import comparison_rows
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import Counts, count, visit_table, without_pairs
@@ -71,7 +71,8 @@ from bettersafe.tasks.outcomes import (
     reward_notes,
     task_outcomes,
 )
-from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
+from bettersafe.tasks.rules import by_objective, posterior_question, safety_rule, task_thresholds
+from bettersafe.tasks.settings import OF_ONE_MODEL
 from bettersafe.tasks.task import Task, settings_document
 from bettersafe.typing import Event, ignore
 
@@ -161,6 +162,7 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
     check_type("task", task, Task)
     check_type("cluster", cluster, RayCluster, optional=True)
     check_options(progress=progress)
+    _check_engine(task)
     source = task.source
     if source.is_counts:
         check_by_counts(task)
@@ -175,6 +177,16 @@ def run_task(task: Task, *, progress: Progress | None = None, cluster: RayCluste
     if fits(source, len(task.objectives)):
         return _run_posterior(task, progress, cluster)
     return _run_counted_posterior(task, progress, cluster)
+
+
+def _check_engine(task: Task) -> None:
+    """Raise ParameterError if an engine was chosen for a method that does not use it."""
+    facts = METHODS[task.resolved_method]
+    if task.engine != "auto" and not facts.one_model:
+        raise ParameterError(
+            f"engine is a setting of {listed(OF_ONE_MODEL)}; {facts.name} does not use it. Remove engine, or choose another method.",
+            setting="engine",
+        )
 
 
 def _counted(task: Task, progress: Progress | None) -> _Problem:
@@ -446,7 +458,7 @@ def _posterior_found(
             model,
             problem.baseline,
             preference=problem.preference,
-            question=task_question(task, objectives, cluster),
+            question=posterior_question(task, objectives, cluster),
             policies=handed_in,
             baseline_estimated=not problem.baseline_known,
             progress=progress,

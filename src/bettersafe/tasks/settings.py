@@ -264,8 +264,8 @@ SETTINGS: tuple[Setting, ...] = (
         help="Value of a decision without data", more="S-OPT never takes one that the baseline does not take.",
     ),
     Setting(
-        name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES,
-        help="Engine of the programs", more="G-OPT: native solves by multipliers, highs as one program.",
+        name="engine", kind="text", default="auto", metavar="ENGINE", group=DETAILS, choices=ENGINES, methods=OF_ONE_MODEL,
+        help="Engine of the programs", more="G-OPT: native solves by multipliers, highs as one program. Not for b-opt and h-opt.",
     ),
     Setting(
         name="action_shape", kind="table of whole numbers", default={}, metavar="NAME=N", group=DETAILS,
@@ -273,6 +273,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
 )  # fmt: skip
 """Fields of `Task` that are not tables."""
+
+OF_POSTERIOR = tuple(row.name for row in SETTINGS if row.methods == WITH_POSTERIOR and row.group == TEST)
+"""Settings of the posterior alone: those that `improve`, `certify_run_posterior` and `verify_run` all need, besides δ, ζ and the seed."""
+
+OF_EACH_TEST = ("draws", "form", "seed")
+"""Settings that `certify_run_posterior` does not take from the run."""
 
 OBJECTIVE: tuple[Setting, ...] = (
     Setting(
@@ -375,7 +381,7 @@ TABLES: Mapping[str, tuple[Setting, ...]] = {"objectives": OBJECTIVE, "columns":
 """Fields of `Task` that are tables, also in a task file."""
 
 EVERY: tuple[Setting, ...] = (*SETTINGS, *OBJECTIVE, *COLUMNS, *RARE)
-"""All rows of all tables."""
+"""Rows of all tables except `EVENT`, whose rows are keys of the setting `events`."""
 
 BY_NAME: Mapping[str, Setting] = {row.name: row for row in (*SETTINGS, *OBJECTIVE, *COLUMNS)} | {
     row.parameter: row for row in EVERY

@@ -11,10 +11,10 @@ from bettersafe.certificate.files import certificate_json
 from bettersafe.errors import RunError, check_path
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.dataset import Columns
-from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.runs.run import load_run
 from bettersafe.tasks.retest import HeldOutTest, certify_run
 from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
+from bettersafe.tasks.rules import saved_posterior
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,13 +93,9 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
         question = PosteriorTest(
             delta=certificate.delta,
             zeta=settings["zeta"],
-            draws=settings["draws"],
-            form=settings["form"],
-            prior=settings["prior"],
-            pessimism=settings["pessimism"],
-            events=tuple(DeclaredEvent(**event) for event in settings.get("events", ())),
             seed=certificate.seed or 0,
             optimism=(found["optimism"], found["optimism_error"]) if "optimism" in found else None,
+            **saved_posterior(settings),
         )
         return certify_run_posterior(untested, data, question, columns=columns)
     test = HeldOutTest(

@@ -15,6 +15,7 @@ import numpy as np
 from bettersafe.certificate.certificate import WORST_NAMED, steps_words
 from bettersafe.certificate.more_data import more_data
 from bettersafe.mdp.horizon import geometric_discount
+from bettersafe.methods.facts import facts_of
 from bettersafe.posterior.rule import probability
 from bettersafe.runs.run import Decision
 from bettersafe.text.gains import certified_gains, model_gains, short
@@ -87,10 +88,11 @@ def summarise(run: Run) -> Summary:
         step, command = "It is a suggestion, not a guarantee. Test it on episodes that it was not made from.", TEST_IT
     elif certificate is None or certificate.passes:
         why, detail = NOTHING_FOUND, run.info.status
-        step, command = "Nothing needs to change. More data, or another preference or budget, may find more.", ""
+        budget = " or budget" if facts_of(run.info.method).budget else ""
+        step, command = f"Nothing needs to change. More data, or another preference{budget}, may find more.", ""
     else:
         why, detail = _refused(certificate, titles(run)), _reason(certificate)
-        step, command = _after_refusal(certificate)
+        step, command = _after_refusal(run, certificate)
         needed = more_data(certificate)
         more = "" if needed is None else needed.sentence
     return Summary(
@@ -206,12 +208,13 @@ def _refused(certificate: Certificate, known: dict[str, str]) -> str:
     return f"{by}a loss on {listed(losses, of=len(known))} can’t be ruled out" if losses else missed
 
 
-def _after_refusal(certificate: Certificate) -> tuple[str, str]:
+def _after_refusal(run: Run, certificate: Certificate) -> tuple[str, str]:
     """Next step after a refusal, and its command."""
     if certificate.evidence == "theory":
         return "Test the proposal on episodes that it was not made from.", TEST_IT
     again = " Testing again until a test passes would invalidate the guarantee." if certificate.by_test else ""
-    return f"Nothing needs to change. More data, a smaller budget or an accepted loss may change the answer.{again}", ""
+    budget = ", a smaller budget" if facts_of(run.info.method).budget else ""
+    return f"Nothing needs to change. More data{budget} or an accepted loss may change the answer.{again}", ""
 
 
 def evidence_words(certificate: Certificate | None, *, proposed: bool = True) -> str:

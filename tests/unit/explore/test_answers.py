@@ -13,7 +13,9 @@ from bettersafe.explore import session as explore
 from bettersafe.logs.source import count_files
 from bettersafe.methods.s_opt import s_opt
 from bettersafe.model import estimate_baseline, estimate_model
-from wards import assert_belief, settings_of, ward_task, write_ward
+from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
+from bettersafe.tasks.run import run_task
+from wards import ACTIONS, assert_belief, settings_of, ward_task, write_ward
 
 
 # Answers
@@ -103,6 +105,48 @@ def test_beliefs_of_what_was_never_tried(tmp_path):
 def test_beliefs_are_under_the_priors_of_the_task(log, prior, pessimism):
     session = explore.open_session(ward_task(log, prior=prior, pessimism=pessimism))
     assert_belief(session, settings_of(epsilon=3.0))
+
+
+def test_more_pessimism_speaks_for_leaving_what_was_rarely_tried(log):
+    """Bad visits are added to the baseline's pairs too: what it rarely tried looks worse, and leaving it better.
+
+    The probability under the pessimistic priors is therefore not monotone in the pessimism; the neutral prior does not change.
+    """
+    found = []
+    for pessimism in (1.0, 5.0):
+        session = explore.open_session(ward_task(log, pessimism=pessimism))
+        policy = session.baseline.copy()
+        policy[:, session.counts.action_labels == ACTIONS[2]] = 0.0
+        policy /= policy.sum(axis=1, keepdims=True)
+        made = replace(explore.solve(session, settings_of()), policy=policy)
+        found.append(answers.believe(session, settings_of(), made, explore.spread(session, policy)))
+    assert found[1]["p_pessimistic"] > found[0]["p_pessimistic"] + 0.3
+    assert found[1]["p_safe"] == found[0]["p_safe"] < 0.2
+    assert found[1]["level"] == "doubtful"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_beliefs_are_those_of_certify_posterior(log, tmp_path, known):
+    """The explorer and `certify --posterior` apply one rule, also to a baseline that is estimated."""
+    more = {}
+    if known:
+        rows = [f"bed {x},{a},{p}\n" for x in range(12) for a, p in zip(ACTIONS, (0.5, 0.4, 0.1), strict=True)]
+        (tmp_path / "baseline.csv").write_text("state,action,probability\n" + "".join(rows), encoding="utf-8")
+        more = {"baseline": str(tmp_path / "baseline.csv")}
+    session = explore.open_session(ward_task(log, method="s-opt", epsilon=3.0, pessimism=2.0, **more))
+    settings = replace(explore.first_settings(session), zeta=(0.1, 0.2))
+    assert (session.doubt.baseline is None) == known
+    found = explore.solve(session, settings)
+    belief = answers.believe(session, settings, found, explore.spread(session, found.policy))
+    run = run_task(explore.explored_task(session, settings))
+    np.testing.assert_array_equal(run.proposal, found.policy)
+    certificate = certify_run_posterior(run, str(log), PosteriorTest(form="linearised"))
+    expected = certificate.beliefs[0]
+    assert belief["p_safe"] == pytest.approx(expected.p_safe, abs=1e-6)
+    rows = belief["objectives"]
+    assert [row["p_no_worse"] for row in rows] == pytest.approx(expected.p_objective, abs=1e-6)
+    assert [row["p_no_worse_pessimistic"] for row in rows] == pytest.approx(expected.p_pessimistic, abs=1e-6)
+    assert (belief["level"] == "likely") == expected.passes(certificate.delta)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from bettersafe.errors import ParameterError
 from bettersafe.logs.dataset import Objective
-from bettersafe.tasks.rules import by_objective, safety_rule, task_question, task_thresholds
+from bettersafe.tasks.rules import by_objective, posterior_question, safety_rule, task_thresholds
 from bettersafe.tasks.task import Task
 
 GAIN = Objective(name="gain", discount=0.5, reward_range=(0.0, 1.0))
@@ -41,6 +41,6 @@ def test_the_rule_of_a_test_has_the_ranges_of_the_objectives() -> None:
 
 def test_the_question_has_the_settings_of_the_task() -> None:
     task = Task(data="log.csv", objectives=(GAIN, PAIN), delta=0.2, draws=50, seed=3, prior="support", pessimism=2.0)
-    question = task_question(task, (GAIN, PAIN))
+    question = posterior_question(task, (GAIN, PAIN))
     assert (question.delta, question.draws, question.seed) == (0.2, 50, 3)
     assert (question.priors.neutral, question.priors.pessimism) == ("support", 2.0)

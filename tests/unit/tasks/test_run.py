@@ -457,3 +457,11 @@ def test_a_candidate_that_never_ends_is_refused_by_name(tmp_path):
     )  # fmt: skip
     with pytest.raises(PolicyError, match=r"loop\.csv never reaches an end from state 'a'"):
         run_task(task)
+
+
+@pytest.mark.parametrize("method", ["auto", "b-opt", "h-opt"])
+def test_an_engine_is_refused_where_it_has_no_effect(files, method):
+    task = Task(data=str(files / "log.parquet"), objectives=RANGED, method=method, engine="highs")
+    with pytest.raises(ParameterError, match=r"engine is a setting of s-opt.* does not use it") as caught:
+        run_task(task)
+    assert caught.value.setting == "engine"

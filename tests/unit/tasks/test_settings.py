@@ -14,7 +14,8 @@ import pytest
 
 from bettersafe.errors import BettersafeError, ParameterError, WrongTypeError
 from bettersafe.evaluation import choices as evaluation_choices
-from bettersafe.explore.session import open_session
+from bettersafe.explore.answers import believe
+from bettersafe.explore.session import first_settings, open_session, solve, spread
 from bettersafe.logs.dataset import OBJECTIVE_KINDS, Columns, Objective
 from bettersafe.mdp import choices as mdp_choices
 from bettersafe.methods import choices as methods_choices
@@ -23,7 +24,19 @@ from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.priors import PriorSet
 from bettersafe.tasks.retest import HeldOutTest
 from bettersafe.tasks.retest_posterior import PosteriorTest
-from bettersafe.tasks.settings import BY_NAME, COLUMNS, EVENT, EVERY, OBJECTIVE, RARE, SETTINGS, TABLES, with_flags
+from bettersafe.tasks.settings import (
+    BY_NAME,
+    COLUMNS,
+    EVENT,
+    EVERY,
+    OBJECTIVE,
+    OF_EACH_TEST,
+    OF_POSTERIOR,
+    RARE,
+    SETTINGS,
+    TABLES,
+    with_flags,
+)
 from bettersafe.tasks.task import Rare, Task, command_words
 from other_settings import IDS, OPTIONS, TABLE_OF, log_of_every_column, other_value, plain_task, task_with, value_in
 from places import ROOT
@@ -164,7 +177,20 @@ def test_the_explorer_honours_every_setting_or_refuses_it_by_name(row, tmp_path)
             open_session(task)
         assert caught.value.setting == row.name
     else:
-        assert value_in(row, open_session(task).task) == value
+        session = open_session(task)
+        assert value_in(row, session.task) == value
+        if row.name in OF_POSTERIOR and row.name not in OF_EACH_TEST:  # the explorer's posterior has no draws
+            assert explored(session) != explored(open_session(plain_task(log)))
+
+
+def explored(session):
+    """What the explorer believes of the policy that always takes the first action."""
+    settings = first_settings(session)
+    policy = np.zeros_like(session.baseline)
+    policy[:, 0] = 1.0
+    found = dataclasses.replace(solve(session, settings), policy=policy)
+    rows = believe(session, settings, found, spread(session, found.policy))["objectives"]
+    return [(row["p_no_worse"], row["p_no_worse_pessimistic"]) for row in rows]
 
 
 def test_the_page_of_settings_is_current():

@@ -9,9 +9,14 @@ import pytest
 
 from bettersafe.errors import BettersafeError, RunError
 from bettersafe.logs.dataset import Columns
+from bettersafe.posterior.events import DeclaredEvent
+from bettersafe.runs.policy_file import write_policy
 from bettersafe.runs.run import _document_digest, load_run, save_certificate, save_run
 from bettersafe.tasks.retest import certify_run
+from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
+from bettersafe.tasks.rules import PosteriorSettings
 from bettersafe.tasks.run import run_task
+from bettersafe.tasks.settings import OF_EACH_TEST, OF_POSTERIOR, SETTINGS, WITH_POSTERIOR
 from bettersafe.tasks.task import Rare, Task
 from bettersafe.tasks.verify import verify_run
 from toy_runs import RANGED
@@ -111,3 +116,46 @@ def test_what_improve_asked_of_the_posterior_can_be_asked_again(files, tmp_path)
     assert not load_run(tmp_path / "FEW").has_proposal
     with pytest.raises(RunError, match="a refused policy"):
         verify_run(tmp_path / "FEW", data=few)
+
+
+OTHERS = {
+    "draws": 60,
+    "form": "linearised",
+    "prior": "support",
+    "pessimism": 2.0,
+    "events": (DeclaredEvent(name="flood", cost={"harm": 0.5}, rate=1e-4, actions=[1]),),
+    "candidates": ("ours.csv",),
+}
+
+
+@pytest.mark.parametrize("row", [row for row in SETTINGS if row.methods == WITH_POSTERIOR], ids=lambda row: row.name)
+def test_every_setting_of_the_posterior_goes_from_improve_to_certify_and_verify(row, files, tmp_path, monkeypatch):
+    log, value, asked = str(files / "log.parquet"), OTHERS[row.name], []
+
+    def repeat(run, data, test, **more):
+        asked.append(test)
+        return certify_run_posterior(run, data, test, **more)
+
+    monkeypatch.setattr("bettersafe.tasks.verify.certify_run_posterior", repeat)
+    task = Task(data=log, objectives=RANGED, draws=40)
+    if row.name == "candidates":
+        made = run_task(task)
+        write_policy(tmp_path / "ours.csv", made.proposal, made.state_labels, made.action_labels)
+        value = (str(tmp_path / "ours.csv"),)
+    save_run(run_task(dataclasses.replace(task, **{row.name: value})), tmp_path / "RUN")
+    verify_run(tmp_path / "RUN", data=log)
+    if row.name in OF_POSTERIOR:
+        assert getattr(asked.pop(), row.name) == value != row.default
+    again = PosteriorTest(**({row.name: value} if row.name in OF_EACH_TEST else {}))
+    save_certificate(tmp_path / "RUN", certify_run_posterior(load_run(tmp_path / "RUN"), log, again))
+    verify_run(tmp_path / "RUN", data=log)
+    if row.name in OF_POSTERIOR:
+        assert getattr(asked.pop(), row.name) == value
+
+
+def test_a_certificate_from_the_posterior_has_every_setting_of_it():
+    fields = {field.name for field in dataclasses.fields(PosteriorTest)}
+    assert fields == {"delta", "zeta", "seed", "optimism", *OF_POSTERIOR}
+    properties = {name for name in vars(PosteriorSettings) if isinstance(vars(PosteriorSettings)[name], property)}
+    assert properties == {"delta", "zeta", "seed", *OF_POSTERIOR}
+    assert {row.name for row in SETTINGS if row.methods == WITH_POSTERIOR} == {"candidates", *OF_POSTERIOR}

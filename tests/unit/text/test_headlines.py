@@ -21,6 +21,7 @@ from bettersafe.certificate.certificate import Belief, Floor, Proof, Theory
 from bettersafe.cli.main import app
 from bettersafe.cli.show import runs as terminal
 from bettersafe.explore import keeping
+from bettersafe.methods.facts import METHODS
 from bettersafe.report.page import report_html
 from bettersafe.runs.run import Decision, save_run
 from bettersafe.tasks.task import Task
@@ -240,6 +241,9 @@ def test_every_screen_says_the_same(name, tmp_path, monkeypatch):
     document = json.loads(text)
     assert command("report", folder)[0] == 0
     check_words(run, screens)
+    budget = METHODS[run.info.method].budget
+    assert ("error function" in screens["show"]) == ("Error function" in screens["report"]) == budget
+    assert budget or "budget" not in told.step
     assert document["headline"] == told.headline
     assert document["more"] == told.more
     assert document["decision"] == answer["decision"] == run.decision.to_json()

@@ -99,10 +99,10 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         _and_more(console, rows, len(run.objectives))
     if run.has_proposal and told.detail != info.status:
         console.print(escape(info.status), style="dim", highlight=False)
-    budget = f" epsilon {info.epsilon:g}," if facts_of(info.method).budget else ""
+    budget = facts_of(info.method).budget
+    limit, error = (f" epsilon {info.epsilon:g},", f", error function {info.error_kind}") if budget else ("", "")
     console.print(
-        f"{info.method},{budget} delta {info.delta:g}, error function {info.error_kind}; baseline {info.baseline_source};"
-        f" {_how_found(info)}.",
+        f"{info.method},{limit} delta {info.delta:g}{error}; baseline {info.baseline_source}; {_how_found(info)}.",
         style="dim",
         highlight=False,
     )
