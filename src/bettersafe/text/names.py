@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from bettersafe.certificate.certificate import MOST_NAMED, steps_words
+from bettersafe.certificate.certificate import MOST_NAMED, NEGATIVE, POSITIVE, steps_words
 from bettersafe.runs.run import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bettersafe.certificate.certificate import Belief, Floor
     from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.runs.info import CandidateInfo
@@ -34,9 +35,9 @@ TESTED_CANDIDATES = {"chosen": "passed, chosen", "passed": "passed", "failed": "
 
 BELIEVED_CANDIDATES = {
     "chosen": "proposed",
-    "passed": "believed",
+    "passed": POSITIVE["posterior"][1],
     "open": "not completed: a better one was found",
-    "failed": "in doubt",
+    "failed": NEGATIVE["posterior"][1],
 }
 """Outcomes of a candidate by the posterior."""
 
@@ -74,6 +75,16 @@ def titles(run: Run, longest: int = 60) -> dict[str, str]:
 def candidate_outcome(candidate: CandidateInfo) -> str:
     """Outcome of a candidate, in the words of its evidence."""
     return (BELIEVED_CANDIDATES if candidate.evidence == "posterior" else TESTED_CANDIDATES)[candidate.outcome]
+
+
+def belief_word(belief: Belief, delta: float) -> str:
+    """Outcome of a posterior probability, for risk ``delta``: "believed" or "in doubt"."""
+    return BELIEVED_CANDIDATES["passed" if belief.passes(delta) else "failed"]
+
+
+def floor_word(floor: Floor) -> str:
+    """Outcome of a threshold."""
+    return "kept" if floor.passed else "may be missed"
 
 
 def proposed(run: Run) -> str:

@@ -18,8 +18,10 @@ from bettersafe.runs.run import run_json
 from bettersafe.text.headlines import optimised_for, summarise
 from bettersafe.text.names import (
     GRADES,
+    belief_word,
     candidate_outcome,
     certificate_steps,
+    floor_word,
     proposed,
     run_steps,
     shorten,
@@ -351,9 +353,7 @@ def _beliefs(run: Run, certificate: Certificate) -> Table:
             chance(belief.p_safe, belief.draws),
             least(belief.p_objective, belief.draws),
             least(belief.p_pessimistic, belief.draws),
-            _toned(
-                "believed" if belief.passes(certificate.delta) else "in doubt", belief_tone(belief, certificate.delta)
-            ),
+            _toned(belief_word(belief, certificate.delta), belief_tone(belief, certificate.delta)),
         )
     return table
 
@@ -373,7 +373,7 @@ def _floors(run: Run, certificate: Certificate) -> Table:
             f"{bound} {number(user_sign(objective, floor.threshold), trim=True)}",
             number(user_sign(objective, floor.guaranteed)),
             number(floor.shortfall, trim=True),
-            _toned("kept" if floor.passed else "may be missed", floor_tone(certificate, floor)),
+            _toned(floor_word(floor), floor_tone(certificate, floor)),
         )
     return table
 
