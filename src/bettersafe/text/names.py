@@ -92,6 +92,11 @@ def proposed(run: Run) -> str:
     return "proposal" if run.has_proposal and run.decision is Decision.KEEP_BASELINE else "policy"
 
 
+def status(run: Run) -> str:
+    """Result of the method in one sentence; a policy that was refused is called a proposal."""
+    return run.info.status.replace("The policy changes", f"The {proposed(run)} changes", 1)
+
+
 def in_words(check: StateCheck) -> str:
     """Result of a check of the state, as a sentence."""
     text = shorten(check.sentence, 1000)

@@ -25,6 +25,7 @@ from bettersafe.text.names import (
     proposed,
     run_steps,
     shorten,
+    status,
     with_titles,
 )
 from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, precision, risk
@@ -100,7 +101,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         console.print(_returns(run, rows))
         _and_more(console, rows, len(run.objectives))
     if run.has_proposal and told.detail != info.status:
-        console.print(escape(info.status), style="dim", highlight=False)
+        console.print(escape(status(run)), style="dim", highlight=False)
     budget = f" epsilon {info.epsilon:g}," if facts_of(info.method).budget else ""
     console.print(
         f"{info.method},{budget} delta {info.delta:g}, error function {info.error_kind}; baseline {info.baseline_source};"
