@@ -21,7 +21,10 @@ def stub(folder: str = "") -> dict[str, str]:
     tree = ast.parse((SOURCE / folder / "__init__.pyi").read_text(encoding="utf-8"))
     inner = ".".join(("bettersafe", folder)).rstrip(".")
     return {
-        a.name: f"{inner}.{node.module}" for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names
+        a.name: f"{inner}.{node.module}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for a in node.names
     }
 
 

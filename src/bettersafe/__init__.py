@@ -3,7 +3,8 @@
     data ──> model ──> improve ──> evaluate ──> certify ──> report
 
 The names that most people need are here; all others are in the folder of what they do: mdp, logs, posterior, evaluation, methods,
-certificate, runs, tasks, report, envs, studies. Names are imported when they are first used, so that ``import bettersafe`` is quick.
+certificate, runs, tasks, report, envs, studies. Names and folders are imported when they are first used, so that
+``import bettersafe`` is quick.
 """
 
 import lazy_loader

@@ -1,5 +1,18 @@
 __version__: str
 
+from . import certificate as certificate
+from . import envs as envs
+from . import errors as errors
+from . import evaluation as evaluation
+from . import logs as logs
+from . import mdp as mdp
+from . import methods as methods
+from . import model as model
+from . import posterior as posterior
+from . import report as report
+from . import runs as runs
+from . import studies as studies
+from . import tasks as tasks
 from .certificate.certificate import Certificate as Certificate
 from .certificate.make import certify as certify
 from .errors import BettersafeError as BettersafeError

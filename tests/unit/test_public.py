@@ -297,6 +297,16 @@ def test_faces_are_light_and_hold_what_they_list():
         assert sorted(listed) == sorted(modules), f"the docstring of {folder} lists its modules"
 
 
+def test_folders_are_attributes_and_wait_until_they_are_used():
+    script = (
+        "import sys, bettersafe; before = set(sys.modules)\n"
+        f"for name in {(*public.FOLDERS, 'errors', 'model')!r}:\n"
+        "    assert f'bettersafe.{name}' not in before, name\n"
+        "    assert getattr(bettersafe, name).__name__ == f'bettersafe.{name}', name"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_the_top_has_what_most_people_need():
     top = public.stub()
     assert 40 <= len(top) <= 50

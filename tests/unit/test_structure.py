@@ -119,7 +119,7 @@ def test_every_module_has_tests_of_its_name():
 
 def test_array_types_have_one_home():
     shared = re.compile(
-        r"^(Floats|Ints|Bools|Bytes|Labels|Flags|Json|Log|Event|Progress)\b\s*(:[^=]+)?=|^class (Log|Event|Progress)\b",
+        r"^(Floats|Ints|Bools|Bytes|Labels|Flags|Json|Row|Record|Log|Event|Progress)\b\s*(:[^=]+)?=|^class (Log|Event|Progress)\b",
         re.M,
     )
     assert [name for name, path in MODULES.items() if shared.search(path.read_text(encoding="utf-8"))] == [

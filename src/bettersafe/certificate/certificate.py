@@ -53,6 +53,9 @@ NEGATIVE: dict[Evidence, tuple[Standing, Outcome]] = {
 TESTS: tuple[Evidence, ...] = ("held-out", "safety-test")
 """Kinds of evidence that are tests on episodes that the policy was not made from."""
 
+MARKOV = "The logged state is all that matters for what happens next (Markov), and the process does not change."
+"""Assumption of every certificate, and of the estimated model."""
+
 MOST_NAMED = 8
 """Largest number of objectives that a sentence lists by name; if there are more, it gives their number and the worst."""
 
@@ -197,7 +200,7 @@ class Theory:
         )
         return (
             *derived,
-            "The logged state is all that matters for what happens next (Markov), and the process does not change.",
+            MARKOV,
             "The baseline is known."
             if self.baseline_known
             else "The baseline was estimated from the same data, which the proof does not cover: the bounds are a guide only.",

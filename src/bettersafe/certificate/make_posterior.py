@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bettersafe.certificate.certificate import MOST_NAMED, Belief, Certificate, Finding
+from bettersafe.certificate.certificate import MARKOV, MOST_NAMED, Belief, Certificate, Finding
 from bettersafe.certificate.hazard import HazardMargin
 from bettersafe.errors import check_options, check_type, check_types
 from bettersafe.logs.dataset import Objective
@@ -95,7 +95,7 @@ def certify_posterior(
         evidence="posterior",
         grade="posterior",
         assumptions=(
-            "The logged state is all that matters for what happens next (Markov), and the process does not change.",
+            MARKOV,
             "Every outcome of a decision was observed in the same state under some action, or is an end of the episode as observed"
             " elsewhere in the log.",
             *_events(answer),

@@ -16,7 +16,7 @@ class EstimatorFacts:
 
     Attributes:
         name: Name in settings, such as "dr".
-        title: Name for people.
+        words: Full name.
         sentence: Description for help, to follow the name; no capital, no full stop.
         kernel_row: Row of the estimator in the terms of the kernel and of its NumPy twin; None if it does not use trajectories.
         independent: Whether the estimate is a mean of independent terms, one per trajectory.
@@ -25,12 +25,22 @@ class EstimatorFacts:
     """
 
     name: str
-    title: str
+    words: str
     sentence: str
     kernel_row: int | None
     independent: bool = False
     needs_model: bool = False
     known_range: Literal["reward_range", "return_range"] | None = None
+
+    @property
+    def title(self) -> str:
+        """Name for people: the full name, and the name in settings if it is an acronym."""
+        return f"{self.words} ({self.name})" if self.on_trajectories else self.words
+
+    @property
+    def acronym(self) -> str:
+        """Name for the heads of tables and figures, such as "DR"; the full name if there is none."""
+        return self.name.upper() if self.on_trajectories else self.words
 
     @property
     def on_trajectories(self) -> bool:
@@ -63,7 +73,7 @@ ESTIMATORS: dict[str, EstimatorFacts] = {
     for facts in (
         EstimatorFacts(
             name="is",
-            title="importance sampling (is)",
+            words="importance sampling",
             sentence="reweights whole episodes",
             kernel_row=0,
             independent=True,
@@ -71,7 +81,7 @@ ESTIMATORS: dict[str, EstimatorFacts] = {
         ),
         EstimatorFacts(
             name="pdis",
-            title="per-decision importance sampling (pdis)",
+            words="per-decision importance sampling",
             sentence="reweights each reward by the decisions before it",
             kernel_row=1,
             independent=True,
@@ -79,19 +89,19 @@ ESTIMATORS: dict[str, EstimatorFacts] = {
         ),
         EstimatorFacts(
             name="wis",
-            title="weighted importance sampling (wis)",
+            words="weighted importance sampling",
             sentence="is, divided by the sum of weights",
             kernel_row=2,
         ),
         EstimatorFacts(
             name="cwpdis",
-            title="weighted per-decision (cwpdis)",
+            words="weighted per-decision",
             sentence="pdis, divided at every step by the sum of weights",
             kernel_row=3,
         ),
         EstimatorFacts(
             name="dr",
-            title="doubly robust (dr)",
+            words="doubly robust",
             sentence="a model's value, corrected by reweighted residuals",
             kernel_row=4,
             independent=True,
@@ -99,14 +109,14 @@ ESTIMATORS: dict[str, EstimatorFacts] = {
         ),
         EstimatorFacts(
             name="wdr",
-            title="weighted doubly robust (wdr)",
+            words="weighted doubly robust",
             sentence="dr, with weights that sum to 1 at every step",
             kernel_row=5,
             needs_model=True,
         ),
         EstimatorFacts(
             name="model",
-            title="the model alone",
+            words="the model alone",
             sentence="a model's value alone",
             kernel_row=None,
             needs_model=True,

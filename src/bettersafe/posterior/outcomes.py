@@ -14,7 +14,7 @@ from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
 from bettersafe.posterior.rare import harm_excess
-from bettersafe.posterior.recovered import recover_steps, reward_parts
+from bettersafe.posterior.recovered import is_function, recover_steps, reward_parts
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, check_arrays, frozen, generator
 
@@ -214,13 +214,6 @@ class Outcomes:
         )
 
 
-def _is_function(value: Floats, group: Ints) -> bool:
-    """Whether the value is constant within every group."""
-    order = np.argsort(group, kind="stable")
-    same = np.diff(group[order]) == 0
-    return bool(np.all(np.diff(value[order])[same] == 0.0))
-
-
 def _kinds_of_ends(reward: Floats, end: Bools, asked: list[int]) -> Ints:
     """Kind of end of every row, −1 if the episode continues, shape [N]; ends with different rewards are different kinds.
 
@@ -314,7 +307,7 @@ def gather_outcomes(
     key = x * (n_states + 1) + following + 1
     kind = _kinds_of_ends(reward, end, [k for k in range(d) if k not in known])
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
-    tied = [k not in known and _is_function(reward[:, k], where) for k in range(d)]
+    tied = [k not in known and is_function(reward[:, k], where) for k in range(d)]
     excess, arrival = harm_excess(dataset, rows)
     excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])

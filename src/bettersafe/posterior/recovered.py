@@ -220,7 +220,7 @@ def _ends(counts: Counts, ended: Ints, sums: Floats, squares: Floats, tied: Bool
     label = np.round(mean / size[:, None], 9)  # equal up to rounding errors
     distinct = np.array([np.unique(row[ok]).size for row, ok in zip(label, flat, strict=True)])
     # with many end rewards, an objective is tied if they follow from the state
-    by_state = np.array([_is_function(row, state) for row in label]) & np.all(flat, axis=1)
+    by_state = np.array([is_function(row, state) for row in label]) & np.all(flat, axis=1)
     tied = tied & ((distinct <= most) | by_state)
     # if pairs can't be divided, only objectives that tell no ends of a pair apart are tied
     for allowed in (tied, tied & np.all(flat, axis=1), tied & np.all(flat, axis=1) & (distinct <= 1)):
@@ -236,7 +236,7 @@ def _ends(counts: Counts, ended: Ints, sums: Floats, squares: Floats, tied: Bool
     return _Ends(pair=ended[place], kind=kind, times=times, tied=allowed, reward=reward)
 
 
-def _is_function(value: Floats, group: Ints) -> bool:
+def is_function(value: Floats, group: Ints) -> bool:
     """Whether the value is constant within every group."""
     order = np.argsort(group, kind="stable")
     same = np.diff(group[order]) == 0

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.certificate.certificate import steps_words
+from bettersafe.certificate.certificate import MARKOV, steps_words
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs.describe import FEW
 from bettersafe.methods.facts import facts_of
+from bettersafe.runs.info import ESTIMATED
 from bettersafe.text.gains import baseline_text, return_text
 from bettersafe.text.headlines import optimised_for
 from bettersafe.text.names import ALL_STEPS, clean, in_words, logged_steps, proposed, shorten, with_titles
@@ -225,9 +226,9 @@ def assumptions(run: Run) -> list[str]:
     """Assumptions of the certificate; without a certificate, those of the estimated model."""
     if run.certificate is not None:
         return [with_titles(text, run) for text in run.certificate.assumptions]
-    known = run.info.baseline_source != "estimated from the data"
+    known = run.info.baseline_source != ESTIMATED
     return [
-        "The logged state is all that matters for what happens next (Markov), and the process does not change.",
+        MARKOV,
         "The baseline is known."
         if known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for.",

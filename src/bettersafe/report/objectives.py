@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 from bettersafe.logs.dataset import user_sign
 from bettersafe.report.charts import Mark
 from bettersafe.text.gains import baseline_text, believed_return, estimate_row, return_text
-from bettersafe.text.names import SAME_DATA, certificate_steps, logged_steps, run_steps, shorten, titles, with_titles
+from bettersafe.text.names import (
+    SAME_DATA,
+    belief_word,
+    certificate_steps,
+    floor_word,
+    logged_steps,
+    run_steps,
+    shorten,
+    titles,
+    with_titles,
+)
 from bettersafe.text.numbers import chance, change_precision, number, risk
 from bettersafe.text.tones import belief_tone, floor_tone, outcome_tone
 
@@ -281,7 +291,7 @@ def floors(run: Run) -> list[Row]:
                 "guaranteed": "nothing"
                 if not math.isfinite(floor.guaranteed)
                 else f"{bound} {number(user_sign(objective, floor.guaranteed))}",
-                "word": "kept" if floor.passed else "may be missed",
+                "word": floor_word(floor),
                 "tone": floor_tone(run.certificate, floor),
             }
         )
@@ -302,7 +312,7 @@ def beliefs(run: Run) -> list[Row]:
                 for k, p in enumerate(belief.p_objective)
             ],
             "least": [_least(run, chances, belief.draws) for chances in (belief.p_objective, belief.p_pessimistic)],
-            "word": "believed" if belief.passes(run.certificate.delta) else "in doubt",
+            "word": belief_word(belief, run.certificate.delta),
             "tone": belief_tone(belief, run.certificate.delta),
         }
         for place, belief in enumerate(run.certificate.beliefs)

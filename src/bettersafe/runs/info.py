@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Outcome = Literal["chosen", "passed", "open", "failed"]
 
+ESTIMATED = "estimated from the data"
+"""Origin of a baseline that was not known."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:

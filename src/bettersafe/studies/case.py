@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats
 
-Row = dict[str, Any]
 SAFETY_SHARE = 0.3
 LEAST_FAILURES = 2
 """Minimal expected number of B-OPT's draws in which a policy of risk δ fails. With fewer, the test is coarse and rarely passes."""

@@ -22,7 +22,7 @@ from bettersafe.logs.dataset import write_dataset
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.s_opt import linearized, s_opt
 from bettersafe.model import Model, estimate_baseline, estimate_model
-from bettersafe.runs.info import DataInfo
+from bettersafe.runs.info import ESTIMATED, DataInfo
 from bettersafe.runs.run import MARK, make_run, save_run
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def write_demo(demo: Demo, folder: str | Path, *, force: bool = False) -> None:
         demo.safe,
         demo.model,
         demo.counts.objectives,
-        baseline_source="estimated from the data",
+        baseline_source=ESTIMATED,
         seed=demo.seed,
         data=DataInfo(
             path=str(folder / "cohort.parquet"),

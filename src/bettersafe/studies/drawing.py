@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from bettersafe.studies.tables import Record
+    from bettersafe.typing import Row
 
 DPI = 200
 LOOK: Any = {
@@ -152,7 +152,7 @@ def figure_of_methods(
 
 def draw_lines(
     axes: Axes,
-    records: Sequence[Record],
+    records: Sequence[Row],
     methods: Sequence[str],
     name: str,
     *,
@@ -181,7 +181,7 @@ def draw_lines(
         axes.axhline(0.0, color="#707070", linewidth=0.8, zorder=1)
 
 
-def cut_below(axes: Axes, records: Sequence[Record]) -> None:
+def cut_below(axes: Axes, records: Sequence[Row]) -> None:
     """Cut the scale if one method's losses would flatten all other lines, and annotate its lowest value."""
     low, high = axes.get_ylim()
     deepest = min(records, key=lambda record: record["improvement"], default=None)
@@ -207,14 +207,14 @@ def delta_line(axes: Axes, rows: pa.Table, top: float | None = None, *, label: s
     )  # fmt: skip
 
 
-def rate_limit(records: Sequence[Record], rows: pa.Table) -> float:
+def rate_limit(records: Sequence[Row], rows: pa.Table) -> float:
     """Upper limit shared by all failure panels of a figure."""
     highest: float = max(record["failure"] + _known(record["failure_se"]) for record in records)
     delta: float = rows["delta"][0].as_py()
     return max(1.06 * highest, 1.4 * min(delta, 0.75))
 
 
-def subtitle(records: Sequence[Record], what: str, note: str) -> str:
+def subtitle(records: Sequence[Row], what: str, note: str) -> str:
     """Subtitle with the number of CMDPs, the content, and a note."""
     cmdps = max(record["cmdps"] for record in records)
     return f"{cmdps} {'CMDP' if cmdps == 1 else 'CMDPs'}; {what}{also(note)}"
@@ -225,14 +225,14 @@ def also(note: str) -> str:
     return f" · {note}" if note else ""
 
 
-def bars_note(records: Sequence[Record]) -> str:
+def bars_note(records: Sequence[Row]) -> str:
     """Note that explains the error bars."""
     if max(record["cmdps"] for record in records) == 1:
         return "No bars: a standard error needs at least two CMDPs."
     return "Bars: ± 1 standard error, clustered by CMDP."
 
 
-def methods_of(records: Sequence[Record]) -> list[str]:
+def methods_of(records: Sequence[Row]) -> list[str]:
     """Methods of the records that have a style, in the order of legends."""
     return [method for method in in_order(map(words, records)) if method in STYLES]
 

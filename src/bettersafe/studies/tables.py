@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.studies.styles import STYLES, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-Record = dict[str, Any]
+    from bettersafe.typing import Row
 
 SE_NOTE = "± is one standard error, clustered by CMDP"
 NONE = "–"
 
 
-def words(record: Record) -> str:
+def words(record: Row) -> str:
     """Method of a record as text: ``s-opt 0.1``."""
     return f"{record['method']} {record['parameter']}".strip()
 
@@ -28,7 +28,7 @@ def in_order(methods: Iterable[str]) -> list[str]:
 
 
 def by_size(
-    records: dict[tuple[str, int | None], Record], sizes: Sequence[int], what: str, cell: Callable[[Record], str]
+    records: dict[tuple[str, int | None], Row], sizes: Sequence[int], what: str, cell: Callable[[Row], str]
 ) -> list[str]:
     """Table with a row per method, a column per size, and a column for all sizes."""
     columns: list[int | None] = [*sizes, None]
@@ -39,7 +39,7 @@ def by_size(
     return [markdown([what, *(f"\\|D\\| = {size}" for size in sizes), "all \\|D\\|"], body)]
 
 
-def with_interval(record: Record) -> str:
+def with_interval(record: Row) -> str:
     """Failure rate with its interval and the effective number of experiments."""
     return f"{record['failure']:.3f} [{record['failure_low']:.3f}, {record['failure_high']:.3f}] ({record['failure_n']:.0f})"
 

@@ -38,11 +38,11 @@ from bettersafe.logs.episodes import row_visits, with_blocks
 from bettersafe.logs.source import open_episodes
 from bettersafe.mdp.policy import check_policy
 from bettersafe.model import check_logged_baseline, logged_baseline
+from bettersafe.runs.info import ESTIMATED
 from bettersafe.runs.policy_file import in_vocabulary as policy_in_vocabulary
 from bettersafe.runs.policy_file import read_policy
 from bettersafe.runs.run import Run
 from bettersafe.tasks.inputs import (
-    ESTIMATED,
     check_ranges,
     task_baseline,
     task_episodes,

@@ -25,6 +25,7 @@ from bettersafe.model import (
     noted_logged_baseline,
     unacted_note,
 )
+from bettersafe.runs.info import ESTIMATED
 from bettersafe.runs.policy_file import counted_states, policy_actions, read_whole_policy
 from bettersafe.tasks.settings import BASELINES
 from bettersafe.typing import frozen
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from bettersafe.runs.policy_file import WholePolicy
     from bettersafe.tasks.task import Rare, Task
     from bettersafe.typing import Floats, Ints, Labels, Log, Progress
-
-
-ESTIMATED = "estimated from the data"
 
 
 def task_counts(task: Task, *, progress: Progress | None = None) -> Counts:

@@ -25,6 +25,7 @@ from bettersafe.posterior.draws import RayCluster, connected
 from bettersafe.posterior.events import DeclaredEvent
 from bettersafe.posterior.judge import Doubt, Known, doubt_of_log, judge
 from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.runs.info import ESTIMATED
 from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.checks import count_checks, row_checks
 from bettersafe.tasks.evidence import (
@@ -35,7 +36,7 @@ from bettersafe.tasks.evidence import (
     run_visits,
     run_within,
 )
-from bettersafe.tasks.inputs import ESTIMATED, with_derived
+from bettersafe.tasks.inputs import with_derived
 from bettersafe.tasks.outcomes import counted_outcomes, fits, known_rewards, reward_notes
 from bettersafe.tasks.retest import (
     check_proposal,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from bettersafe.certificate.certificate import MOST_NAMED, steps_words
+from bettersafe.certificate.certificate import MOST_NAMED, NEGATIVE, POSITIVE, steps_words
 from bettersafe.runs.run import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bettersafe.certificate.certificate import Belief, Floor
     from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.evaluation.state_evidence import StateCheck
     from bettersafe.runs.info import CandidateInfo
@@ -34,9 +35,9 @@ TESTED_CANDIDATES = {"chosen": "passed, chosen", "passed": "passed", "failed": "
 
 BELIEVED_CANDIDATES = {
     "chosen": "proposed",
-    "passed": "believed",
+    "passed": POSITIVE["posterior"][1],
     "open": "not completed: a better one was found",
-    "failed": "in doubt",
+    "failed": NEGATIVE["posterior"][1],
 }
 """Outcomes of a candidate by the posterior."""
 
@@ -76,9 +77,24 @@ def candidate_outcome(candidate: CandidateInfo) -> str:
     return (BELIEVED_CANDIDATES if candidate.evidence == "posterior" else TESTED_CANDIDATES)[candidate.outcome]
 
 
+def belief_word(belief: Belief, delta: float) -> str:
+    """Outcome of a posterior probability, for risk ``delta``: "believed" or "in doubt"."""
+    return BELIEVED_CANDIDATES["passed" if belief.passes(delta) else "failed"]
+
+
+def floor_word(floor: Floor) -> str:
+    """Outcome of a threshold."""
+    return "kept" if floor.passed else "may be missed"
+
+
 def proposed(run: Run) -> str:
     """Word for the proposal: "policy", or "proposal" if it was refused."""
     return "proposal" if run.has_proposal and run.decision is Decision.KEEP_BASELINE else "policy"
+
+
+def status(run: Run) -> str:
+    """Result of the method in one sentence; a policy that was refused is called a proposal."""
+    return run.info.status.replace("The policy changes", f"The {proposed(run)} changes", 1)
 
 
 def in_words(check: StateCheck) -> str:

@@ -25,6 +25,11 @@ def test_rows_are_complete():
         assert bound.assumption.endswith(".")
 
 
+def test_titles_and_acronyms():
+    assert (ESTIMATORS["dr"].title, ESTIMATORS["dr"].acronym) == ("doubly robust (dr)", "DR")
+    assert ESTIMATORS["model"].title == ESTIMATORS["model"].acronym == "the model alone"
+
+
 def test_the_docs_say_the_same():
     lines = EVIDENCE.read_text(encoding="utf-8").splitlines()
     cells = {line.split("`")[1]: line.replace("`", "") for line in lines if line.startswith("| `")}

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
-from bettersafe.certificate.certificate import steps_words
+from bettersafe.certificate.certificate import Belief, Floor, steps_words
 from bettersafe.runs.info import DataInfo
 from bettersafe.text.headlines import optimised_for
-from bettersafe.text.names import certificate_steps, listed, logged_steps, run_steps, shorten
-from toy_runs import toy_certificate, toy_run
+from bettersafe.text.names import (
+    belief_word,
+    certificate_steps,
+    floor_word,
+    listed,
+    logged_steps,
+    run_steps,
+    shorten,
+    status,
+)
+from toy_runs import toy_certificate, toy_findings, toy_run
 
 
 def test_names_are_listed_and_cut():
@@ -34,3 +43,18 @@ def test_steps_of_returns_in_words():
     assert logged_steps({**row, "complete": True}) == "whole episodes"
     # both objectives have discount 0.8: 1 − 1/(1 + 0.8 + 0.64 + 0.512 + 0.4096)
     assert optimised_for(limited).endswith("of the same mean number of steps (discount 0.703)")
+
+
+def test_beliefs_and_thresholds_have_one_word_each():
+    for p, word in ((0.99, "believed"), (0.5, "in doubt")):
+        belief = Belief(priors="flat", p_safe=p, p_objective=(p, p), p_pessimistic=(), draws=0)
+        assert belief_word(belief, 0.1) == word
+    for guaranteed, word in ((1.0, "kept"), (0.9, "may be missed")):
+        floor = Floor(objective="a", threshold=1.0, baseline_bound=0.9, guaranteed=guaranteed, level=0.05)
+        assert floor_word(floor) == word
+
+
+def test_a_refused_policy_is_a_proposal():
+    assert status(toy_run()) == "The policy changes something."
+    refused = toy_run(certificate=toy_certificate(findings=toy_findings(0.2, -0.2)))
+    assert status(refused) == "The proposal changes something."

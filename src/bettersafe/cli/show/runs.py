@@ -18,11 +18,14 @@ from bettersafe.runs.run import run_json
 from bettersafe.text.headlines import optimised_for, summarise
 from bettersafe.text.names import (
     GRADES,
+    belief_word,
     candidate_outcome,
     certificate_steps,
+    floor_word,
     proposed,
     run_steps,
     shorten,
+    status,
     with_titles,
 )
 from bettersafe.text.numbers import chance, change_precision, counted, is_same, number, percent, precision, risk
@@ -98,7 +101,7 @@ def print_run(run: Run, changes: int, *, every: bool = False) -> None:
         console.print(_returns(run, rows))
         _and_more(console, rows, len(run.objectives))
     if run.has_proposal and told.detail != info.status:
-        console.print(escape(info.status), style="dim", highlight=False)
+        console.print(escape(status(run)), style="dim", highlight=False)
     budget = facts_of(info.method).budget
     limit, error = (f" epsilon {info.epsilon:g},", f", error function {info.error_kind}") if budget else ("", "")
     console.print(
@@ -351,9 +354,7 @@ def _beliefs(run: Run, certificate: Certificate) -> Table:
             chance(belief.p_safe, belief.draws),
             least(belief.p_objective, belief.draws),
             least(belief.p_pessimistic, belief.draws),
-            _toned(
-                "believed" if belief.passes(certificate.delta) else "in doubt", belief_tone(belief, certificate.delta)
-            ),
+            _toned(belief_word(belief, certificate.delta), belief_tone(belief, certificate.delta)),
         )
     return table
 
@@ -373,7 +374,7 @@ def _floors(run: Run, certificate: Certificate) -> Table:
             f"{bound} {number(user_sign(objective, floor.threshold), trim=True)}",
             number(user_sign(objective, floor.guaranteed)),
             number(floor.shortfall, trim=True),
-            _toned("kept" if floor.passed else "may be missed", floor_tone(certificate, floor)),
+            _toned(floor_word(floor), floor_tone(certificate, floor)),
         )
     return table
 

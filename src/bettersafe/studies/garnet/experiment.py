@@ -12,13 +12,14 @@ from bettersafe.logs.dataset import split
 from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import expected_return
 from bettersafe.model import estimate_model
-from bettersafe.studies.case import SAFETY_SHARE, TOL, Case, Row
+from bettersafe.studies.case import SAFETY_SHARE, TOL, Case
 from bettersafe.studies.garnet.plan import COMPARED, DIFFERENT_ENDS, FAMILIES, PREFERENCE, SIZES
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.model import Model
     from bettersafe.studies.sweep import Settings
+    from bettersafe.typing import Row
 
 
 def experiment(settings: Settings) -> list[Row]:

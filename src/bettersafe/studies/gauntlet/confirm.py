@@ -15,36 +15,13 @@ from bettersafe.envs.tabular import true_mdp
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.values import expected_return
 from bettersafe.studies.gauntlet.instance import Instance, Kind, mixture_policy
-from bettersafe.studies.gauntlet.practices import best, nearly_deterministic, of_quality, wary
+from bettersafe.studies.gauntlet.practices import best, nearly_deterministic, of_quality, plain, wary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bettersafe.envs.tabular import World
-
 FIRST = np.array([1.0, 0.0])
 """λ: the first of two objectives is pursued, the second protected."""
-
-
-def _plain(
-    world: Callable[[np.random.Generator], World],
-    weights: tuple[float, ...],
-    quality: float,
-    *,
-    horizon: int | None = None,
-) -> Callable[[np.random.Generator], Instance]:
-    """Makes worlds whose practice is ρ of the best policy for ``weights``; the first objective is pursued."""
-
-    def make(rng: np.random.Generator) -> Instance:
-        drawn = world(rng)
-        return Instance(
-            world=drawn,
-            baseline=of_quality(rng, drawn, weights, quality),
-            preference=np.eye(1, len(weights))[0],
-            horizon=horizon,
-        )
-
-    return make
 
 
 def _door(rng: np.random.Generator) -> Instance:
@@ -152,26 +129,26 @@ def _kind(
 CONFIRM = (
     _kind("door", "rarely through a door into a backwater without a way back", "hazard", (30, 150), _door),
     _kind("late-harm", "exposure adds up and does harm later", "hazard", (30, 150), _late),
-    _kind("machine", "machine replacement, rare breakdowns", "hazard", (30, 150), _plain(machine, (1.0, 3.0), 0.5)),
+    _kind("machine", "machine replacement, rare breakdowns", "hazard", (30, 150), plain(machine, (1.0, 3.0), 0.5)),
     _kind("hidden-severity", "staff treat by a severity that is not logged", "hazard", (50, 200), _hidden_severity),
-    _kind("claims", "heavy-tailed rewards (claims)", "rewards", (50, 300), _plain(heavy_tails, (1.0, 1.0), 0.4)),
-    _kind("shop", "a web shop with a rare complaint, 1 in 200", "rewards", (200, 2000), _plain(web_shop, (1.0, 100.0), 0.3)),
+    _kind("claims", "heavy-tailed rewards (claims)", "rewards", (50, 300), plain(heavy_tails, (1.0, 1.0), 0.4)),
+    _kind("shop", "a web shop with a rare complaint, 1 in 200", "rewards", (200, 2000), plain(web_shop, (1.0, 100.0), 0.3)),
     _kind("field", "irrigation with noisy harvests, counts only", "rewards", (50, 300), _field),
-    _kind("arms", "one step, then the end (a bandit)", "rewards", (200, 2000), _plain(arms, (1.0, 1.0), 0.3)),
-    _kind("thin", "300 states, seen thinly", "visits", (50, 200), _plain(lambda rng: layered(rng, layers=15, width=20), (1.0, 1.0), 0.3)),
-    _kind("five", "five episodes", "visits", (5, 10), _plain(lambda rng: layered(rng, layers=8, width=3, n_actions=3), (1.0, 1.0), 0.2)),
+    _kind("arms", "one step, then the end (a bandit)", "rewards", (200, 2000), plain(arms, (1.0, 1.0), 0.3)),
+    _kind("thin", "300 states, seen thinly", "visits", (50, 200), plain(lambda rng: layered(rng, layers=15, width=20), (1.0, 1.0), 0.3)),
+    _kind("five", "five episodes", "visits", (5, 10), plain(lambda rng: layered(rng, layers=8, width=3, n_actions=3), (1.0, 1.0), 0.2)),
     _kind("doctors", "three doctors, none of them known", "baseline", (50, 200), _clinic_practices),
     _kind("protocol", "a protocol that is nearly always followed, estimated", "baseline", (50, 200), _protocol),
     _kind("settled", "a practice with hardly anything left to be gained", "baseline", (20, 100), _settled),
-    _kind("opposed", "objectives that oppose each other", "baseline", (20, 100), _plain(lambda rng: layered(rng, opposed=True), (1.0, 1.0), 0.0)),
+    _kind("opposed", "objectives that oppose each other", "baseline", (20, 100), plain(lambda rng: layered(rng, opposed=True), (1.0, 1.0), 0.0)),
     _kind("discounts", "different discounts", "model", (30, 150), _discounts),
-    _kind("cut-off", "episodes cut off by a horizon (a battery)", "model", (20, 100), _plain(battery, (1.0, 1.0), 0.4, horizon=30)),
+    _kind("cut-off", "episodes cut off by a horizon (a battery)", "model", (20, 100), plain(battery, (1.0, 1.0), 0.4, horizon=30)),
     _kind("two-lines", "aggregated states (two lines, their sum logged)", "model", (30, 150), _sum_of_lines),
-    _kind("patrol", "17 objectives (a technician who serves 16 areas)", "model", (30, 150), _plain(patrol, (1.0, *(1.0,) * 16), 0.0)),
+    _kind("patrol", "17 objectives (a technician who serves 16 areas)", "model", (30, 150), plain(patrol, (1.0, *(1.0,) * 16), 0.0)),
     _kind("frozen-lake", "FrozenLake", "benchmark", (50, 300), _lake),
     _kind("cliff", "CliffWalking", "benchmark", (20, 100), _cliff),
     _kind("taxi", "Taxi, small", "benchmark", (100, 500), _taxi),
-    _kind("treasure", "deep sea treasure", "benchmark", (30, 150), _plain(deep_sea_treasure, (1.0, 2.0), 0.3)),
-    _kind("queue", "a queue with admission control", "benchmark", (20, 100), _plain(admission_queue, (1.0, 1.0, 1.0), 0.4)),
-    _kind("river-swim", "RiverSwim", "benchmark", (20, 100), _plain(river_swim, (1.0, 0.5), 0.3)),
+    _kind("treasure", "deep sea treasure", "benchmark", (30, 150), plain(deep_sea_treasure, (1.0, 2.0), 0.3)),
+    _kind("queue", "a queue with admission control", "benchmark", (20, 100), plain(admission_queue, (1.0, 1.0, 1.0), 0.4)),
+    _kind("river-swim", "RiverSwim", "benchmark", (20, 100), plain(river_swim, (1.0, 0.5), 0.3)),
 )  # fmt: skip

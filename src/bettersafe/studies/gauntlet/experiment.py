@@ -12,7 +12,7 @@ from bettersafe.logs.counts import count
 from bettersafe.logs.dataset import split
 from bettersafe.methods.facts import METHODS as FACTS
 from bettersafe.model import estimate_baseline, estimate_model
-from bettersafe.studies.case import SAFETY_SHARE, TOL, Case, Row
+from bettersafe.studies.case import SAFETY_SHARE, TOL, Case
 from bettersafe.studies.gauntlet.instance import best_safe_gain, sample_log, true_gain
 from bettersafe.studies.gauntlet.kinds import KINDS
 from bettersafe.studies.gauntlet.plan import METHODS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
     from bettersafe.methods.b_opt import BOpt
     from bettersafe.studies.gauntlet.instance import Instance
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Row
 
 CHANGED = 1e-9
 """Largest difference of probabilities that is no proposal."""

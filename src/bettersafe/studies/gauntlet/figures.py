@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Record = dict[str, Any]
+    from bettersafe.typing import Row
 
 ROW = 0.52
 """Inches of a kind."""
@@ -48,7 +48,7 @@ def draw_gauntlet(rows: pa.Table, *, note: str = "") -> dict[str, Figure]:
         )
 
 
-def _draw_half(records: Sequence[Record], rows: pa.Table, title: str, note: str) -> Figure:
+def _draw_half(records: Sequence[Row], rows: pa.Table, title: str, note: str) -> Figure:
     """Failure rate and share of the best possible, a line for each kind; those that the log can't tell about come last."""
     kinds = list(dict.fromkeys(r["kind"] for r in sorted(records, key=lambda r: bool(r["unlearnable"]))))
     methods = methods_of(records)

@@ -10,12 +10,10 @@ from bettersafe.envs.benchmarks import mountain_car
 from bettersafe.envs.city import car_park, debts, ferry, market_cart, tram_line, triage_desk
 from bettersafe.envs.works import crop_rotation, greenhouse, kiln, long_building, pipeline
 from bettersafe.studies.gauntlet.instance import Instance, Kind, mixture_policy
-from bettersafe.studies.gauntlet.practices import graded, nearly_deterministic, of_quality
+from bettersafe.studies.gauntlet.practices import graded, nearly_deterministic, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from bettersafe.envs.tabular import World
+    from collections.abc import Callable
 
 LADDER = (
     (0.55, 0.30, 0.05, 0.00, 0.10),
@@ -26,24 +24,6 @@ LADDER = (
     (0.30, 0.10, 0.25, 0.10, 0.25),
 )
 """How often the office waits, writes, calls, visits or offers a rebate, by months overdue."""
-
-
-def _plain(
-    world: Callable[[np.random.Generator], World],
-    weights: Sequence[float],
-    quality: float,
-    *,
-    preference: Sequence[float],
-    from_counts: bool = False,
-) -> Callable[[np.random.Generator], Instance]:
-    """Makes worlds whose practice is ρ of the best policy for ``weights``."""
-
-    def make(rng: np.random.Generator) -> Instance:
-        drawn = world(rng)
-        baseline = of_quality(rng, drawn, weights, quality)
-        return Instance(world=drawn, baseline=baseline, preference=np.array(preference), from_counts=from_counts)
-
-    return make
 
 
 def _stages(rng: np.random.Generator) -> Instance:
@@ -139,14 +119,14 @@ def _kind(
 FOURTH = (
     _kind("debts", "a rare complaint, 3 in 100 episodes (debts to collect)", "hazard", (200, 1500), _ladder),
     _kind("pipeline", "rare large successes of products", "rewards", (100, 500), _stages),
-    _kind("rotation", "noise of each pair's own size (crops in rotation)", "rewards", (50, 300), _plain(crop_rotation, (1.0, 1.0), 0.2, preference=(1.0, 0.0))),
+    _kind("rotation", "noise of each pair's own size (crops in rotation)", "rewards", (50, 300), plain(crop_rotation, (1.0, 1.0), 0.2, preference=(1.0, 0.0))),
     _kind("cart", "moves that never fail, noisy rewards (a market cart)", "rewards", (50, 300), _usual_round),
-    _kind("car-park", "tariffs of a car park, counts only", "rewards", (50, 300), _plain(car_park, (1.0, 0.5, 1.0), 0.3, preference=(1.0, 0.0, 0.0), from_counts=True)),
+    _kind("car-park", "tariffs of a car park, counts only", "rewards", (50, 300), plain(car_park, (1.0, 0.5, 1.0), 0.3, preference=(1.0, 0.0, 0.0), from_counts=True)),
     _kind("triage", "60 possible next cases, most of them never seen", "visits", (30, 200), _by_case),
     _kind("greenhouse", "all actions tried alike, few episodes (a greenhouse)", "visits", (20, 100), _uniform),
     _kind("ferry", "near-optimal, rarer actions lose more (a ferry)", "baseline", (30, 150), _graded),
     _kind("shifts", "four unknown shifts at a kiln", "baseline", (40, 200), _shifts),
     _kind("building", "a long chain with late effects, discount 0.999", "model", (30, 150), _builders),
-    _kind("tram", "five objectives, two of them pursued (a tram line)", "model", (40, 200), _plain(tram_line, (1.0, 1.0, 1.0, 1.0, 1.0), 0.3, preference=(1.0, 1.0, 0.0, 0.0, 0.0))),
+    _kind("tram", "five objectives, two of them pursued (a tram line)", "model", (40, 200), plain(tram_line, (1.0, 1.0, 1.0, 1.0, 1.0), 0.3, preference=(1.0, 1.0, 0.0, 0.0, 0.0))),
     _kind("mountain-car", "mountain car, on a grid", "benchmark", (30, 150), _swing),
 )  # fmt: skip

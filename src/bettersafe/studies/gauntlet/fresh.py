@@ -21,31 +21,12 @@ from bettersafe.envs.trade import (
     seat_prices,
 )
 from bettersafe.studies.gauntlet.instance import Instance, Kind, mixture_policy
-from bettersafe.studies.gauntlet.practices import nearly_deterministic, of_quality, runner_up, wary
+from bettersafe.studies.gauntlet.practices import nearly_deterministic, of_quality, plain, runner_up, wary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bettersafe.envs.hazards import Hazard
-    from bettersafe.envs.tabular import World
-
-
-def _plain(
-    world: Callable[[np.random.Generator], World],
-    weights: Sequence[float],
-    quality: float,
-    *,
-    preference: Sequence[float],
-    from_counts: bool = False,
-) -> Callable[[np.random.Generator], Instance]:
-    """Makes worlds whose practice is ρ of the best policy for ``weights``."""
-
-    def make(rng: np.random.Generator) -> Instance:
-        drawn = world(rng)
-        baseline = of_quality(rng, drawn, weights, quality)
-        return Instance(world=drawn, baseline=baseline, preference=np.array(preference), from_counts=from_counts)
-
-    return make
 
 
 def _wary(
@@ -147,17 +128,17 @@ FRESH = (
     _kind("bridges", "rope bridges that break under large loads", "hazard", (50, 300), _wary(rope_bridges, (1.0, 5.0, 1.0), 0.5, share=0.5)),
     _kind("toxicity", "doses whose toxicity comes late, different discounts", "hazard", (40, 200), _toxicity),
     _kind("lottery", "a wage, or lotteries with prizes up to 150", "rewards", (100, 500), _lotteries),
-    _kind("reservoir", "noise that grows with the action, Student t (a reservoir)", "rewards", (40, 200), _plain(reservoir, (1.0, 1.0, 2.0), 0.4, preference=(1.0, 0.0, 0.0))),
-    _kind("bus", "bus engines with skewed costs of breakdowns, counts only", "rewards", (100, 400), _plain(bus_engine, (1.0, 3.0), 0.4, preference=(1.0, 0.0), from_counts=True)),
-    _kind("ads", "15 advertisements, clicks, orders and rare blocks", "rewards", (300, 3000), _plain(ad_slots, (1.0, 1.0, 10.0), 0.3, preference=(1.0, 1.0, 0.0))),
+    _kind("reservoir", "noise that grows with the action, Student t (a reservoir)", "rewards", (40, 200), plain(reservoir, (1.0, 1.0, 2.0), 0.4, preference=(1.0, 0.0, 0.0))),
+    _kind("bus", "bus engines with skewed costs of breakdowns, counts only", "rewards", (100, 400), plain(bus_engine, (1.0, 3.0), 0.4, preference=(1.0, 0.0), from_counts=True)),
+    _kind("ads", "15 advertisements, clicks, orders and rare blocks", "rewards", (300, 3000), plain(ad_slots, (1.0, 1.0, 10.0), 0.3, preference=(1.0, 1.0, 0.0))),
     _kind("prices", "20 prices of seats, neighbours nearly as good", "visits", (50, 300), _habitual_prices),
-    _kind("heating", "five long episodes (heating), both objectives pursued", "visits", (5, 15), _plain(heating, (1.0, 1.0), 0.3, preference=(1.0, 1.0))),
+    _kind("heating", "five long episodes (heating), both objectives pursued", "visits", (5, 15), plain(heating, (1.0, 1.0), 0.3, preference=(1.0, 1.0))),
     _kind("transfers", "transfers by thresholds, estimated, rare deaths", "baseline", (100, 500), _transfers),
     _kind("skippers", "three unknown skippers of a fishery, cut off", "baseline", (30, 150), _skippers),
-    _kind("shop-floor", "eight objectives (jobs on a shop floor)", "model", (30, 150), _plain(shop_floor, (1.0,) * 8, 0.2, preference=(1.0, *(0.0,) * 7))),
-    _kind("grants", "30 objectives (grants for 29 groups)", "model", (50, 200), _plain(grants, (1.0,) * 30, 0.0, preference=(1.0, *(0.0,) * 29))),
+    _kind("shop-floor", "eight objectives (jobs on a shop floor)", "model", (30, 150), plain(shop_floor, (1.0,) * 8, 0.2, preference=(1.0, *(0.0,) * 7))),
+    _kind("grants", "30 objectives (grants for 29 groups)", "model", (50, 200), plain(grants, (1.0,) * 30, 0.0, preference=(1.0, *(0.0,) * 29))),
     _kind("tutor", "aggregated states (kinds of students not logged)", "model", (100, 1000), _tutor),
     _kind("blackjack", "blackjack, by the dealer's rule", "benchmark", (300, 3000), _dealers_rule),
-    _kind("epidemic", "control of an epidemic, the second objective pursued", "benchmark", (100, 400), _plain(epidemic, (1.0, 1.0), 0.4, preference=(0.0, 1.0))),
-    _kind("tandem", "queues in tandem, discount 0.995, an objective that never varies", "benchmark", (20, 100), _plain(tandem_queues, (1.0, 1.0, 1.0, 0.0), 0.4, preference=(1.0, 0.0, 0.0, 0.0))),
+    _kind("epidemic", "control of an epidemic, the second objective pursued", "benchmark", (100, 400), plain(epidemic, (1.0, 1.0), 0.4, preference=(0.0, 1.0))),
+    _kind("tandem", "queues in tandem, discount 0.995, an objective that never varies", "benchmark", (20, 100), plain(tandem_queues, (1.0, 1.0, 1.0, 0.0), 0.4, preference=(1.0, 0.0, 0.0, 0.0))),
 )  # fmt: skip

@@ -10,9 +10,10 @@ from bettersafe.envs.random_mdp import mixed_policy
 from bettersafe.envs.tabular import true_mdp
 from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import policy_values
+from bettersafe.studies.gauntlet.instance import Instance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bettersafe.envs.tabular import World
     from bettersafe.typing import Bools, Floats
@@ -55,3 +56,23 @@ def wary(policy: Floats, harmful: Bools, share: float) -> Floats:
     """``policy`` with its probability of harmful pairs reduced to ``share`` of it."""
     table = np.where(harmful, share * policy, policy)
     return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
+def plain(
+    world: Callable[[np.random.Generator], World],
+    weights: Sequence[float],
+    quality: float,
+    *,
+    preference: Sequence[float] | None = None,
+    from_counts: bool = False,
+    horizon: int | None = None,
+) -> Callable[[np.random.Generator], Instance]:
+    """Makes worlds whose practice is ρ of the best policy for ``weights``; without ``preference``, the first objective is pursued."""
+    pursued = np.eye(1, len(weights))[0] if preference is None else np.array(preference)
+
+    def make(rng: np.random.Generator) -> Instance:
+        drawn = world(rng)
+        baseline = of_quality(rng, drawn, weights, quality)
+        return Instance(world=drawn, baseline=baseline, preference=pursued, from_counts=from_counts, horizon=horizon)
+
+    return make

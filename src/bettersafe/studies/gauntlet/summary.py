@@ -20,7 +20,7 @@ from bettersafe.studies.summary import METHOD
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Record = dict[str, Any]
+    from bettersafe.typing import Row
 
 SIGNIFICANT = 0.02
 """p below which failures are said to be more frequent than δ."""
@@ -28,7 +28,7 @@ SIGNIFICANT = 0.02
 CELL = ("half", "unlearnable", "kind", "episodes", *METHOD)
 
 
-def summarise_cells(rows: pa.Table, by: Sequence[str] = CELL, *, level: float = 0.95) -> list[Record]:
+def summarise_cells(rows: pa.Table, by: Sequence[str] = CELL, *, level: float = 0.95) -> list[Row]:
     """A record for each combination of the columns ``by``, in the order of the kinds.
 
     Args:
@@ -47,7 +47,7 @@ def summarise_cells(rows: pa.Table, by: Sequence[str] = CELL, *, level: float = 
     """
     from scipy import stats
 
-    groups: dict[tuple[Any, ...], list[Record]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows.to_pylist():
         groups.setdefault(tuple(row[name] for name in by), []).append(row)
     tail = (1.0 - level) / 2.0
@@ -78,7 +78,7 @@ def summarise_cells(rows: pa.Table, by: Sequence[str] = CELL, *, level: float = 
     return sorted(found, key=lambda record: place.get(record.get("kind", ""), len(place)))
 
 
-def averages(cells: Sequence[Record]) -> list[Record]:
+def averages(cells: Sequence[Row]) -> list[Row]:
     """A record for each half and method: means over the cells of kinds that a log can tell about, each counted alike.
 
     Args:
@@ -88,7 +88,7 @@ def averages(cells: Sequence[Record]) -> list[Record]:
         Records with ``half``, ``method``, ``parameter``, ``cells``, ``exceeded`` (cells that fail significantly more often than δ)
         and the means of the shares.
     """
-    groups: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for cell in cells:
         if not cell["unlearnable"]:
             groups.setdefault((cell["half"], cell["method"], cell["parameter"]), []).append(cell)
@@ -113,7 +113,7 @@ def gauntlet_summary(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(summarise_cells(rows))
 
 
-def _mean(group: Sequence[Record], name: str) -> float:
+def _mean(group: Sequence[Row], name: str) -> float:
     """Mean of the values that are known; NaN if none is."""
     values = np.array([row[name] for row in group], dtype=np.float64)
     values = values[~np.isnan(values)]

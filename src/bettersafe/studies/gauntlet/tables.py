@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bettersafe.studies.gauntlet.kinds import KINDS
 from bettersafe.studies.gauntlet.plan import ABOUT, STUDY
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-Record = dict[str, Any]
+    from bettersafe.typing import Row
 
 HALVES = {
     "choose": "Kinds to choose rules by",
@@ -62,7 +62,7 @@ def gauntlet_tables(rows: pa.Table, *, note: str = "") -> str:
     return "\n\n".join(page) + "\n"
 
 
-def _part(title: str, cells: Sequence[Record], kinds: Sequence[Record], delta: float) -> list[str]:
+def _part(title: str, cells: Sequence[Row], kinds: Sequence[Row], delta: float) -> list[str]:
     """B-OPT by kind and size, and all methods by kind."""
     if not cells:
         return []
@@ -93,7 +93,7 @@ def _part(title: str, cells: Sequence[Record], kinds: Sequence[Record], delta: f
     ]
 
 
-def _by_method(records: Sequence[Record], cell: Callable[[Record], str]) -> str:
+def _by_method(records: Sequence[Row], cell: Callable[[Row], str]) -> str:
     """A line for each kind, a column for each method."""
     found = {(record["kind"], words(record)): record for record in records}
     methods = in_order(method for _, method in found)
@@ -104,7 +104,7 @@ def _by_method(records: Sequence[Record], cell: Callable[[Record], str]) -> str:
     return markdown(["kind", *map(plain_name, methods)], body)
 
 
-def _averages(title: str, records: dict[str, Record]) -> str:
+def _averages(title: str, records: dict[str, Row]) -> str:
     """A line for each method."""
     head = [
         title.lower(),

@@ -12,7 +12,7 @@ from bettersafe.logs.dataset import split
 from bettersafe.mdp.values import expected_return
 from bettersafe.model import estimate_model
 from bettersafe.posterior.judge import DRAWS
-from bettersafe.studies.case import SAFETY_SHARE, TOL, Case, Row
+from bettersafe.studies.case import SAFETY_SHARE, TOL, Case
 from bettersafe.studies.gridworld.plan import CONVENTIONS, SIZES, VARIANTS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bettersafe.mdp.constrained import CMDPOptimum
     from bettersafe.model import Model
     from bettersafe.studies.sweep import Settings
-    from bettersafe.typing import Floats
+    from bettersafe.typing import Floats, Row
 
 GOAL_RANGE = 1100.0
 """Range of the goal objective's return: from −1/(1−γ) = −100 to +1000."""

@@ -21,7 +21,7 @@ from bettersafe.studies.tables import NONE, SE_NOTE, by_size, in_order, markdown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bettersafe.studies.tables import Record
+    from bettersafe.typing import Row
 
 REPRODUCTION = next(iter(VARIANTS))
 FAILURE_NOTE = f"Failure: worse than the baseline on some objective by more than {TOL:.0e} of its range.".replace(
@@ -88,7 +88,7 @@ def _comparison(
     """Tables of mean improvement, median improvement and failure rate, with columns for our and the published values."""
     records = {(words(record), record["episodes"]): record for record in summary.to_pylist()}
     methods = in_order(name for name, _ in records)
-    parts: list[tuple[str, Callable[[Record], str], Callable[[tuple[float, float]], str] | None]] = [
+    parts: list[tuple[str, Callable[[Row], str], Callable[[tuple[float, float]], str] | None]] = [
         ("Mean improvement", lambda r: with_se(r["improvement"], r["improvement_se"], 1), lambda p: f"{p[0]:g}"),
         ("Median improvement", lambda r: f"{r['median']:.1f}", None),
         ("Failure rate", lambda r: with_se(r["failure"], r["failure_se"], 3), lambda p: f"{p[1]:.3f}"),
@@ -131,7 +131,7 @@ def _changes(rows: pa.Table, sizes: Sequence[int]) -> list[str]:
     return lines
 
 
-def _change(record: Record) -> str:
+def _change(record: Row) -> str:
     improvement = with_se(record["improvement"], record["improvement_se"], 1, sign="+")
     return f"{improvement} / {with_se(record['failure'], record['failure_se'], 3, sign='+')}"
 
@@ -232,7 +232,7 @@ def _relative(rows: pa.Table, kinds: Sequence[int], sizes: Sequence[int]) -> lis
     return lines
 
 
-def _share(record: Record, whole: Record) -> str:
+def _share(record: Row, whole: Row) -> str:
     """Improvement of one record relative to another, with its standard error."""
     part, unit = record["improvement"], whole["improvement"]
     errors = (record["improvement_se"], whole["improvement_se"])

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.posterior.outcomes import Outcomes
-    from bettersafe.studies.case import Row
     from bettersafe.studies.sweep import Settings
-    from bettersafe.typing import Floats, Ints
+    from bettersafe.typing import Floats, Ints, Row
 
 
 def icu_experiment(settings: Settings) -> list[Row]:

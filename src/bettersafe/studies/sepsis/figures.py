@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.methods.facts import METHODS
 from bettersafe.studies.drawing import Frame, add_legend, also, framed, matplotlib_look, settled
 from bettersafe.studies.sepsis.mimic import CLINICAL_CUTS
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bettersafe.studies.sepsis.summary import Key
-    from bettersafe.studies.tables import Record
+    from bettersafe.typing import Row
 
 ESTIMATES = {
-    "dr": "DR (doubly robust)",
-    "wdr": "WDR (weighted doubly robust)",
+    **{name: f"{ESTIMATORS[name].acronym} ({ESTIMATORS[name].words})" for name in ("dr", "wdr")},
     "model": "The model that policies are made in",
 }
 OBJECTIVES = {"survival": "survival return", "rare": "rare-treatment return"}
@@ -73,7 +73,7 @@ def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, F
         return settled(figures)
 
 
-def _policies(rows: pa.Table) -> list[Record]:
+def _policies(rows: pa.Table) -> list[Row]:
     """Rows of the paper's methods, with the study's main definition of rare treatments."""
     return [r for r in rows.to_pylist() if r["rare_below"] == RARE_BELOW and r["method"] in MARKERS]
 
@@ -87,7 +87,7 @@ def dose_words(rows: pa.Table) -> str:
     return f"1 to 4: fluid cut at {cuts} mL, vasopressor at the quarters of the non-zero doses"
 
 
-def _draw_doses(records: Mapping[Key, Record], where: str, doses_are: str) -> Figure:
+def _draw_doses(records: Mapping[Key, Row], where: str, doses_are: str) -> Figure:
     """The 5 × 5 doses of the clinician and three policies, as shares of the decisions in the training part."""
     from matplotlib.colors import PowerNorm
 
@@ -127,12 +127,12 @@ def _draw_doses(records: Mapping[Key, Record], where: str, doses_are: str) -> Fi
     return figure
 
 
-def _doses(record: Record) -> Any:
+def _doses(record: Row) -> Any:
     """Percentages by fluid (rows) and vasopressor (columns), shape [5, 5]."""
     return np.array([[100.0 * record.get(f"dose iv{iv}/vaso{v}", 0.0) for v in range(BINS)] for iv in range(BINS)])
 
 
-def _draw_truth(rows: Sequence[Record], where: str) -> Figure:
+def _draw_truth(rows: Sequence[Row], where: str) -> Figure:
     """Estimates against exact values for all policies of the paper's methods: a column per estimator, a row per objective."""
     from matplotlib.colors import LogNorm
     from matplotlib.lines import Line2D
@@ -198,7 +198,7 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _scatter(
-    axes: Axes, rows: Sequence[Record], objective: str, estimator: str, norm: Any, up: tuple[float, float]
+    axes: Axes, rows: Sequence[Row], objective: str, estimator: str, norm: Any, up: tuple[float, float]
 ) -> Any:
     points = None
     for method in reversed(MARKERS):  # Adv-Linearized is drawn over S-OPT with a large ε, the clinician last
@@ -213,12 +213,12 @@ def _scatter(
     return points
 
 
-def _draw_epsilon(records: Mapping[Key, Record], where: str) -> Figure:
+def _draw_epsilon(records: Mapping[Key, Row], where: str) -> Figure:
     """S-OPT against ε: DR, WDR and exact values, one column per preference."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    labels = {"true": "exact value", "dr": "DR on the test part", "wdr": "WDR on the test part"}
+    labels = {"true": "exact value"} | {name: f"{ESTIMATORS[name].acronym} on the test part" for name in ("dr", "wdr")}
     handles: list[Any] = [
         Line2D([], [], color=LINES[what][0], marker=LINES[what][1], linestyle=LINES[what][2], label=label)
         for what, label in labels.items()

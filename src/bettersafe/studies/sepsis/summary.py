@@ -21,7 +21,7 @@ from bettersafe.studies.sepsis.plan import CHOSEN, OPE, PUBLISHED, RARE_BELOW
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bettersafe.studies.tables import Record
+    from bettersafe.typing import Row
 
 Key = tuple[str, str, str]
 """Preference, method, parameter."""
@@ -51,7 +51,7 @@ def with_chosen(rows: pa.Table) -> pa.Table:
     """
     records = [record | {"epsilon": math.nan} for record in rows.to_pylist()]
     clinician = {r["repetition"]: r for r in records if r["rare_below"] == RARE_BELOW and key(r) == CLINICIAN}
-    best: dict[tuple[int, str], Record] = {}
+    best: dict[tuple[int, str], Row] = {}
     for record in records:
         if record["method"] != "s-opt" or record["rare_below"] != RARE_BELOW:
             continue
@@ -63,7 +63,7 @@ def with_chosen(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist([*records, *best.values()])
 
 
-def no_worse(record: Record, clinician: Record, *, part: str = "valid_") -> bool:
+def no_worse(record: Row, clinician: Row, *, part: str = "valid_") -> bool:
     """Whether neither DR nor WDR is worse than the clinician's on either objective; NaN counts as worse.
 
     Args:
@@ -101,12 +101,12 @@ def summarise_sepsis(rows: pa.Table) -> pa.Table:
     numbers = measured(rows)
     records = rows.to_pylist()
     clinician = {(r["rare_below"], r["repetition"]): r for r in records if key(r) == CLINICIAN}
-    groups: dict[tuple[Any, ...], list[Record]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for record in records:
         groups.setdefault(tuple(record[name] for name in GROUP), []).append(record)
     result = []
     for values, group in groups.items():
-        line: Record = dict(zip(GROUP, values, strict=True)) | {"seeds": len(group)}
+        line: Row = dict(zip(GROUP, values, strict=True)) | {"seeds": len(group)}
         harmed = [_harmed(r, clinician[r["rare_below"], r["repetition"]]) for r in group]
         line["harmed"] = float(np.mean(harmed))
         for name in numbers:
@@ -127,13 +127,13 @@ def measured(rows: pa.Table) -> list[str]:
     ]
 
 
-def by_key(summary: pa.Table, *, rare_below: int = RARE_BELOW) -> dict[Key, Record]:
+def by_key(summary: pa.Table, *, rare_below: int = RARE_BELOW) -> dict[Key, Row]:
     """Rows of the summary by policy."""
     here = summary.filter(pc.equal(summary["rare_below"], rare_below))
     return {key(record): record for record in here.to_pylist()}
 
 
-def worse(record: Record, clinician: Record, column: str) -> bool:
+def worse(record: Row, clinician: Row, column: str) -> bool:
     """Whether a mean is worse than the clinician's by at least `VISIBLE`: less survival, or more rare treatments."""
     loss = record[column] - clinician[column] if column.endswith("_rare") else clinician[column] - record[column]
     return bool(loss >= VISIBLE)
@@ -144,7 +144,7 @@ def knows_truth(summary: pa.Table) -> bool:
     return not any(math.isnan(value) for value in summary["true_survival"].to_pylist())
 
 
-def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record]:
+def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Row]:
     """Errors of the estimates for small, medium and large effective sample sizes (ESS).
 
         error = estimate − exact        gain = (estimate − the clinician's estimate) − (exact − the clinician's exact)
@@ -165,7 +165,7 @@ def errors_by_ess(rows: pa.Table, bands: Sequence[float] = BANDS) -> list[Record
     for low, high in itertools.pairwise(edges):
         here = [record for record in policies if low <= record["ess"] < high]
         if here:
-            line: Record = {"low": low, "high": high, "policies": len(here)}
+            line: Row = {"low": low, "high": high, "policies": len(here)}
             for what, objective in itertools.product((*OPE, "model"), ("survival", "rare")):
                 name, exact = f"{what}_{objective}", f"true_{objective}"
                 own = [clinician[record["repetition"]] for record in here]
@@ -188,13 +188,13 @@ def false_comfort(rows: pa.Table) -> tuple[int, int]:
     return len(fine), sum(_harmed(record, clinician[record["repetition"]]) == 1.0 for record in fine)
 
 
-def _changed(rows: pa.Table) -> tuple[list[Record], dict[int, Record]]:
+def _changed(rows: pa.Table) -> tuple[list[Row], dict[int, Row]]:
     """Policies of the paper's methods that differ from the clinician's, without λ = [0, 0]; and the clinician's by repetition."""
     records = [record for record in rows.to_pylist() if record["rare_below"] == RARE_BELOW]
     clinician = {record["repetition"]: record for record in records if key(record) == CLINICIAN}
     values = [f"{what}_{objective}" for what in (*OPE, "model", "true") for objective in ("survival", "rare")]
 
-    def same(record: Record) -> bool:
+    def same(record: Row) -> bool:
         own = clinician[record["repetition"]]
         return all(math.isclose(record[name], own[name], rel_tol=1e-9, abs_tol=1e-9) for name in values)
 
@@ -202,7 +202,7 @@ def _changed(rows: pa.Table) -> tuple[list[Record], dict[int, Record]]:
     return [r for r in there if not same(r)], clinician
 
 
-def _harmed(record: Record, clinician: Record) -> float:
+def _harmed(record: Row, clinician: Row) -> float:
     loss = max(
         clinician["true_survival"] - record["true_survival"],
         record["true_rare"] - clinician["true_rare"],

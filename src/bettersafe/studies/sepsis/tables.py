@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
+from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.methods.facts import METHODS
 from bettersafe.studies.sepsis.plan import ABOUT, CHOSEN, DELTAS, EPSILONS, MAIN, OPE, PREFERENCES, REMOVED_BELOW
 from bettersafe.studies.sepsis.published import COLUMNS, FREQUENCY, REMOVED, VALUES, VASOPRESSORS
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bettersafe.studies.sepsis.summary import Key
-    from bettersafe.studies.tables import Record
+    from bettersafe.typing import Row
 
 MARK = " ▼"
 OBJECTIVES = {"survival": "Survival return (more is better)", "rare": "Rare-treatment return (less is better)"}
@@ -116,7 +117,7 @@ def preference_name(policy: Key) -> str:
     return NONE if policy == CLINICIAN else f"[{policy[0].replace(',', ', ')}]"
 
 
-def with_sd(record: Record, column: str, digits: int = 2) -> str:
+def with_sd(record: Row, column: str, digits: int = 2) -> str:
     """Mean ± standard deviation over seeds."""
     text = f"{record[column]:.{digits}f}".replace("-", "−")
     sd = record[f"{column}_sd"]
@@ -133,7 +134,7 @@ def paper_words(rows: pa.Table) -> str:
     return "Paper: on MIMIC-III, another cohort and another outcome: compare conclusions, not digits."
 
 
-def _notes(clinician: Record, paper: str, *, true: bool) -> str:
+def _notes(clinician: Row, paper: str, *, true: bool) -> str:
     seeds = clinician["seeds"]
     many = f"{seeds} seeds; ± is the standard deviation over them" if seeds > 1 else "1 seed, so no standard deviations"
     lines = [
@@ -149,7 +150,7 @@ def _notes(clinician: Record, paper: str, *, true: bool) -> str:
     return " ".join([*lines, paper])
 
 
-def _section(title: str, records: Mapping[Key, Record], keys: Sequence[Key], *, true: bool) -> list[str]:
+def _section(title: str, records: Mapping[Key, Row], keys: Sequence[Key], *, true: bool) -> list[str]:
     """A section with one table per objective."""
     page = [f"## {title}"]
     for objective, heading in OBJECTIVES.items():
@@ -199,12 +200,12 @@ def _choices(rows: pa.Table) -> str:
     return markdown(["λ", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)], body)
 
 
-def _times(found: Sequence[Record], preference: str, epsilon: float) -> str:
+def _times(found: Sequence[Row], preference: str, epsilon: float) -> str:
     times = sum(key(record)[0] == preference and record["epsilon"] == epsilon for record in found)
     return str(times) if times else NONE
 
 
-def _vasopressors(records: Mapping[Key, Record]) -> str:
+def _vasopressors(records: Mapping[Key, Row]) -> str:
     head = ["λ", "policy", "states without", "given one", "given a large one", "paper: of 722, given", "large"]
     body = []
     for policy in ADVISED:
@@ -224,7 +225,7 @@ def _vasopressors(records: Mapping[Key, Record]) -> str:
     return markdown(head, body, words=2)
 
 
-def _frequency(records: Mapping[Key, Record]) -> str:
+def _frequency(records: Mapping[Key, Row]) -> str:
     head = ["λ", "policy", "times seen", "paper", "share of the state's decisions", "paper"]
     body = []
     for policy in ADVISED:
@@ -246,10 +247,10 @@ def _frequency(records: Mapping[Key, Record]) -> str:
     return markdown(head, body, words=2)
 
 
-def _removed(records: Mapping[Key, Record], *, true: bool) -> str:
+def _removed(records: Mapping[Key, Row], *, true: bool) -> str:
     shown = ["dr_survival", "wdr_survival", "true_survival", "dr_rare", "true_rare"]
     columns = [column for column in shown if true or not column.startswith("true")]
-    names = {"dr": "DR", "wdr": "WDR", "true": "exact"}
+    names = {name: ESTIMATORS[name].acronym for name in ("dr", "wdr")} | {"true": "exact"}
     head = [f"{column.split('_')[1]}, {names[column.split('_')[0]]}" for column in columns]
     head = ["λ", "policy", head[0], "paper", *head[1:], "ESS", *(["worse in truth"] if true else [])]
     body = []
@@ -262,7 +263,7 @@ def _removed(records: Mapping[Key, Record], *, true: bool) -> str:
     return markdown(head, body, words=2)
 
 
-def _marked(record: Record, clinician: Record, column: str) -> str:
+def _marked(record: Row, clinician: Row, column: str) -> str:
     return with_sd(record, column) + (MARK if worse(record, clinician, column) else "")
 
 
@@ -317,5 +318,5 @@ def _signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")  # no −0.00
 
 
-def _of_seeds(record: Record) -> str:
+def _of_seeds(record: Row) -> str:
     return f"{round(record['harmed'] * record['seeds'])} of {record['seeds']}"

@@ -8,7 +8,7 @@ import pytest
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import true_mdp
 from bettersafe.mdp.values import expected_return, policy_values
-from bettersafe.studies.gauntlet.practices import best, graded, nearly_deterministic, of_quality, runner_up, wary
+from bettersafe.studies.gauntlet.practices import best, graded, nearly_deterministic, of_quality, plain, runner_up, wary
 
 WEIGHTS = (1.0, 0.5)
 
@@ -53,3 +53,13 @@ def test_graded_practices_make_small_losses_more_often(world):
     truth = true_mdp(world)
     worth = [np.array(WEIGHTS) @ expected_return(truth, graded(world, WEIGHTS, spread)) for spread in (2.0, 0.3, 0.05)]
     assert worth == sorted(worth)
+
+
+def test_a_plain_instance_draws_the_world_and_then_its_practice():
+    made = plain(garnet, WEIGHTS, 0.4, horizon=9)(np.random.default_rng(3))
+    rng = np.random.default_rng(3)
+    world = garnet(rng)
+    assert np.array_equal(made.baseline, of_quality(rng, world, WEIGHTS, 0.4))
+    assert made.preference.tolist() == [1.0, 0.0]
+    assert made.horizon == 9
+    assert plain(garnet, WEIGHTS, 0.4, preference=(0.0, 1.0))(rng).preference.tolist() == [0.0, 1.0]
