@@ -111,9 +111,10 @@ class BOpt:
         if self.chosen is not None:
             best = self.candidates[self.chosen]
             how = ", by linearisation, without draws" if answer.linearised else ""
+            counted = "1 candidate" if len(self.candidates) == 1 else f"{len(self.candidates)} candidates"
             return (
-                f"{best.name} is proposed: the best of {len(self.candidates)} candidates that, given the log, are believed to be no worse"
-                f" than the baseline on any objective with probability {1.0 - answer.question.delta:.3g}; here {probability(best.p_safe, best.draws)}{how}. It was not tested."
+                f"{best.name}: the best of {counted} that, given the log, are believed to be no worse"
+                f" than the baseline on any objective with probability {1.0 - answer.question.delta:.3g}; here {probability(best.p_safe, best.draws)}{how}."
             )
         if not self.candidates:
             return "No solution found: no candidate differs from the baseline."
@@ -165,7 +166,7 @@ def b_opt(
         >>> found.accepted
         True
         >>> print(found.reason)
-        global, z = ... is proposed: the best of ... candidates that, given the log, are believed to be no worse...
+        global, z = ...: the best of ... candidates that, given the log, are believed to be no worse...
     """
     check_type("outcomes", outcomes, Outcomes, CountedOutcomes)
     for argument, value, kind in (("model", model, Model), ("question", question, Question), ("grid", grid, CandidateGrid)):  # fmt: skip

@@ -203,7 +203,11 @@ def _refused(certificate: Certificate, known: dict[str, str]) -> str:
             if len(certificate.findings) == 1
             else f", most of all on {known[worst.objective]}"
         )
-        return f"given the log, a loss is too likely (probability {likely:g}){most}"
+        belief = certificate.beliefs[0]
+        by_all = (
+            ", under pessimistic priors" if sum(1.0 - p for p in belief.p_pessimistic) > 1.0 - belief.p_safe else ""
+        )
+        return f"given the log, a loss is too likely (probability {likely:g}{by_all}){most}"
     losses = [known[f.objective] for f in certificate.findings if not f.passed]
     return f"{by}a loss on {listed(losses, of=len(known))} can’t be ruled out" if losses else missed
 

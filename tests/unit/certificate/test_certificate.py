@@ -103,7 +103,7 @@ def test_a_check_against_the_model_needs_a_test():
     assert doubted.doubted == doubted.checks[1:]
     assert doubted.verdict == (
         "Not without a test on other episodes: the model's return of the baseline contradicts the logged one (Harm done 2 in the model,"
-        " 3.5 ± 0.2 in the log; p < 1e-6). Test it with: bettersafe certify RUN HELD_OUT."
+        " 3.5 in the log, ± 0.2 on the difference; p < 1e-6). Test it with: bettersafe certify RUN HELD_OUT."
     )
     tested = toy_certificate(checks=(toy_check(),))
     assert tested.accepted  # on other episodes, which do not rest on the model

@@ -43,6 +43,27 @@ def margins(case, least, delta=0.1):
     )
 
 
+def test_the_size_is_that_of_the_worst_reward(case):
+    model, policy, baseline = case
+    v = policy_values(model.mdp, baseline)[0]
+    one, far = (
+        hazard_margins(
+            model,
+            policy,
+            baseline,
+            baseline_v=v,
+            worst_reward=model.mdp.reward.min(axis=1) - lower,
+            least=np.array([0.2, 0.05]),
+            zeta=np.zeros(2),
+            delta=0.1,
+        )
+        for lower in (0.0, 50.0)
+    )
+    for near, wide in zip(one, far, strict=True):
+        assert wide.size == pytest.approx(near.size + 50.0)
+        assert wide.rate == pytest.approx(near.rate * near.size / wide.size)
+
+
 def test_harm_at_the_margin_costs_what_the_bound_allows(case):
     model, policy, baseline = case
     mdp = model.mdp

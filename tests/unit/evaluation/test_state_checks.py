@@ -340,3 +340,50 @@ def test_it_says_which_returns_are_compared():
     (found, _) = check_states(dataclasses.replace(cut, objectives=undiscounted))
     assert found.returns.startswith("discount 0.75 ")
     assert found.returns.endswith("instead of 1, cut-off episodes continued by the model")
+
+
+# ---- states in which the log stopped
+
+
+def ward_log(seed=0, episodes=200):
+    """Two states; `send` (action 1) leads to a ward without logged decisions with probability 0.5, `keep` with 0.1."""
+    rng = np.random.default_rng(seed)
+    states, actions, following, ptr = [], [], [], [0]
+    for _ in range(episodes):
+        x = int(rng.integers(2))
+        while True:
+            a = int(rng.random() < 0.3)
+            to = 2 if rng.random() < (0.5 if a else 0.1) else int(rng.integers(2))
+            states, actions, following = [*states, x], [*actions, a], [*following, to]
+            x = to
+            if x == 2:
+                break
+        ptr.append(len(states))
+    return Dataset(
+        states=np.array(states),
+        actions=np.array(actions),
+        rewards=np.ones((len(states), 1)),
+        next_states=np.array(following),
+        terminated=np.zeros(len(states), dtype=bool),
+        episode_ptr=np.array(ptr),
+        episode_labels=np.arange(episodes),
+        state_labels=np.array(["a", "b", "ward"]),
+        action_labels=np.array(["keep", "send"]),
+        objectives=(Objective(name="r", discount=0.9),),
+    )
+
+
+def test_a_policy_that_goes_where_the_log_stopped_is_told():
+    log = ward_log()
+    baseline = np.array([[0.7, 0.3]] * 2 + [[0.5, 0.5]])
+    sends, keeps = (np.array([row] * 2 + [[0.5, 0.5]]) for row in ([0.0, 1.0], [1.0, 0.0]))
+    *_, more = check_states(log, baseline=baseline, policy=sends)
+    *_, fewer = check_states(log, baseline=baseline, policy=keeps)
+    assert (more.kind, more.against, fewer.kind, fewer.against) == ("open-end", True, "open-end", False)
+    assert more.sentence.startswith(
+        "the log stopped 200 times in a state without logged decisions (ward), and what follows"
+    )
+    assert "more often" in more.sentence
+    assert fewer.sentence.endswith("the policy does not go there more often")
+    log, baseline, _ = small()
+    assert [check.kind for check in check_states(log, baseline=baseline, policy=baseline)][-1] != "open-end"

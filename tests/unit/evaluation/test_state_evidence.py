@@ -43,19 +43,20 @@ def test_nothing_checked_speaks_not():
         (
             "return",
             {},
-            "the model's return of the baseline contradicts the logged one (energy 57.7 in the model, 68.8 ± 1.2 in the log; p < 1e-6)",
+            "the model's return of the baseline contradicts the logged one (energy 57.7 in the model, 68.8 in the log, ± 1.2 on the"
+            " difference; p < 1e-6)",
         ),
         (
             "return",
             {"p_value": 0.43, "label": "Energy used"},
-            "the model's return of the baseline agrees with the logged one (Energy used 57.7 in the model, 68.8 ± 1.2 in the log;"
-            " p = 0.43)",
+            "the model's return of the baseline agrees with the logged one (Energy used 57.7 in the model, 68.8 in the log, ± 1.2 on the"
+            " difference; p = 0.43)",
         ),
         (
             "small-step",
             {"model": 1.25, "log": -0.5, "error": 0.21},
-            "the logged episodes contradict the model on a step of 10% towards the policy (energy +1.25 by the model, −0.5 ± 0.21 by the"
-            " episodes; p < 1e-6)",
+            "the logged episodes contradict the model on a step of 10% towards the policy (energy +1.25 by the model, −0.5 by the episodes,"
+            " ± 0.21 on the difference; p < 1e-6)",
         ),
         ("step-before", {"p_value": 0.2}, "earlier steps do not help to predict what follows a decision (p = 0.2)"),
     ],

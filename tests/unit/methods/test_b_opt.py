@@ -73,9 +73,9 @@ def test_the_best_that_passes_is_returned():
     assert np.array_equal(result.improvement.policy, result.deciding.policy)
     assert result.improvement.method == "b-opt"
     assert result.reason == (
-        f"{result.deciding.name} is proposed: the best of {len(result.candidates)} candidates that, given the log, are believed to be no"
+        f"{result.deciding.name}: the best of {len(result.candidates)} candidates that, given the log, are believed to be no"
         " worse than the baseline on any objective with probability 0.9; here"
-        f" {probability(result.deciding.p_safe, result.deciding.draws)}. It was not tested."
+        f" {probability(result.deciding.p_safe, result.deciding.draws)}."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bettersafe.posterior import rewards
 from bettersafe.posterior.rewards import Moments, Strengths, reward_posterior
 
 N_STATES, N_ACTIONS = 7, 4
@@ -132,3 +133,27 @@ def test_moments_of_parts_are_those_of_random_parts():
     assert np.mean(drawn) == pytest.approx(np.mean(real), abs=0.05)
     assert np.std(drawn) == pytest.approx(np.std(real), rel=0.06)
     assert not one.mean[0, 1]
+
+
+def test_units_do_not_matter():
+    """The posterior of rewards of 1e-12 is that of rewards of 1, in the other unit."""
+    rng = np.random.default_rng(0)
+    state, action = np.repeat(np.arange(10), 3), np.tile(np.arange(3), 10)
+    visits, mean, spread = rng.integers(1, 9, 30).astype(float), rng.normal(size=30), rng.exponential(size=30)
+    one, small = (
+        reward_posterior(state, action, visits, unit * mean, unit**2 * spread, n_states=10, n_actions=3)
+        for unit in (1.0, 1e-12)
+    )
+    assert small.mean == pytest.approx(1e-12 * one.mean, rel=1e-6, abs=1e-18)
+    assert small.sd == pytest.approx(1e-12 * one.sd, rel=1e-6)
+
+
+def test_noise_of_an_action_is_not_shrunk_to_that_of_its_state():
+    """An action whose rewards vary a hundred times as much as others: a pair of it with two equal rewards is as uncertain as the action."""
+    state, action = np.repeat(np.arange(20), 2), np.tile(np.arange(2), 20)
+    visits = np.full(40, 10.0)
+    spread = np.where(action == 1, 9.0 * 100.0, 9.0 * 1.0)
+    spread[1] = 0.0
+    noise = rewards._noise(state, action, visits, spread, rewards.OWN_VISITS)
+    assert noise[1] > 50.0
+    assert np.all(noise[action == 0] < 70.0)
