@@ -112,8 +112,8 @@ class Kind:
     Attributes:
         name: Short, for commands and rows.
         title: For people.
-        half: "choose": rules may be chosen by it; "confirm" and "fresh": looked at once, when
-            the rules of their time stood; "fourth": not looked at yet.
+        half: "choose": rules may be chosen by it; "confirm", "fresh" and "fourth": looked at once, when the rules of their time
+            stood.
         family: Broad family: hazard, rewards, visits, baseline, benchmark or model.
         sizes: Numbers of episodes in a log.
         make: Generator -> a random instance.
