@@ -68,7 +68,7 @@ TESTS_OF_STEP = 3
 """Tests of earlier steps per objective: the surprise of the step before, those of all earlier steps, and the pair of the step before."""
 
 OFTEN = 0.01
-"""Increase of the discounted visits of states without decisions that speaks against a policy."""
+"""Additional steps per episode, discounted, into states without decisions that speak against a policy."""
 
 MOST_NAMED = 3
 """Largest number of states that a sentence names."""
@@ -371,7 +371,7 @@ def check_open_ends(log: Log, steps: Steps, policy: npt.ArrayLike) -> tuple[Stat
     """Whether ``policy`` [X, A] more often goes where the log stopped in a state without decisions; nothing if it never stopped so.
 
     What follows there is in no estimate: the model leaves these steps out, as if they were like the others. The rate of a pair is its
-    share of such steps, and rates are weighted by the discounted visits of π and of π_b in the model.
+    share of such steps, and rates are weighted by the discounted visits of π and of π_b in the model: how often it happens per episode.
     """
     data, mdp = _sample(log), steps.mdp
     acted = np.zeros(data.n_states + 1, dtype=np.bool_)  # the last is an unknown state
@@ -382,14 +382,14 @@ def check_open_ends(log: Log, steps: Steps, policy: npt.ArrayLike) -> tuple[Stat
     pair = data.states * data.n_actions + data.actions
     visits, times = (np.bincount(each, minlength=data.n_states * data.n_actions) for each in (pair, pair[stopped]))
     rate = (times / np.maximum(visits, 1)).reshape(data.n_states, data.n_actions)
-    patient = replace(mdp, discount=np.full_like(mdp.discount, mdp.discount.max()))
+    slowest = int(np.argmax(mdp.discount))
     wanted = _on_pairs(mdp, check_policy(policy, mdp.n_states, mdp.n_actions))
     before, after = (
-        float(occupancy(patient, table) @ np.sum(table * rate, axis=1)) for table in (steps.baseline, wanted)
+        float(occupancy(mdp, table, slowest) @ np.sum(table * rate, axis=1)) for table in (steps.baseline, wanted)
     )
     places = [str(data.state_labels[x]) for x in np.unique(data.next_states[stopped]) if x >= 0]
     named = f" ({listed(places[:MOST_NAMED])}{', …' if len(places) > MOST_NAMED else ''})" if places else ""
-    more = after > (1.0 + OFTEN) * before
+    more = after > before + OFTEN
     change = f"{100.0 * (after / before - 1.0):.0f} % more often" if before > 0.0 else "although the baseline does not"
     goes = f"the policy goes there {change}" if more else "the policy does not go there more often"
     reason = (

@@ -475,7 +475,7 @@ def test_bad_input():
         g_opt_path(model, baseline, preference=[1.0, 0.0], margins=[-0.1])
     mdp = dense_mdp(np.zeros((1, 2, 1)), np.zeros((2, 1, 2)), discount=[0.9, 0.5], initial=[1.0])
     with pytest.raises(ParameterError, match="needs equal discounts"):
-        g_opt(replace(model, mdp=mdp), baseline[:1], **known)
+        g_opt(replace(model, mdp=mdp, counts=model.counts[:2], error=model.error[:2]), baseline[:1], **known)
 
 
 def test_auto_takes_the_kernel_where_there_is_one(monkeypatch):

@@ -61,7 +61,7 @@ def test_a_coarse_thermometer_is_not_used_without_a_test(store):
     """The model promises less spoilage than there is in truth, and the checks say that it does not fit."""
     run = run_task(store_task(store, hold_out=0.0, method="g-opt"))
     assert run.has_proposal
-    assert [check.kind for check in run.certificate.checks] == ["return", "step-before", "small-step"]
+    assert [check.kind for check in run.certificate.checks] == ["return", "step-before", "small-step", "open-end"]
     assert run.certificate.checks[1].against
     fitted = load_discretizer(store / "states" / "discretizer.parquet")
     cool = run.action_labels.tolist().index("cool")
