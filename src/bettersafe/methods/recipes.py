@@ -45,7 +45,7 @@ class CandidateGrid:
         margins: Margins of the global candidates, in addition to 0, in units of the margin that the risk asks for (`full_margin`).
         local_cautions: z of the local candidates.
         mixes: Shares of the baseline in mixtures with the local candidates, if discounts differ.
-        epsilons: Budgets ε of the S-OPT candidates; none by default, because without them B-OPT fails less and gains as much.
+        epsilons: Budgets ε of the S-OPT candidates; none by default: on known worlds they gained nothing.
         least_visits: n of the well-tried candidates.
         audited: Whether to measure the optimism of the candidates and take it off (`audit`).
     """
