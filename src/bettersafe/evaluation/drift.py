@@ -92,7 +92,9 @@ class Drift:
 
 
 def check_drift(log: Log) -> Drift | None:
-    """Compare the first and the last half of the episodes, in the order of the log; None if there are fewer than 20.
+    """Compare the first and the last half of the episodes, in the order of their labels; None if there are fewer than 20.
+
+    Labels are ordered as people count: visit 2 comes before visit 10.
 
     Args:
         log: A Dataset, or Episodes on disk.
@@ -106,7 +108,7 @@ def check_drift(log: Log) -> Drift | None:
     steps = None if log.n_episodes < FEWEST else prepare_steps(log)
     if steps is None or steps.n_episodes < FEWEST:
         return None
-    last = (steps.episode >= steps.n_episodes // 2).astype(np.int64)
+    last = (steps.order[steps.episode] >= steps.n_episodes // 2).astype(np.int64)
     half = last.astype(np.float64)
     pairs, states = (
         Cells(2 * steps.pair + last, steps.pairs, across=True),

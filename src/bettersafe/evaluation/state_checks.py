@@ -46,6 +46,7 @@ from bettersafe.evaluation.value_models import check_possible
 from bettersafe.logs.counts import Counts, count
 from bettersafe.logs.dataset import Dataset, take_episodes, user_sign
 from bettersafe.logs.episodes import empty_block
+from bettersafe.logs.labels import counting_order
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.mdp.values import expected_return, occupancy, policy_values
@@ -83,6 +84,7 @@ class Steps:
     Attributes:
         objectives: Objectives, length d.
         episode: Episode of every row, shape [N], from 0; rows are in the order of their episode and step.
+        order: Place of every episode in the order of labels as people count (visit 2 before visit 10), shape [n].
         time: Step t of every row, shape [N].
         state: x, shape [N].
         pair: Index of (x, a) among the pairs of ``mdp``, shape [N].
@@ -97,6 +99,7 @@ class Steps:
 
     objectives: tuple[Objective, ...]
     episode: Ints
+    order: Ints
     time: Ints
     state: Ints
     pair: Ints
@@ -254,6 +257,7 @@ def prepare_steps(log: Log, *, baseline: npt.ArrayLike | None = None) -> Steps |
     return Steps(
         objectives=log.objectives,
         episode=np.repeat(np.arange(lengths.size), lengths),
+        order=counting_order(data.episode_labels),
         time=np.arange(data.n_rows) - np.repeat(data.episode_ptr[:-1], lengths),
         state=data.states,
         pair=pair[data.states, data.actions],

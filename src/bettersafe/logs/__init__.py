@@ -9,7 +9,7 @@ counts_file  counts files
 merge        merging counts
 sharded      counting in shards, on several processes or a Ray cluster
 describe     size, coverage, returns and likely problems of a log
-labels       labels that are nearly the same, and actions that leak into the state
+labels       order of labels, labels that are nearly the same, actions that leak into the state
 discretize   discrete states from continuous features, by k-means
 tally        aggregation of equal rows
 """

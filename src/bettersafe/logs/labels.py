@@ -1,4 +1,4 @@
-"""Doubtful labels: labels that differ only in case, spaces or accents, and actions that are named in the label of a state."""
+"""Labels as people read them: their order, labels that differ only in case, spaces or accents, and actions named in states."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import numpy as np
 
 if TYPE_CHECKING:
     from bettersafe.logs.counts import Counts
-    from bettersafe.typing import Floats, Labels
+    from bettersafe.typing import Floats, Ints, Labels
 
 WORD = re.compile(r"[^\W_]+")
 """A word or number in a label."""
+
+DIGITS = re.compile(r"([0-9]+)")
+"""A number in a label."""
 
 MOST_LABELS = 200_000
 """Labels beyond which they are not compared: it would take seconds."""
@@ -35,6 +38,19 @@ FEW_ROWS = 30
 
 USUAL = 0.8
 """Share of rows that have these actions in any case, above which neither is said."""
+
+
+def counting_order(labels: Labels) -> Ints:
+    """Place of every label if numbers in labels are compared as numbers (visit 2 before visit 10), shape [n]."""
+    if labels.dtype.kind == "U":
+        # between digits, every second part is a number
+        keys = [[int(part) if i % 2 else part for i, part in enumerate(DIGITS.split(each))] for each in labels.tolist()]
+        order = np.array(sorted(range(labels.size), key=keys.__getitem__), dtype=np.int64)
+    else:
+        order = np.argsort(labels, kind="stable")
+    place = np.empty(labels.size, dtype=np.int64)
+    place[order] = np.arange(labels.size)
+    return place
 
 
 def folded(label: str) -> str:

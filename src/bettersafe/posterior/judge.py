@@ -236,7 +236,7 @@ class Answer:
         concentration: Posterior mean of the neutral prior's concentration for the next state.
         end_concentration: Posterior mean of the neutral prior's concentration for ends; None if the log has no ends.
         objectives: Names of the objectives, length d.
-        hidden: Names of the objectives whose rewards by next state, and whose rare harm, counts leave open.
+        hidden: Names of the objectives whose rewards by next state, and whose rare events, counts leave open.
         events: Declared events, as they were used.
     """
 

@@ -2,7 +2,7 @@
 
 `Outcomes` lists the outcomes and all pairs of every state; with a million states it is many times as large as the log. Here the
 transitions of the estimated model are used, with one additional byte each, and the C++ kernel computes sums by state or pair
-during each pass. Rewards are per pair. If rewards are noisy and no harm is rare, all results are equal to those of `outcomes_of`, up to rounding:
+during each pass. Rewards are per pair. If rewards are noisy and no event is rare, all results are equal to those of `outcomes_of`, up to rounding:
 
     P_π(o|x) = Σ_a c(x,a) n(x,a,o) + A(x) α_0(x,o) + B(x) [o is the worst]       c, A, B follow from π and the prior
 
@@ -138,7 +138,7 @@ class CountedOutcomes:
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """Objectives whose rewards by next state, and whose rare harm, are left open."""
+        """Objectives whose rewards by next state, and whose rare events, are left open."""
         return tuple(np.flatnonzero(self.noisy).tolist())
 
     @property

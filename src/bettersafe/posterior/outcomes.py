@@ -13,7 +13,7 @@ from bettersafe.errors import DataError, as_array, check_indices, check_integer,
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
-from bettersafe.posterior.rare import harm_excess
+from bettersafe.posterior.rare import kurtosis_of, rare_excess
 from bettersafe.posterior.recovered import is_function, recover_steps, reward_parts
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, check_arrays, frozen, generator
@@ -63,7 +63,7 @@ class Outcomes:
         discount: γ, shape [d].
         starts: Number of episodes that start in a state, shape [X].
         n_actions: |A|.
-        hidden: Objectives whose rewards by next state, and whose rare harm, counts leave open.
+        hidden: Objectives whose rewards by next state, and whose rare events, counts leave open.
         events: Declared events (`events`).
     """
 
@@ -308,7 +308,7 @@ def gather_outcomes(
     kind = _kinds_of_ends(reward, end, [k for k in range(d) if k not in known])
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and is_function(reward[:, k], where) for k in range(d)]
-    excess, arrival = harm_excess(dataset, rows)
+    excess, arrival = rare_excess(dataset, rows)
     excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
@@ -317,12 +317,12 @@ def gather_outcomes(
         kind = np.minimum(kind, 0)
     _, some_row, outcome_of_row = np.unique(key * MOST_ENDS + kind, return_index=True, return_inverse=True)
     outcome_state, outcome_next, outcome_kind = x[some_row], following[some_row], kind[some_row]
-    # rare harm is paid by the pair instead (`rare`): what is due to the outcome is taken from its reward, the rest from noisy rewards
+    # a rare event is paid by the pair instead (`rare`): what is due to the outcome is taken from its reward, the rest from noisy rewards
     arrival = np.where(tied, excess, arrival)
     times = np.bincount(outcome_of_row)
-    harm = np.array([np.bincount(outcome_of_row, weights=part) / times for part in arrival.T])
-    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0) - harm
-    reward = np.where(noisy, reward - (excess - harm[:, outcome_of_row].T), reward)
+    rare = np.array([np.bincount(outcome_of_row, weights=part) / times for part in arrival.T])
+    outcome_reward = np.where(np.array(tied)[:, None], reward[some_row].T, 0.0) - rare
+    reward = np.where(noisy, reward - (excess - rare[:, outcome_of_row].T), reward)
     n_kinds = int(kind.max()) + 1
     paid = np.array([np.where(tied, (reward - excess)[kind == i].mean(axis=0), 0.0) for i in range(n_kinds)])
     listed = _Listed.of(outcome_state, outcome_next, outcome_kind, outcome_reward, paid.reshape(n_kinds, d).T)
@@ -337,7 +337,10 @@ def gather_outcomes(
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
     moments = (
         pair_moments(reward, pair_of_row, visits, noisy),
-        pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
+        replace(
+            pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
+            kurtosis=np.array([kurtosis_of(each) for each in excess.T]),
+        ),
     )
     logged = dataset.rewards[rows]
     given = known_of_pairs(known, pair_state, pair_action, d)
@@ -504,7 +507,7 @@ def outcomes_of(
 
     Counts have sums and squares of rewards per pair. If the rewards of single steps follow from them (`recovered`), the outcomes are those
     of the log. Other rewards are noisy: one that depends on the next state too is treated as independent noise, which makes its
-    objective less certain, and its rare harm is not pooled over states (``hidden``).
+    objective less certain, and its rare events are not pooled over states (``hidden``).
 
     Args:
         counts: Counts of the log. Steps into states without decisions are left out, as in `gather_outcomes`, but their rewards
@@ -547,14 +550,16 @@ def outcomes_of(
     visits = np.zeros(n_pairs)
     visits[tried] = counts.pair_count[inside]
     noisy = np.array([k not in known and not steps.tied[k] for k in range(d)])
-    mean, within, harm, harm_spread = (np.zeros((d, n_pairs)) for _ in range(4))
+    mean, within, rare, rare_spread = (np.zeros((d, n_pairs)) for _ in range(4))
+    kurtosis = np.full(d, 3.0)
     for k, part in parts.items():
-        harm[k, tried], harm_spread[k, tried] = part.harm[inside], part.harm_spread[inside]
+        kurtosis[k] = part.rare_kurtosis
+        rare[k, tried], rare_spread[k, tried] = part.rare[inside], part.rare_spread[inside]
         if noisy[k]:
             mean[k, tried], within[k, tried] = part.mean[inside], part.spread[inside]
     moments = (
         Moments(mean=mean, spread=within, asked=noisy),
-        Moments(mean=harm, spread=harm_spread, asked=np.any(harm != 0.0, axis=1), own_visits=np.inf),
+        Moments(mean=rare, spread=rare_spread, asked=np.any(rare != 0.0, axis=1), own_visits=np.inf, kurtosis=kurtosis),
     )
     given = known_of_pairs(known, pair_state, pair_action, d)
     usual = counts.reward_sum.sum(axis=1) / counts.pair_count.sum()

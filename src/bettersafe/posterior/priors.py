@@ -27,7 +27,7 @@ A good baseline is itself evidence that its rare actions are bad. How much worse
 policy must pass under the pessimistic priors too (`posterior.judge`).
 
 There are three kinds of rewards. *Known*: a table [X, A] given by the caller. *Outcome*: a function of the next state or the kind
-of end. *Noisy*: all others, with effects of the state, the action and the pair (`rewards`). Rare harmful steps are pooled over states and
+of end. *Noisy*: all others, with effects of the state, the action and the pair (`rewards`). Rare steps that are far worse or better are pooled over states and
 actions (`rare`). The prior that is pessimistic for k adds bad visits of noisy and outcome rewards: m of the smallest possible reward
 (declared, else observed), where m is the pessimism times the mean position of the logged rewards between the largest (0) and the
 smallest (1), so that a cost which occurs in 7 of 100 steps gets 0.07 bad visits. Declared events, which the log has never shown, are in

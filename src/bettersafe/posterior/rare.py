@@ -1,19 +1,20 @@
-"""Rare outcomes: the part of a step's value that extreme events carry, pooled over states and actions like a noisy reward.
+"""Rare events: the part of a step's value that they carry, pooled over states and actions like a noisy reward.
 
 A state that has never shown a catastrophe can't reach it in a model of its own outcomes, and a policy made from the log goes where
-nothing was seen. What an action did in *other* states is the better guide. So the value of a logged step for objective k,
+nothing was seen. It also leaves what has not paid yet, though it pays rarely and much, and believes in one lucky visit. What an action
+did in *other* states is the better guide. So the value of a logged step for objective k,
 
     y = r_k + γ_k v_k(x')        surprise u = y − mean of y in state x        v_k(x): mean logged return from x on
 
 is split. A share of `EXTREME` of the steps has surprises below some size; those below `BEYOND` times that size are rare *and* harmful, as
-in no light-tailed distribution, and lose their excess over it. The rest follows its model as before (`priors`,
-`rewards`). The mean excess of a pair is a noisy reward of its own: it has effects of the state, the action and the pair, and how much
-these differ is learnt from the log (`rewards`), here with one variance for all pairs, because a variance by pair would give the pairs
-that have not shown the event the larger weight. A hazard that an action has everywhere is then expected everywhere, and a hazard of
-single states is uncertain where few visits could not have shown it.
+in no light-tailed distribution, and lose their excess over it. Above, for gains, it is the same. The rest follows its model as before
+(`priors`, `rewards`). The mean excess of a pair is a noisy reward of its own: it has effects of the state, the action and the pair, and
+how much these differ is learnt from the log (`rewards`), here with one variance for all pairs, because a variance by pair would give
+the pairs that have not shown the event the larger weight. What an action does everywhere is then expected everywhere, and what it does
+in single states is uncertain where few visits could not have shown it.
 
-The value of an end does not count, because ends have a model of their own (`priors`). Rare large gains are not pooled: to expect them
-where they were not seen would not be cautious. The split changes no mean of a pair, whatever v is; it changes what is pooled.
+The value of an end does not count, because ends have a model of their own (`priors`). The split changes no mean of a pair, whatever v
+is; it changes what is pooled.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NORMAL = 1.96
 """That size for a normal distribution, in standard deviations."""
 
 
-def harm_excess(dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
+def rare_excess(dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
     """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d]."""
     x, following = dataset.states[rows], dataset.next_states[rows]
     whole, arrival = (np.zeros((rows.size, dataset.n_objectives)) for _ in range(2))
@@ -65,13 +66,31 @@ def excess_of(
     led = np.where(goes, after - _state_means(x[goes], after[goes], often[goes], value.size)[x], 0.0)
     paid = reward - _state_means(x, reward, often, value.size)[x]
     surprise = led + paid
+    excess, arrival = np.zeros(x.size), np.zeros(x.size)
+    for sign in (1.0, -1.0):  # harm, then gains
+        harm = _beyond(sign * surprise, times, noise)
+        low, cost = np.minimum(sign * led, 0.0), np.minimum(sign * paid, 0.0)
+        excess += sign * harm
+        arrival += sign * harm * low / np.minimum(low + cost, -1e-300)
+    return excess, arrival
+
+
+def _beyond(surprise: Floats, times: Floats | None, noise: float) -> Floats:
+    """What lies below `BEYOND` times the size of surprises below which a share of `EXTREME` lies, shape [N]; at most 0."""
     extreme = float(np.quantile(surprise, EXTREME)) if times is None else _quantile(surprise, times)
     extreme = -float(np.hypot(min(extreme, 0.0), NORMAL * noise))
     excess = np.minimum(surprise - BEYOND * extreme, 0.0)
     if float(np.min(excess)) >= -1e-9 * float(np.max(np.abs(surprise))):
-        return np.zeros(x.size), np.zeros(x.size)
-    low, cost = np.minimum(led, 0.0), np.minimum(paid, 0.0)
-    return excess, excess * low / np.minimum(low + cost, -1e-300)
+        return np.zeros(surprise.size)
+    return np.asarray(excess)
+
+
+def kurtosis_of(excess: Floats, times: Floats | None = None) -> float:
+    """Kurtosis of the excess of steps [N] that were seen ``times`` [N] times each (once if None); 3, as of normal numbers, if all are equal."""
+    often = np.ones(excess.size) if times is None else times
+    apart = excess - float(often @ excess) / float(often.sum())
+    square = float(often @ apart**2)
+    return 3.0 if square <= 0.0 else float(often @ apart**4) * float(often.sum()) / square**2
 
 
 def _quantile(value: Floats, times: Floats) -> float:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from bettersafe.posterior.rare import excess_of
+from bettersafe.posterior.rare import excess_of, kurtosis_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -294,15 +294,16 @@ def _divided(target: Floats, values: Floats) -> Floats | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Rewards of one objective, without rare harm, and the harm (`rare`).
+    """Rewards of one objective, without rare events, and the excess of these (`rare`).
 
     Attributes:
-        reward: Reward of every outcome if it is tied to it, less the harm that is due to it, shape [K].
-        by_kind: Mean reward of every kind of end, less harm, shape [kinds]; 0 if rewards are not tied.
+        reward: Reward of every outcome if it is tied to it, less the excess that is due to it, shape [K].
+        by_kind: Mean reward of every kind of end, less the excess, shape [kinds]; 0 if rewards are not tied.
         mean: Mean reward of every pair, shape [P].
         spread: Σ (r − mean)² of every pair, shape [P].
-        harm: Mean excess of every pair, shape [P].
-        harm_spread: Σ (excess − mean)² of every pair, shape [P].
+        rare: Mean excess of every pair, shape [P].
+        rare_spread: Σ (excess − mean)² of every pair, shape [P].
+        rare_kurtosis: Kurtosis of the excess of single steps.
         hidden: Whether the counts leave the rewards of single steps open.
     """
 
@@ -310,13 +311,14 @@ class Parts:
     by_kind: Floats
     mean: Floats
     spread: Floats
-    harm: Floats
-    harm_spread: Floats
+    rare: Floats
+    rare_spread: Floats
+    rare_kurtosis: float
     hidden: bool
 
 
 def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Floats) -> Parts:
-    """Divide the rewards of objective k into rare harm and the rest, as for rows.
+    """Divide the rewards of objective k into rare events and the rest, as for rows.
 
     Args:
         counts: Counts of the log.
@@ -360,10 +362,10 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
         arrival = excess
     due = averaged(arrival, outcome, int(outcome.max()) + 1)
     rest = reward - (excess - due[outcome])
-    harm, own, left = (averaged(value, pair, n.size) for value in (excess, reward, rest))
-    inside, after, harm_spread = (
+    rare, own, left = (averaged(value, pair, n.size) for value in (excess, reward, rest))
+    inside, after, rare_spread = (
         np.bincount(pair, times * (value - centre[pair]) ** 2, n.size).astype(np.float64)
-        for value, centre in ((reward, own), (rest, left), (excess, harm))
+        for value, centre in ((reward, own), (rest, left), (excess, rare))
     )
     ends = np.flatnonzero(kind >= 0)
     n_kinds = int(np.max(kind, initial=-1)) + 1
@@ -374,8 +376,9 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
         by_kind=paid if tied else np.zeros(n_kinds),
         mean=mean + (left - own),
         spread=np.maximum(spread - inside, 0.0) + after,
-        harm=harm,
-        harm_spread=harm_spread,
+        rare=rare,
+        rare_spread=rare_spread,
+        rare_kurtosis=kurtosis_of(excess, times),
         hidden=hidden,
     )
 

@@ -43,7 +43,7 @@ def case(kind, size, world):
     ],
 )
 def test_a_policy_is_judged_alike(kind, size):
-    """Before rare harm and rewards by next state were recovered, gains on protected objectives were up to 7 sd apart."""
+    """Before rare events and rewards by next state were recovered, gains on protected objectives were up to 7 sd apart."""
     for world in range(2):
         both, model, baseline, preference = case(kind, size, world)
         policy = 0.5 * baseline + 0.5 * adv_linearized(model, baseline, preference=preference).policy

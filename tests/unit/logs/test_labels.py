@@ -11,7 +11,7 @@ from bettersafe.logs import labels as labels_module
 from bettersafe.logs.counts import count
 from bettersafe.logs.dataset import Dataset, Objective
 from bettersafe.logs.describe import describe
-from bettersafe.logs.labels import folded, label_problems, twins
+from bettersafe.logs.labels import counting_order, folded, label_problems, twins
 
 NFC, NFD = unicodedata.normalize("NFC", "São"), unicodedata.normalize("NFD", "São")
 
@@ -117,3 +117,12 @@ def test_a_state_that_determines_the_action():
 def test_states_seen_once_and_one_usual_action_determine_nothing():
     assert label_problems(counts_of(np.arange(40), np.arange(40) % 4)) == []
     assert label_problems(counts_of(np.arange(8).tolist() * 30, [0] * 239 + [1])) == []
+
+
+def test_numbers_in_labels_are_counted():
+    labels = np.array(["b1", "a 10", "a 2", "7", "a", "12", "a 2 x 11", "a 2 x 3"])
+    assert labels[np.argsort(counting_order(labels))].tolist() == [
+        "7", "12", "a", "a 2", "a 2 x 3", "a 2 x 11", "a 10", "b1"
+    ]  # fmt: skip
+    assert counting_order(np.array([30, 10, 20])).tolist() == [2, 0, 1]
+    assert counting_order(np.array(["١", "2"])).tolist() == [1, 0]  # digits of other scripts are letters

@@ -163,7 +163,7 @@ def test_nearly_deterministic_worlds_are_solved(seed, episodes, neutral, monkeyp
         data = sample_log(gridworld, n, rng)
         if n == episodes:
             break
-    # of rewards without noise, and of rare harm, `outcomes_of` knows more
+    # of rewards without noise, and of rare events, `outcomes_of` knows more
     noise = np.random.default_rng(seed).normal(size=data.rewards.shape)
     monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, noise: np.zeros((2, x.size)))
     counts = count(replace(data, rewards=data.rewards + noise))
