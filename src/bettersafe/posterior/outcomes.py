@@ -13,7 +13,7 @@ from bettersafe.errors import DataError, as_array, check_indices, check_integer,
 from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
-from bettersafe.posterior.rare import kurtosis_of, rare_excess
+from bettersafe.posterior.rare import rare_excess
 from bettersafe.posterior.recovered import is_function, recover_steps, reward_parts
 from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, check_arrays, frozen, generator
@@ -337,10 +337,7 @@ def gather_outcomes(
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
     moments = (
         pair_moments(reward, pair_of_row, visits, noisy),
-        replace(
-            pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
-            kurtosis=np.array([kurtosis_of(each) for each in excess.T]),
-        ),
+        pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
     )
     logged = dataset.rewards[rows]
     given = known_of_pairs(known, pair_state, pair_action, d)
@@ -551,15 +548,13 @@ def outcomes_of(
     visits[tried] = counts.pair_count[inside]
     noisy = np.array([k not in known and not steps.tied[k] for k in range(d)])
     mean, within, rare, rare_spread = (np.zeros((d, n_pairs)) for _ in range(4))
-    kurtosis = np.full(d, 3.0)
     for k, part in parts.items():
-        kurtosis[k] = part.rare_kurtosis
         rare[k, tried], rare_spread[k, tried] = part.rare[inside], part.rare_spread[inside]
         if noisy[k]:
             mean[k, tried], within[k, tried] = part.mean[inside], part.spread[inside]
     moments = (
         Moments(mean=mean, spread=within, asked=noisy),
-        Moments(mean=rare, spread=rare_spread, asked=np.any(rare != 0.0, axis=1), own_visits=np.inf, kurtosis=kurtosis),
+        Moments(mean=rare, spread=rare_spread, asked=np.any(rare != 0.0, axis=1), own_visits=np.inf),
     )
     given = known_of_pairs(known, pair_state, pair_action, d)
     usual = counts.reward_sum.sum(axis=1) / counts.pair_count.sum()

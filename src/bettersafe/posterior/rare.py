@@ -1,8 +1,8 @@
 """Rare events: the part of a step's value that they carry, pooled over states and actions like a noisy reward.
 
 A state that has never shown a catastrophe can't reach it in a model of its own outcomes, and a policy made from the log goes where
-nothing was seen. It also leaves what has not paid yet, though it pays rarely and much, and believes in one lucky visit. What an action
-did in *other* states is the better guide. So the value of a logged step for objective k,
+nothing was seen. It also leaves what pays rarely and much, where it has not paid yet. What an action did in *other* states is the better
+guide. So the value of a logged step for objective k,
 
     y = r_k + γ_k v_k(x')        surprise u = y − mean of y in state x        v_k(x): mean logged return from x on
 
@@ -83,14 +83,6 @@ def _beyond(surprise: Floats, times: Floats | None, noise: float) -> Floats:
     if float(np.min(excess)) >= -1e-9 * float(np.max(np.abs(surprise))):
         return np.zeros(surprise.size)
     return np.asarray(excess)
-
-
-def kurtosis_of(excess: Floats, times: Floats | None = None) -> float:
-    """Kurtosis of the excess of steps [N] that were seen ``times`` [N] times each (once if None); 3, as of normal numbers, if all are equal."""
-    often = np.ones(excess.size) if times is None else times
-    apart = excess - float(often @ excess) / float(often.sum())
-    square = float(often @ apart**2)
-    return 3.0 if square <= 0.0 else float(often @ apart**4) * float(often.sum()) / square**2
 
 
 def _quantile(value: Floats, times: Floats) -> float:

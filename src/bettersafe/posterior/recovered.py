@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from bettersafe.posterior.rare import excess_of, kurtosis_of
+from bettersafe.posterior.rare import excess_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -303,7 +303,6 @@ class Parts:
         spread: Σ (r − mean)² of every pair, shape [P].
         rare: Mean excess of every pair, shape [P].
         rare_spread: Σ (excess − mean)² of every pair, shape [P].
-        rare_kurtosis: Kurtosis of the excess of single steps.
         hidden: Whether the counts leave the rewards of single steps open.
     """
 
@@ -313,7 +312,6 @@ class Parts:
     spread: Floats
     rare: Floats
     rare_spread: Floats
-    rare_kurtosis: float
     hidden: bool
 
 
@@ -378,7 +376,6 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
         spread=np.maximum(spread - inside, 0.0) + after,
         rare=rare,
         rare_spread=rare_spread,
-        rare_kurtosis=kurtosis_of(excess, times),
         hidden=hidden,
     )
 

@@ -104,7 +104,6 @@ def reward_posterior(
     strengths: Strengths | None = None,
     own_visits: float = OWN_VISITS,
     variance: Floats | None = None,
-    kurtosis: float = 3.0,
 ) -> RewardPosterior:
     """Posterior of the mean rewards of pairs.
 
@@ -119,7 +118,6 @@ def reward_posterior(
         strengths: Posterior of the standard deviations, if it was learnt before, for example from a larger log.
         own_visits: Visits after which a pair's own variance weighs as much as that of its state or action; inf for one variance of all pairs.
         variance: Variance of ``mean`` around its expectation, if known, shape [P]; ``spread`` is then used for the unit alone.
-        kurtosis: Of single rewards, 3 for normal ones. The larger it is, the less a pair with few visits says about the strengths.
     """
     tried = np.flatnonzero(visits > 0.0)
     n = visits[tried]
@@ -134,8 +132,7 @@ def reward_posterior(
     columns, a = np.unique(action[tried], return_inverse=True)
     noise = _noise(x, a, n, spread[tried], own_visits) / n if variance is None else variance[tried]
     if strengths is None:
-        says = 1.0 / (1.0 + 0.5 * max(kurtosis - 3.0, 0.0) / n)
-        strengths = _learn(x, a, y / size, noise / size**2, says, rows.size, columns.size)
+        strengths = _learn(x, a, y / size, noise / size**2, rows.size, columns.size)
     given = _given(x, a, y, noise, np.maximum(strengths.points, 1e-9) * size, rows.size, columns.size)
     found = [
         (weight, part.among(rows, columns, n_states, n_actions))
@@ -240,42 +237,28 @@ class _Effects:
 
 
 def _given(
-    x: Ints,
-    a: Ints,
-    y: Floats,
-    noise: Floats,
-    points: Floats,
-    n_states: int,
-    n_actions: int,
-    says: Floats | float = 1.0,
+    x: Ints, a: Ints, y: Floats, noise: Floats, points: Floats, n_states: int, n_actions: int
 ) -> Iterator[_Effects]:
     """Posterior of m, σ and α given (τ_σ, τ_α, τ), for every row of ``points`` [G, 3], and the marginal likelihood of the data.
 
-    σ is eliminated state by state; what is left is a system of A + 1 equations for (α, m). Several points are solved at once. The
-    likelihood of a pair is raised to the power ``says``.
+    σ is eliminated state by state; what is left is a system of A + 1 equations for (α, m). Several points are solved at once.
     """
     cells = sparse.csr_array(
         (np.ones(x.size), x * n_actions + a, np.arange(x.size + 1)), shape=(x.size, n_states * n_actions)
     )
     at_once = max(MOST_AT_ONCE // max(x.size, n_states * (n_actions + 1)), 1)
     for first in range(0, len(points), at_once):
-        yield from _solved(cells, y, noise, says, points[first : first + at_once], n_states, n_actions)
+        yield from _solved(cells, y, noise, points[first : first + at_once], n_states, n_actions)
 
 
 def _solved(
-    cells: sparse.csr_array,
-    y: Floats,
-    noise: Floats,
-    says: Floats | float,
-    points: Floats,
-    n_states: int,
-    n_actions: int,
+    cells: sparse.csr_array, y: Floats, noise: Floats, points: Floats, n_states: int, n_actions: int
 ) -> Iterator[_Effects]:
     """`_given` of some points; ``cells`` [T, X · A] has a 1 in the cell of every pair."""
     size = len(points)
     tau_state, tau_action, tau = points.T
     spread = noise + tau[:, None] ** 2  # [G, T]
-    w = says / spread
+    w = 1.0 / spread
     by_cell = np.asarray(w @ cells).reshape(size, n_states, n_actions)
     paid = np.asarray((w * y) @ cells).reshape(size, n_states, n_actions)
     in_state, right = by_cell.sum(axis=2), paid.sum(axis=2)  # [G, X]
@@ -295,7 +278,7 @@ def _solved(
     beta = np.einsum("gij,gj->gi", inverse, target)
     state = kept * (right - np.einsum("gxi,gi->gx", table, beta))
     log_likelihood = -0.5 * (
-        (says * np.log(spread)).sum(axis=1)
+        np.log(spread).sum(axis=1)
         + np.log1p(tau_state[:, None] ** 2 * in_state).sum(axis=1)
         + np.linalg.slogdet(matrix)[1]
         + 2.0 * n_actions * np.log(tau_action)
@@ -329,23 +312,18 @@ def _centred_variance(covariance: Floats) -> Floats:
     return np.asarray(np.maximum(np.diagonal(covariance) - 2.0 * rows + rows.mean(), 0.0))
 
 
-def _learn(x: Ints, a: Ints, y: Floats, noise: Floats, says: Floats, n_states: int, n_actions: int) -> Strengths:
-    """Posterior of the standard deviations on the grid, in units of the rewards' standard deviation, with a flat prior on it.
-
-    The variance of y² is κ_n − 1 times the squared variance of y, where κ_n = 3 + (κ − 3)/n is the kurtosis of a mean of n visits with
-    kurtosis κ; normal likelihoods take it for 2. So that of a pair is raised to the power ``says`` = 2/(κ_n − 1), shape [T]: what a
-    single rare event says about how much pairs differ is little, however far it lies outside a normal distribution.
-    """
+def _learn(x: Ints, a: Ints, y: Floats, noise: Floats, n_states: int, n_actions: int) -> Strengths:
+    """Posterior of the standard deviations on the grid, in units of the rewards' standard deviation, with a flat prior on it."""
     most = max(MOST_LEARNT // n_actions, 1)
     if n_states > most:
         chosen = np.unique(x)
         chosen = chosen[np.linspace(0, chosen.size - 1, min(most, chosen.size)).astype(np.int64)]
         inside = np.isin(x, chosen)
-        x, a, y, noise, says = np.searchsorted(chosen, x[inside]), a[inside], y[inside], noise[inside], says[inside]
+        x, a, y, noise = np.searchsorted(chosen, x[inside]), a[inside], y[inside], noise[inside]
         n_states = chosen.size
 
     def on_grid(points: Floats) -> Strengths:
-        logs = np.array([part.log_likelihood for part in _given(x, a, y, noise, points, n_states, n_actions, says)])
+        logs = np.array([part.log_likelihood for part in _given(x, a, y, noise, points, n_states, n_actions)])
         weight = np.exp(logs - logs.max())
         kept = weight >= LEAST_WEIGHT * weight.sum()
         return Strengths(points=points[kept], weight=weight[kept] / weight[kept].sum())
@@ -406,7 +384,6 @@ class Moments:
         spread: Σ (r − mean of its pair)² of every pair, shape [d, P].
         asked: Whether an objective has this reward, shape [d].
         own_visits: Visits after which a pair's own variance counts (`reward_posterior`).
-        kurtosis: Kurtosis of single rewards, shape [d]; that of normal rewards if None.
         strengths: Posteriors of the standard deviations by objective, if they were learnt before.
     """
 
@@ -414,7 +391,6 @@ class Moments:
     spread: Floats
     asked: Bools
     own_visits: float = OWN_VISITS
-    kurtosis: Floats | None = None
     strengths: Mapping[int, Strengths] = field(default_factory=dict)
 
     def thinned(self, visits: Floats, mine: Floats, rng: np.random.Generator) -> tuple[Moments, Moments]:
@@ -482,7 +458,6 @@ def pair_rewards(
             n_actions=n_actions,
             strengths=learnt.get(k),
             own_visits=moments.own_visits,
-            kurtosis=3.0 if moments.kurtosis is None else float(moments.kurtosis[k]),
         )
         mean[k], noise[k], share[k] = found.mean, found.sd, found.share
         state_sd[k], action_sd[k] = found.state_sd, found.action_sd

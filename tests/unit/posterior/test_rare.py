@@ -32,17 +32,6 @@ def test_what_an_action_did_elsewhere_is_expected_where_it_was_not_seen(event):
     assert abs(o.pair_reward[0, safe]) < 0.5
 
 
-def test_one_lucky_visit_is_not_taken_at_its_word():
-    """Action 1 paid 50 once, in state 0: its mean there is 8, and it has not paid in 540 other visits."""
-    data = pit_log(np.random.default_rng(4), event=0.0)
-    lucky = np.flatnonzero((data.states == 0) & (data.actions == 1))
-    rewards = data.rewards.copy()
-    rewards[lucky[0], 0] += 50.0
-    o = gather_outcomes(replace(data, rewards=rewards))
-    place = int(np.flatnonzero((o.pair_state == 0) & (o.pair_action == 1))[0])
-    assert o.pair_reward[0, place] < 4.0
-
-
 def test_light_tails_have_no_excess():
     rng = np.random.default_rng(1)
     for value in (rng.normal(size=800), rng.random(800), np.ones(800)):
