@@ -42,6 +42,7 @@ TESTED_WITH = {
     "studies.garnet.figures": "studies.garnet.experiment",
     "studies.gauntlet.choose": "studies.gauntlet.kinds",
     "studies.gauntlet.confirm": "studies.gauntlet.kinds",
+    "studies.gauntlet.fifth": "studies.gauntlet.kinds",
     "studies.gauntlet.fourth": "studies.gauntlet.kinds",
     "studies.gauntlet.fresh": "studies.gauntlet.kinds",
     "tasks.draft.words": "tasks.draft.guess",

@@ -11,6 +11,8 @@ trade       prices, advertisements, lotteries, a reservoir, heating, bus engines
 services    queues in tandem, a shop floor, grants
 city        a ferry, a tram line, a market cart, a car park, a desk for patients, debts
 works       products, crops, a greenhouse, a kiln, a long building
+business    a sales funnel, donors, an exchange, a street stall, a restaurant, a help desk
+country     sea lanes, an apiary, a brewery, a water mill, a pasture
 gridworld   gridworlds with pits
 icu_sepsis  ICU-Sepsis: a simulator of sepsis treatment, and its clinicians' policy
 gym         Gymnasium environments of these worlds, and logs of any Gymnasium environment; needs the extra 'gym'

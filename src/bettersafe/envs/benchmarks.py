@@ -1,7 +1,7 @@
 """Public tabular benchmarks as worlds with several objectives, each with a random map or random constants.
 
 FrozenLake, CliffWalking and Taxi follow Gymnasium; deep sea treasure and resource gathering MO-Gymnasium; wet chicken
-Scholl et al. (2022), RiverSwim Strehl and Littman (2008), blackjack and the mountain car Sutton and Barto (2018). Penalties of the originals
+Scholl et al. (2022), RiverSwim Strehl and Littman (2008), blackjack, the mountain car and the windy gridworld Sutton and Barto (2018). Penalties of the originals
 are objectives of their own, so that they can be protected. Moves of grids are down, left, right, up.
 """
 
@@ -356,6 +356,41 @@ def mountain_car(rng: Rng, *, places: int = 19, speeds: int = 11, repeat: int = 
         n_actions=3,
         initial=initial.ravel() / initial.sum(),
         objectives=("time", "fuel"),
+        discount=0.98,
+        end=0.01,
+    )
+
+
+def windy_gridworld(rng: Rng, *, rows: int = 7, columns: int = 10) -> World:
+    """Windy gridworld: from the left to a goal on the right, with a wind that blows upwards in the columns between.
+
+    Moves never fail but for one cell in six, which is slippery: there a move goes in any direction, and every other one is a fall,
+    −1 on "falls". "goal" is 10 at the goal, less 0.2 for every step. The goal ends the episode.
+    """
+    draw = generator(rng)
+    goal, start = (rows // 2, columns - 3), rows // 2 * columns
+    wind = np.zeros(columns, dtype=np.int64)
+    wind[3:-1] = draw.integers(0, 3, size=columns - 4)
+    slippery = np.zeros(rows * columns, dtype=np.bool_)
+    slippery[draw.choice(np.delete(np.arange(rows * columns), start), size=rows * columns // 6, replace=False)] = True
+
+    def settle(x: int, move: Cell, p: float, falls: float) -> Result:
+        row, column = _moved(divmod(x, columns), move, (rows, columns))
+        there = (max(row - int(wind[x % columns]), 0), column)
+        over = there == goal
+        return (p, END if over else there[0] * columns + column, (10.0 * over - 0.2, -falls))
+
+    def step(x: int, a: int) -> list[Result]:
+        if not slippery[x]:
+            return [settle(x, MOVES[a], 1.0, 0.0)]
+        return [settle(x, move, p, falls) for move in MOVES for p, falls in ((0.125, 1.0), (0.125, 0.0))]
+
+    return world_of(
+        step,
+        n_states=rows * columns,
+        n_actions=4,
+        initial=start,
+        objectives=("goal", "falls"),
         discount=0.98,
         end=0.01,
     )

@@ -16,6 +16,7 @@ from bettersafe.envs.benchmarks import (
     river_swim,
     small_taxi,
     wet_chicken,
+    windy_gridworld,
 )
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.mdp.constrained import optimal_policy
@@ -145,3 +146,19 @@ def test_the_mountain_car_must_swing():
         assert expected_return(truth, np.eye(3)[np.full(world.n_states, 1)])[1] == 0.0
         log = sample_episodes(world, swing, 100, 0)
         assert np.mean(np.diff(log.episode_ptr)) < 40.0
+
+
+def test_windy_moves_fail_on_slippery_cells_alone():
+    for seed in range(3):
+        world = windy_gridworld(seed)
+        truth = true_mdp(world)
+        falls = truth.reward[1].reshape(70, 4)
+        slippery = falls[:, 0] < 0.0
+        assert slippery.sum() == 11
+        assert np.all(falls == np.where(slippery, -0.5, 0.0)[:, None])
+        assert np.all(np.diff(truth.transition.indptr).reshape(70, 4)[~slippery] <= 1)
+        here = np.flatnonzero(~slippery & (np.arange(70) % 10 < 3))  # there is no wind in the first columns
+        for x in here[here >= 10]:
+            assert set(outcomes(world, int(x), UP)) == {int(x) - 10, 70}
+        assert truth.reward[0].max() == pytest.approx(9.8)
+        assert np.ptp(truth.transition.toarray().reshape(70, 4, 70)[slippery], axis=1).max() < 1e-12

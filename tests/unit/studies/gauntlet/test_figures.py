@@ -31,3 +31,4 @@ def test_a_figure_for_each_half():
     assert list(draw_gauntlet(table(row(0, kind="taxi", half="confirm")))) == ["gauntlet-confirm"]
     assert list(draw_gauntlet(table(row(0, kind="mines", half="fresh")))) == ["gauntlet-fresh"]
     assert list(draw_gauntlet(table(row(0, kind="ferry", half="fourth")))) == ["gauntlet-fourth"]
+    assert list(draw_gauntlet(table(row(0, kind="windy", half="fifth")))) == ["gauntlet-fifth"]

@@ -23,6 +23,7 @@ HARMS = (
 )  # fmt: skip
 FRESH = [name for name, kind in KINDS.items() if kind.half == "fresh"]
 FOURTH = [name for name, kind in KINDS.items() if kind.half == "fourth"]
+FIFTH = [name for name, kind in KINDS.items() if kind.half == "fifth"]
 
 
 def made(name, seed):
@@ -31,7 +32,7 @@ def made(name, seed):
 
 def test_all_halves_have_every_family():
     halves = {half: [kind for kind in KINDS.values() if kind.half == half] for half in get_args(Half)}
-    assert (len(KINDS), len(FRESH), len(FOURTH)) == (77, 18, 12)
+    assert (len(KINDS), len(FRESH), len(FOURTH), len(FIFTH)) == (89, 18, 12, 12)
     assert abs(len(halves["choose"]) - len(halves["confirm"])) <= 2
     for kinds in halves.values():
         assert {kind.family for kind in kinds} == {"hazard", "rewards", "visits", "baseline", "benchmark", "model"}
@@ -183,6 +184,55 @@ def test_no_shift_at_the_kiln_is_the_practice():
     assert (len(instance.practice), instance.baseline_known) == (4, False)
     assert len({tuple(np.argmax(shift, axis=1)) for shift in instance.practice}) == 4
     assert all(np.any(shift == 0.0) for shift in instance.practice)
+
+
+@pytest.mark.parametrize("name", FIFTH)
+def test_worlds_of_the_fifth_set_are_small_and_partly_covered(name):
+    kind, hidden, lengths, covered = KINDS[name], 0, [], []
+    for seed in range(2):
+        instance = made(name, seed)
+        n_states, n_actions = instance.world.n_states, instance.world.n_actions
+        few, many = (sample_log(instance, size, np.random.default_rng(seed)) for size in kind.sizes)
+        covered.append(np.unique(few.states * n_actions + few.actions).size / (n_states * n_actions))
+        hidden += _harm_unseen(instance, many)
+        lengths.append(many.n_rows / many.n_episodes)
+        returns = np.add.reduceat(many.rewards, many.episode_ptr[:-1], axis=0)
+        assert np.all(returns.std(axis=0) > 0.0)
+        assert 10 <= n_states <= 150
+        assert 2 <= n_actions <= 20
+        assert np.all(instance.baseline > 0.0)
+    assert hidden <= 1
+    assert 5.0 < np.mean(lengths) <= (260.0 if name == "apiary" else 60.0)
+    assert 0.1 < np.mean(covered) < 1.0
+
+
+def test_a_few_leads_in_100_sign():
+    rate = [sample_log(made("funnel", seed), 2000, np.random.default_rng(seed)).rewards[:, 0].sum() for seed in SEEDS]
+    assert 0.02 < np.mean(rate) / 2000 < 0.12
+    assert min(rate) > 0
+
+
+def test_few_donors_leave_a_legacy_and_it_matters():
+    for seed in SEEDS:
+        log = sample_log(made("donors", seed), 3000, np.random.default_rng(seed))
+        gifts = log.rewards[:, 0]
+        legacies = gifts > 50.0
+        assert 0.0 < legacies.sum() / 3000 < 0.05
+        assert gifts[legacies].sum() > 0.1 * gifts.sum()
+
+
+def test_the_rent_of_the_stall_is_safe_whatever_is_done():
+    instance = made("stall", 0)
+    for a in range(4):
+        assert abs(true_gain(instance, np.eye(4)[np.full(63, a)])[2]) < 1e-9
+    assert best_safe_gain(instance) is None  # discounts differ
+
+
+def test_the_miller_does_nearly_anything_and_the_desk_has_rules():
+    mill, desk = made("mill", 0), made("help-desk", 0)
+    assert (mill.from_counts, desk.baseline_known) == (True, False)
+    assert np.median(mill.baseline.max(axis=1)) < 0.4
+    assert np.all(desk.baseline.max(axis=1) > 0.7)
 
 
 def test_late_toxicity_harms_those_who_look_at_the_response():

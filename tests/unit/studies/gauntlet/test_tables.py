@@ -36,6 +36,8 @@ def test_what_is_too_much_is_marked():
     assert line(fresh, "Fresh kinds", "30 objectives (grants for 29 groups)")[1:3] == ["50", "0/1 [0.00, 0.97]"]
     fourth = gauntlet_tables(table(row(0, kind="shifts", half="fourth", episodes=40)))
     assert line(fourth, "Fourth set", "four unknown shifts at a kiln")[1:3] == ["40", "0/1 [0.00, 0.97]"]
+    fifth = gauntlet_tables(table(row(0, kind="windy", half="fifth", episodes=30)))
+    assert line(fifth, "Fifth set", "windy gridworld with slippery cells")[1:3] == ["30", "0/1 [0.00, 0.97]"]
     assert line(page, "Averages", "B-OPT")[:3] == ["B-OPT", "40 %", "1 of 1"]
 
 
