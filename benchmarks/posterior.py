@@ -13,8 +13,9 @@ from bettersafe.envs.tabular import sample_episodes
 from bettersafe.mdp.values import policy_values
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.posterior.draws import draw_process, drawn_gains, returns_in
+from bettersafe.posterior.habits import informed_priors
 from bettersafe.posterior.linearised import linearised_gains
-from bettersafe.posterior.priors import DEFAULT_PRIORS, all_priors, posterior
+from bettersafe.posterior.priors import DEFAULT_PRIORS, posterior
 
 DRAWS, CANDIDATES, FEW = 200, 20, 5
 QUICK_DRAWS, QUICK_FEW = 40, 2
@@ -40,7 +41,7 @@ def cohort(rows, draws, few):
     say("posterior, priors")
 
     def learn():
-        return all_priors(outcomes, DEFAULT_PRIORS, baseline_v=policy_values(model.mdp, baseline)[0])
+        return informed_priors(outcomes, DEFAULT_PRIORS, baseline, policy_values(model.mdp, baseline)[0])
 
     timing, (neutral, _) = timed(learn, repeats=3)
     rows.append(["learning the priors", shown(timing), ""])

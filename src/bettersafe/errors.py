@@ -299,6 +299,8 @@ def as_array(name: str, value: npt.ArrayLike, dtype: type[np.generic]) -> npt.ND
     """
     import numpy as np
 
+    if type(value) is np.ndarray and value.dtype == dtype:  # the usual case, and often called
+        return value
     try:
         array = np.asarray(value)
         kind = array.dtype.kind

@@ -312,11 +312,12 @@ def _of_every_pair(counts: Counts, outcomes: sparse.csr_array) -> tuple[Ints, sp
     from scipy import sparse
 
     sizes = counts.sizes
-    place = counts.pair_state * sizes.n_actions + counts.pair_action
-    visits = np.zeros(sizes.n_states * sizes.n_actions, dtype=np.int64)
+    place = counts.pair_state * sizes.n_actions + counts.pair_action  # sorted: only the row pointers change
+    visits, ptr = (np.zeros(sizes.n_states * sizes.n_actions + more, dtype=np.int64) for more in (0, 1))
     visits[place] = counts.pair_count
-    spread = sparse.csr_array((np.ones(place.size), (place, np.arange(place.size))), shape=(visits.size, place.size))
-    return visits, sparse.csr_array(spread @ outcomes)
+    ptr[place + 1] = np.diff(outcomes.indptr)
+    np.cumsum(ptr, out=ptr)
+    return visits, sparse.csr_array((outcomes.data, outcomes.indices, ptr), shape=(visits.size, sizes.n_states))
 
 
 def check_all_ended(objectives: Sequence[Objective], n_truncated: int, n_episodes: int) -> None:

@@ -72,6 +72,20 @@ def test_the_command_writes_a_page(tmp_path):
     assert not (page.parent / "images").exists()  # nothing grew
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+def test_every_file_imports(load, name):
+    load(name)  # a name that the package no longer has fails here, not after minutes of measuring
+
+
+@pytest.mark.slow
+def test_every_section_measures(load):
+    run = load("run")
+    outcomes = {name: run.run_section(FOLDER / f"{name}.py", True) for name in run.SECTIONS}
+    assert {name: outcome["why"] for name, outcome in outcomes.items() if "why" in outcome} == {}
+    tables = [table for outcome in outcomes.values() for table in outcome["result"].get("tables", [])]
+    assert [cell for table in tables for row in table["rows"] for cell in row if "failed: " in str(cell)] == []
+
+
 def test_a_section_that_raises_does_not_end_the_page(tmp_path, load):
     run = load("run")
     bad = section(tmp_path, "s_opt", "raise ValueError('no such luck')")

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Stationary:
-    """Values without a horizon, which are the same in every step.
+    """Values without a horizon, which are the same in every step; a row has all objectives, so that one copy gets them.
 
     Attributes:
-        v: v̂, shape [d, X].
-        q: q̂ of the model's pairs, shape [d, P].
-        otherwise: q̂ of pairs that the model does not have, by state, shape [d, X].
+        v: v̂, shape [X, d].
+        q: q̂ of the model's pairs, shape [P, d].
+        otherwise: q̂ of pairs that the model does not have, by state, shape [X, d].
     """
 
     v: Floats
@@ -46,12 +46,15 @@ class Stationary:
     otherwise: Floats
 
     def of_states(self, x: Ints, step: Ints) -> Floats:  # of every step
-        """v̂ of states [n], shape [d, n]."""
-        return self.v[:, x]
+        """v̂ of states [n], shape [n, d]."""
+        return self.v.take(x, axis=0)  # faster than v[x]
 
     def of_pairs(self, pair: npt.NDArray[np.int32], x: Ints, step: Ints) -> Floats:
-        """q̂ of pairs [n] in states [n], shape [d, n]; a pair of −1 is not in the model."""
-        return np.where(pair >= 0, self.q[:, pair], self.otherwise[:, x])
+        """q̂ of pairs [n] in states [n], shape [n, d]; a pair of −1 is not in the model."""
+        found = self.q.take(pair, axis=0)
+        absent = np.flatnonzero(pair < 0)
+        found[absent] = self.otherwise[x[absent]]
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +76,17 @@ class ByStep:
     transition: sparse.csr_array
 
     def of_states(self, x: Ints, step: Ints) -> Floats:
-        """v̂ of states [n] at steps [n], shape [d, n]."""
-        return self.v[step, :, x].T
+        """v̂ of states [n] at steps [n], shape [n, d]."""
+        return self.v[step, :, x]
 
     def of_pairs(self, pair: npt.NDArray[np.int32], x: Ints, step: Ints) -> Floats:
-        """q̂ of pairs [n] in states [n] at steps [n], shape [d, n]; a pair of −1 is not in the model."""
-        found = np.empty((self.discount.size, pair.size))
+        """q̂ of pairs [n] in states [n] at steps [n], shape [n, d]; a pair of −1 is not in the model."""
+        found = np.empty((pair.size, self.discount.size))
         for t in np.unique(step):
             rows = np.flatnonzero(step == t)
             at, own = np.unique(pair[rows], return_inverse=True)
             q = self.reward[:, at] + self.discount[:, None] * (self.transition[at] @ self.v[t + 1].T).T
-            found[:, rows] = np.where(pair[rows] >= 0, q[:, own], self.otherwise[t][:, x[rows]])
+            found[rows] = np.where(pair[rows] >= 0, q[:, own], self.otherwise[t][:, x[rows]]).T
         return found
 
 
@@ -170,7 +173,8 @@ def _stationary(mdp: MDP, policy: Floats, baseline: Floats) -> tuple[Stationary,
         endless = endless_states(mdp, policy.take(mdp.pair_index)).size
         weight, unseen_mass = pair_weights(mdp, policy)
         v = np.array([by_state(mdp, weight * row) for row in q]) + unseen_mass * mdp.unseen_value
-    return Stationary(v=v, q=q, otherwise=mdp.unseen_value), v @ mdp.initial, endless
+    by_row = [np.ascontiguousarray(table.T) for table in (v, q, mdp.unseen_value)]
+    return Stationary(v=by_row[0], q=by_row[1], otherwise=by_row[2]), v @ mdp.initial, endless
 
 
 def _by_step(model: Model, policy: Floats, baseline: Floats, steps: int) -> tuple[ByStep, Floats]:
@@ -282,19 +286,18 @@ def row_values(block: Dataset, models: tuple[ValueModel, ...], fold: Ints) -> tu
         step = np.arange(block.n_rows) - np.repeat(block.episode_ptr[:-1], lengths)
     last = block.episode_ptr[1:] - 1
     for number, model in enumerate(models):
-        mine = np.flatnonzero(rows == number)
-        x, a = block.states[mine], block.actions[mine]
-        states = model.values.of_states(x, step[mine])
-        pairs = model.values.of_pairs(model.pair[x, a], x, step[mine])
-        ends = np.flatnonzero(fold == number)
-        after = _tail(block, last[ends], step[last[ends]], model)
-        for k in range(d):  # faster than transposed tables
-            v[mine, k], q[mine, k], tail[ends, k] = states[k], pairs[k], after[k]
+        mine: Ints | slice = slice(None)  # all rows, if there is one model
+        ends: Ints | slice = slice(None)
+        if len(models) > 1:
+            mine, ends = np.flatnonzero(rows == number), np.flatnonzero(fold == number)
+        x, a, t = block.states[mine], block.actions[mine], step[mine]
+        v[mine], q[mine] = model.values.of_states(x, t), model.values.of_pairs(model.pair[x, a], x, t)
+        tail[ends] = _tail(block, last[ends], step[last[ends]], model)
     return v, q, tail
 
 
 def _tail(block: Dataset, last: Ints, step: Ints, model: ValueModel) -> Floats:
-    """v̂ after the rows ``last`` [m], at steps ``step`` [m], shape [d, m]; 0 if the episode terminated.
+    """v̂ after the rows ``last`` [m], at steps ``step`` [m], shape [m, d]; 0 if the episode terminated.
 
     If the next state is not known, its value is estimated by the model as (q̂ − r̂)/γ.
     """
@@ -303,10 +306,9 @@ def _tail(block: Dataset, last: Ints, step: Ints, model: ValueModel) -> Floats:
     x = block.states[last]
     pair = model.pair[x, block.actions[last]]
     gained = model.values.of_pairs(pair, x, step)
-    gained -= np.where(pair >= 0, model.reward[:, pair], 0.0)
-    gamma = model.discount[:, None]
-    expected = np.divide(gained, gamma, out=np.zeros_like(value), where=gamma > 0.0)
-    return np.where(truncated, np.where(following >= 0, value, expected), 0.0)
+    gained -= np.where(pair[:, None] >= 0, model.reward.T[pair], 0.0)
+    expected = np.divide(gained, model.discount, out=np.zeros_like(value), where=model.discount > 0.0)
+    return np.where(truncated[:, None], np.where(following[:, None] >= 0, value, expected), 0.0)
 
 
 def _with_folds(data: Log, fold: Ints) -> Iterator[tuple[Dataset, Ints]]:

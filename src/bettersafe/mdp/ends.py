@@ -25,7 +25,7 @@ NEVER = 1e-6
 
 def undiscounted(mdp: MDP) -> bool:
     """Whether an objective has discount 1."""
-    return bool(np.any(mdp.discount == 1.0))
+    return bool((mdp.discount == 1.0).any())
 
 
 def check_discounted(mdp: MDP, what: str) -> None:

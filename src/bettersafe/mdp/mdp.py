@@ -118,8 +118,8 @@ class MDP:
                 f"unseen_value must be finite and [{n_objectives}, {n_states}]; got shape {unseen.shape}."
             )
         fields = {
-            "pair_state": frozen(pair_state, np.int64),
-            "pair_action": frozen(pair_action, np.int64),
+            "pair_state": pair_state,
+            "pair_action": pair_action,
             "state_ptr": frozen(np.searchsorted(pair_state, np.arange(n_states + 1)), np.int64),
             "transition": _kernel_ready(transition),
             "reward": frozen(reward, np.float64),
@@ -170,8 +170,8 @@ def _kernel_ready(matrix: sparse.csr_array) -> sparse.csr_array:
     """Sorted, summed, read-only CSR with one integer type for both index arrays, as the kernel and SciPy require."""
     matrix.sum_duplicates()
     index: type[np.signedinteger[Any]] = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
-    matrix.indptr = frozen(matrix.indptr, index)
-    matrix.indices = frozen(matrix.indices, index)
+    matrix.indptr = frozen(matrix.indptr.astype(index, copy=False), index)
+    matrix.indices = frozen(matrix.indices.astype(index, copy=False), index)
     matrix.data = frozen(matrix.data, np.float64)
     return matrix
 

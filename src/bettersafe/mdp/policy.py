@@ -44,21 +44,23 @@ def check_policy(
     def state(x: int) -> object:
         return x if state_labels is None else state_labels[x]
 
-    bad = np.flatnonzero(~np.all((table >= -ROUNDED) & (table <= 1.0 + ROUNDED), axis=1))
-    if bad.size:
-        x = int(bad[0])
+    lowest, highest = table.min(initial=0.0), table.max(initial=0.0)
+    if not (lowest >= -ROUNDED and highest <= 1.0 + ROUNDED):
+        x = int(np.argmin(np.all((table >= -ROUNDED) & (table <= 1.0 + ROUNDED), axis=1)))
         raise PolicyError(f"the {name} has a probability outside [0, 1] in state {state(x)!s}: {table[x].tolist()}.")
     totals = table.sum(axis=1)
-    bad = np.flatnonzero(~(np.abs(totals - 1.0) <= tol))
-    if bad.size:
+    missed = np.abs(totals - 1.0)
+    most = missed.max(initial=0.0)
+    if not most <= tol:
+        bad = np.flatnonzero(missed > tol)
         x = int(bad[0])
         raise PolicyError(
             f"the {name}'s probabilities in state {state(x)!s} sum to {totals[x]:.9g}, not 1"
             + (f" (and {bad.size - 1} more states like it)." if bad.size > 1 else ".")
         )
-    rounded = np.flatnonzero((np.abs(totals - 1.0) > ROUNDING) | (table.min(axis=1, initial=0.0) < 0.0))
-    if rounded.size:
+    if most > ROUNDING or lowest < 0.0:
         table = table.copy()
+        rounded = np.flatnonzero((missed > ROUNDING) | (table.min(axis=1, initial=0.0) < 0.0))
         rows = np.clip(table[rounded], 0.0, 1.0)
         table[rounded] = rows / rows.sum(axis=1, keepdims=True)
     return frozen(table, np.float64)
@@ -88,7 +90,7 @@ def distributions(policy: npt.ArrayLike, n_states: int, n_actions: int, *, name:
     """``policy`` as an [X, A] array whose rows are distributions, up to rounding; a cheap `check_policy` that changes nothing."""
     table = policy_table(policy, n_states, n_actions, name=name)
     missed = np.abs(table.sum(axis=1) - 1.0)
-    if not (np.all(missed <= sum_tolerance(n_actions)) and table.min(initial=0.0) >= -ROUNDED):
+    if not (missed.max(initial=0.0) <= sum_tolerance(n_actions) and table.min(initial=0.0) >= -ROUNDED):
         check_policy(table, n_states, n_actions, name=name)
     return table
 

@@ -91,9 +91,9 @@ class Programs:
                 f"programs with {n} entries need error [{n}] and rows [d, {n}]; got {self.error.shape}, {self.rows.shape}."
             )
         check_pointer("ptr", self.ptr, n)
-        if not (np.all(self.baseline >= 0.0) and np.all(self.baseline <= 1.0 + 1e-9)):
+        if not (self.baseline.min(initial=0.0) >= 0.0 and self.baseline.max(initial=0.0) <= 1.0 + 1e-9):
             raise ParameterError("baseline probabilities must be in [0, 1].")
-        if not np.all(self.error >= 0.0) or not np.all(np.isfinite(self.rows)):
+        if not self.error.min(initial=0.0) >= 0.0 or not np.isfinite(self.rows).all():
             raise ParameterError("errors must be ≥ 0 (inf freezes) and rows finite.")
 
     @property
@@ -156,7 +156,7 @@ def solve(
     objective = np.ascontiguousarray(objective, dtype=np.float64)
     if objective.shape != programs.baseline.shape:
         raise ParameterError(f"objective must have shape {programs.baseline.shape}; got {objective.shape}.")
-    if not np.all(np.isfinite(objective)):
+    if not np.isfinite(objective).all():
         raise ParameterError(
             "the objective is not finite: rewards, weights or discounts are too large or too small for doubles."
         )

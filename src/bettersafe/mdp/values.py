@@ -27,7 +27,7 @@ from bettersafe.mdp.policy import distributions
 if TYPE_CHECKING:
     from scipy import sparse
 
-    from bettersafe.typing import Floats, Ints
+    from bettersafe.typing import Bools, Floats, Ints
 
 AIM = 1e-14
 """Target backward error of every solve: ‖r − (I − γP)v‖∞ ≤ AIM · (‖r‖∞ + 2‖v‖∞)."""
@@ -115,7 +115,7 @@ def _solve(
     """V of every right-hand side, shape [m, X], and the largest backward error; NaN if the matrix is singular."""
     kernel = _kernel.compiled
     if kernel is not None:
-        weight, rhs = (np.ascontiguousarray(array, dtype=np.float64) for array in (weight, rhs))
+        weight, rhs = np.ascontiguousarray(weight, dtype=np.float64), np.ascontiguousarray(rhs, dtype=np.float64)
         v = np.zeros(rhs.shape) if guess is None else np.array(guess, dtype=np.float64, order="C")
         n_threads = _threads(threads, transition.nnz * rhs.shape[0])
         residual, _ = kernel.solve_values(
@@ -170,7 +170,7 @@ def _threads(asked: int | None, work: int, *, least: int = THREADED_NONZEROS) ->
 
 def _error(v: Floats, rhs: Floats, residual: float) -> Floats:
     """Bound on ‖r − (I − γP)v‖∞ of every right-hand side from the backward error, shape [m]."""
-    scale = np.max(np.abs(rhs), axis=1, initial=0.0) + 2.0 * np.max(np.abs(v), axis=1, initial=0.0)
+    scale = np.abs(rhs).max(axis=1, initial=0.0) + 2.0 * np.abs(v).max(axis=1, initial=0.0)
     return np.asarray((residual + RESIDUAL_ROUNDING) * scale)
 
 
@@ -303,8 +303,9 @@ def _solve_states(
     """Values [m, X] for right-hand sides with different discounts, and bounds on their errors [m]."""
     v = np.empty(rhs.shape)
     error = np.empty(discount.size)
-    for gamma in set(discount.tolist()):
-        same = discount == gamma
+    gammas = set(discount.tolist())
+    for gamma in gammas:
+        same: Bools | slice = discount == gamma if len(gammas) > 1 else slice(None)
         try:
             v[same], error[same] = solve_values(
                 mdp.state_ptr,

@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
@@ -355,6 +354,8 @@ def _setting(
     model: Model, baseline: Floats, values: Values, *, every_action: bool, visits: Floats | None = None
 ) -> _Setting:
     """Setting of a model; ``values`` and ``visits`` [X] are those of the baseline."""
+    from scipy import sparse
+
     mdp, error = model.mdp, model.error
     if every_action and mdp.n_pairs < mdp.n_states * mdp.n_actions:
         # a pair without data pays its assumed value and ends the process
@@ -648,6 +649,8 @@ def _by_lp(
 
     Visits of a state are in units of the baseline's visits, so that rarely visited states are solved as accurately as others.
     """
+    from scipy import sparse
+
     mdp, baseline = setting.mdp, setting.baseline
     gamma, n_states = float(mdp.discount[0]), mdp.n_states
     weight = baseline.take(mdp.pair_index)

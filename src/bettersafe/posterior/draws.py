@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system import workers
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
+    from scipy import sparse
 
     from bettersafe.posterior.outcomes import Outcomes
     from bettersafe.typing import Floats, Ints, Progress
@@ -119,6 +119,8 @@ def mean_process(posterior: Posterior) -> Draw:
 
 def _with_events(o: Outcomes, rates: list[float], drawn: Draw) -> Draw:
     """The process with declared events at these rates."""
+    from scipy import sparse
+
     if not rates:
         return drawn
     onward, cost = event_effects(o.events, rates, o.pair_index, o.n_objectives)
@@ -130,6 +132,8 @@ def _with_events(o: Outcomes, rates: list[float], drawn: Draw) -> Draw:
 
 
 def _process(o: Outcomes, probability: Floats, pair_reward: Floats, initial: Floats) -> Draw:
+    from scipy import sparse
+
     ptr, outcome = o.entry_ptr, o.entry_outcome
     following = o.outcome_next[outcome]
     stays = following >= 0

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from bettersafe.posterior.outcomes import Outcomes
 from bettersafe.typing import Floats, Ints, frozen
@@ -73,6 +72,8 @@ def essential(outcomes: Outcomes | CountedOutcomes, model: Model, policies: Sequ
         model: Model of the same log.
         policies: Policies to be evaluated, and the baseline, each of shape [X, A].
     """
+    from scipy import sparse
+
     if not isinstance(outcomes, Outcomes):
         return Essential(outcomes=outcomes, model=model)
     mdp = model.mdp
@@ -100,6 +101,8 @@ def essential(outcomes: Outcomes | CountedOutcomes, model: Model, policies: Sequ
 
 def _model_within(model: Model, states: Ints, actions: Ints) -> Model:
     """The model with some of its states and actions."""
+    from scipy import sparse
+
     mdp = model.mdp
     keep = np.flatnonzero(np.isin(mdp.pair_state, states) & np.isin(mdp.pair_action, actions))
     return replace(

@@ -7,7 +7,6 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from bettersafe.errors import check_options
 from bettersafe.mdp.values import solve_values
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    from scipy import sparse
 
     from bettersafe.posterior.events import Rate
     from bettersafe.posterior.linearised_counts import CountedOutcomes
@@ -54,6 +54,8 @@ def mean_mix(posterior: Posterior, weight: Floats) -> Floats:
 
 def _mean_matrix(o: Outcomes, mixed: Floats) -> sparse.csr_array:
     """P_π [X, X] from the probabilities of outcomes."""
+    from scipy import sparse
+
     stays = o.outcome_next >= 0
     ptr = np.append(0, np.cumsum(stays))[o.outcome_ptr]
     return sparse.csr_array((mixed[stays], o.outcome_next[stays], ptr), shape=(o.n_states, o.n_states))
@@ -75,6 +77,8 @@ def mean_values(posterior: Posterior, mixed: Floats, weight: Floats, objectives:
 
 def mean_visits(o: Outcomes, mixed: Floats, gamma: float) -> Floats:
     """Discounted visits ν of a policy at the posterior mean, shape [X]."""
+    from scipy import sparse
+
     return np.asarray(_solved(o, sparse.csr_array(_mean_matrix(o, mixed).T), gamma, o.initial[None])[0])
 
 

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from bettersafe import _kernel
 from bettersafe._system import workers
@@ -498,6 +497,8 @@ def counted_pessimistic(neutral: CountedPosterior, k: int, baseline_v: Floats | 
 
 def _worst_place(o: CountedOutcomes, value: Floats) -> Floats:
     """Smallest value [X] of all places that the log leads to, minus the mean value after a step from every state, shape [X]."""
+    from scipy import sparse
+
     indptr, following, probability = o.rows
     used = (o.flag & 1).astype(np.bool_)
     if not np.all(used):

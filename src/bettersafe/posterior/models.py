@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from bettersafe.posterior.draws import mean_process
 from bettersafe.posterior.events import event_effects, rates_of
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 def mean_model(posterior: Posterior, model: Model) -> Model:
     """The model with the posterior means of transitions and rewards in its pairs."""
+    from scipy import sparse
+
     drawn, mdp = mean_process(posterior), model.mdp
     place, there = _places(posterior.outcomes, mdp)
     keep = sparse.diags_array(np.where(there, 0.0, 1.0))
@@ -43,6 +44,8 @@ def mean_model(posterior: Posterior, model: Model) -> Model:
 
 def with_events(model: Model, posterior: Posterior | CountedPosterior) -> Model:
     """The model with the declared events at their mean rates."""
+    from scipy import sparse
+
     if not posterior.rates:
         return model
     mdp, events = model.mdp, posterior.outcomes.events
@@ -69,6 +72,8 @@ def frequency_model(outcomes: Outcomes, model: Model, baseline_v: Floats) -> Mod
     A pair without data in the part may have data in the log. If unseen pairs have the baseline's value, it is v^{π_b} of the log,
     ``baseline_v`` [d, X]; the model has it only if it has unseen pairs itself.
     """
+    from scipy import sparse
+
     o = outcomes
     visits = o.visits
     pairs = np.flatnonzero(visits > 0.0)
@@ -139,6 +144,8 @@ def one_step_sd(outcomes: Outcomes | CountedOutcomes, mdp: MDP, baseline_v: Floa
 
 def _moments(outcomes: Outcomes | CountedOutcomes, mdp: MDP, v: Floats) -> tuple[Floats, Floats, Floats]:
     """Visits [P], and mean and mean square of ρ_k + γ_k v_k over the outcomes of a pair, each of shape [d, P]."""
+    from scipy import sparse
+
     gamma = mdp.discount[:, None]
     if isinstance(outcomes, Outcomes):
         o = outcomes

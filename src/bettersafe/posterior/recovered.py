@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from bettersafe.posterior.rare import excess_of
 
@@ -403,6 +402,8 @@ def _share_low(counts: Counts, steps: Steps, low: Floats) -> Floats:
 
 def counted_values(counts: Counts, k: int, discount: float) -> Floats:
     """Mean return of objective k from a state on under the logged actions, up to the length of the longest episode, shape [X]."""
+    from scipy import sparse
+
     n_states = counts.n_states
     visits = np.maximum(np.bincount(counts.pair_state, counts.pair_count, n_states), 1.0)
     owner = counts.pair_state[np.repeat(np.arange(counts.n_pairs), np.diff(counts.outcome_ptr))]

@@ -26,10 +26,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from scipy import sparse
 
     from bettersafe.typing import Bools, Floats, Ints
 
@@ -243,6 +244,8 @@ def _given(
 
     σ is eliminated state by state; what is left is a system of A + 1 equations for (α, m). Several points are solved at once.
     """
+    from scipy import sparse
+
     cells = sparse.csr_array(
         (np.ones(x.size), x * n_actions + a, np.arange(x.size + 1)), shape=(x.size, n_states * n_actions)
     )
