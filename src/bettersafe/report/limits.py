@@ -14,7 +14,7 @@ from bettersafe.methods.facts import facts_of
 from bettersafe.runs.info import ESTIMATED
 from bettersafe.text.gains import baseline_text, return_text
 from bettersafe.text.headlines import optimised_for
-from bettersafe.text.names import ALL_STEPS, clean, in_words, logged_steps, proposed, shorten, with_titles
+from bettersafe.text.names import ALL_STEPS, clean, doubt_of, in_words, logged_steps, proposed, shorten, with_titles
 from bettersafe.text.numbers import counted, number, percent
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def limits(run: Run, bars: list[tuple[str, float, float]]) -> list[str]:
         texts.append("Nothing was tested: this run has no certificate.")
         return texts
     if certificate.doubted:
-        texts.append("The model does not fit the log that it was estimated from: the state may lack what matters.")
+        because, meaning = doubt_of(certificate.doubted)
+        texts.append(f"{because[0].upper()}{because[1:]}. {meaning}")
     if certificate.unsupported > 0.0:
         texts.append(f"The baseline never takes {percent(certificate.unsupported)} of the {proposed(run)}’s decisions.")
     if certificate.refusal:

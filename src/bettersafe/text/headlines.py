@@ -19,7 +19,7 @@ from bettersafe.methods.facts import facts_of
 from bettersafe.posterior.rule import probability
 from bettersafe.runs.run import Decision
 from bettersafe.text.gains import certified_gains, model_gains, short
-from bettersafe.text.names import in_words, listed, shorten, titles
+from bettersafe.text.names import doubt_of, in_words, listed, shorten, titles
 from bettersafe.text.numbers import number, risk
 from bettersafe.text.tones import run_tone
 
@@ -74,12 +74,10 @@ def summarise(run: Run) -> Summary:
             else (f"Before you use it, {REVIEW}.", "")
         )
     elif certificate is not None and certificate.doubted and decision is Decision.NOT_TESTED:
-        why = "not without a test on other episodes, because the model does not fit the log"
+        because, meaning = doubt_of(certificate.doubted)
+        why = f"not without a test on other episodes, because {because}"
         detail = " ".join(in_words(check) for check in certificate.doubted)
-        step, command = (
-            "The state may lack what matters. Test the policy on episodes that it was not made from.",
-            TEST_IT,
-        )
+        step, command = f"{meaning} Test the policy on episodes that it was not made from.", TEST_IT
     elif decision is Decision.NOT_TESTED:
         why, detail = (
             f"by the model that made it, which is optimistic, {model_gains(run) or 'nothing changes'}",

@@ -103,6 +103,13 @@ def in_words(check: StateCheck) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
+def doubt_of(checks: Sequence[StateCheck]) -> tuple[str, str]:
+    """Why checks that speak against the model do so, without a full stop, and what that may mean, as a sentence."""
+    if all(check.kind == "open-end" for check in checks):
+        return "the policy more often goes where the log stops", "What follows there is not known."
+    return "the model does not fit the log", "The state may lack what matters."
+
+
 def run_steps(run: Run) -> str:
     """Steps of the returns in the estimated model; empty if they are of whole episodes."""
     words = steps_words(run.info.horizon)

@@ -35,4 +35,4 @@ def test_checks_of_the_state_are_sentences():
 def test_a_model_that_does_not_fit_is_a_limit():
     doubted = toy_certificate(evidence="theory", checks=(toy_check(),))
     told = limits.limits(toy_run(certificate=doubted), limits.coverage_bars(toy_run()))
-    assert "The model does not fit the log that it was estimated from: the state may lack what matters." in told
+    assert "The model does not fit the log. The state may lack what matters." in told

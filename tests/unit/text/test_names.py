@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from bettersafe.certificate.certificate import Belief, Floor, steps_words
+from bettersafe.evaluation.state_evidence import StateCheck
 from bettersafe.runs.info import DataInfo
 from bettersafe.text.headlines import optimised_for
 from bettersafe.text.names import (
     belief_word,
     certificate_steps,
+    doubt_of,
     floor_word,
     listed,
     logged_steps,
@@ -58,3 +60,9 @@ def test_a_refused_policy_is_a_proposal():
     assert status(toy_run()) == "The policy changes something."
     refused = toy_run(certificate=toy_certificate(findings=toy_findings(0.2, -0.2)))
     assert status(refused) == "The proposal changes something."
+
+
+def test_a_log_that_stops_is_not_a_state_that_lacks_something():
+    stops, earlier = StateCheck(kind="open-end", reason="it stopped", required=True), StateCheck(kind="step-before")
+    assert doubt_of([stops]) == ("the policy more often goes where the log stops", "What follows there is not known.")
+    assert doubt_of([stops, earlier])[0] == "the model does not fit the log"
