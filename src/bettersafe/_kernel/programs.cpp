@@ -220,8 +220,10 @@ private:
                 const double* values = in.rows + k * in.n_entries + begin;
                 const double half = centred(values, -1.0, target);
                 if (half == 0.0) continue;  // a constant row is implied by Σδ = 0
-                const double top = top_of(values), reach = scale_by_reach(values, top, half, target);
-                complete = reach > 2.0 * kForbidden * mass_ * half || !forbid(values, top, reach);
+                if (!reaches_far(target)) {
+                    const double top = top_of(values), reach = scale_by_reach(values, top, half, target);
+                    complete = reach > 2.0 * kForbidden * mass_ * half || !forbid(values, top, reach);
+                }
                 ++m_;
             }
         }
@@ -296,6 +298,10 @@ private:
         for (f = 0; f < n_; ++f) target[f] = (target[f] - middle) * scale;
         return half;
     }
+
+    // Whether a centred row, (middle − value) / half, can surely gain more than kSmallReach: the gain is Σ base (row + 1). Most rows can,
+    // and need neither another scale nor a look for forbidden entries.
+    bool reaches_far(const double* target) const { return dot(wide_, base_.data(), target) > (2.0 * kSmallReach - 1.0) * mass_; }
 
     double top_of(const double* values) const {
         double top = values[entry_[0]];
