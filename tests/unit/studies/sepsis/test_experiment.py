@@ -26,9 +26,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---- small runs
-@pytest.mark.parametrize("without", ["b-opt", pytest.param(None, marks=pytest.mark.slow)])
-def test_route_a_in_small(tmp_path, without):
-    run_sweep(sepsis_study("sepsis/icu", seeds=1, patients=600, without=without), tmp_path, workers=1)
+@pytest.mark.parametrize(
+    "options", [{"without": "b-opt"}, pytest.param({}, marks=pytest.mark.slow)], ids=["quick", "all"]
+)
+def test_route_a_in_small(tmp_path, options):
+    run_sweep(sepsis_study("sepsis/icu", seeds=1, patients=600, **options), tmp_path, workers=1)
     written = {path.name for path in write_figures(tmp_path)}
     pictures = {f"{name}.{kind}" for name in ("doses", "truth", "epsilon") for kind in ("png", "svg")}
     assert written == pictures | {"table.md", "summary.csv"}
