@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import os
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
+from bettersafe.cli import main
 from patience import TIMEOUT
 
 BETTERSAFE = str(Path(sys.executable).parent / "bettersafe")
 
 
+PLAIN = {"NO_COLOR": "1", "COLUMNS": "200"}
+
+
 def run(*arguments, code=0, cwd=None, **more):
     """Run a command with ``more`` in its environment, check its exit code; returns (stdout, stderr)."""
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1", **more}
+    environment = {**os.environ, **PLAIN, "PYTHONFAULTHANDLER": "1", **more}
     done = subprocess.run(
         [BETTERSAFE, *map(str, arguments)],
         capture_output=True,
@@ -31,6 +39,25 @@ def run(*arguments, code=0, cwd=None, **more):
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done.stdout, done.stderr
+
+
+def call(*arguments, code=0, cwd=None):
+    """What `run` does, without a process of its own, whose imports take longer than most commands."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with (
+        mock.patch.object(sys, "argv", [BETTERSAFE, *map(str, arguments)]),
+        mock.patch.dict(os.environ, PLAIN),
+        contextlib.chdir(cwd or "."),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(),
+    ):
+        warnings.resetwarnings()  # as in a new process: they are told, not raised
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found = main._run()
+    said, complaint = (stream.buffer.getvalue().decode() for stream in (out, err))
+    assert found == code, (found, said, complaint)
+    return said, complaint
 
 
 def write_log(path, rows):

@@ -15,7 +15,7 @@ import synthetic_mimic
 from bettersafe.cli.main import app
 from bettersafe.logs.discretize import assign_states, load_discretizer
 from bettersafe.tasks.toml import read_task
-from commands import COLUMNS, GOALS, SOME_PAIN, run, run_on_one_core, visits, write_log
+from commands import COLUMNS, GOALS, SOME_PAIN, call, run, run_on_one_core, visits, write_log
 
 
 @pytest.fixture(scope="module")
@@ -34,37 +34,37 @@ def days(tmp_path_factory):
 
 @pytest.mark.slow
 def test_days_add_up_to_the_week(days):
-    out, _ = run("count", "tuesday.csv", "--add", "monday.parquet", "-o", "both.parquet", "--json", cwd=days)
+    out, _ = call("count", "tuesday.csv", "--add", "monday.parquet", "-o", "both.parquet", "--json", cwd=days)
     counted = json.loads(out)
     assert (counted["files"], counted["episodes"]) == (2, 400)
-    run("count", "tuesday.csv", "-o", "tuesday.parquet", *COLUMNS, *GOALS, cwd=days)
+    call("count", "tuesday.csv", "-o", "tuesday.parquet", *COLUMNS, *GOALS, cwd=days)
     run("merge", "monday.parquet", "tuesday.parquet", "-o", "merged.parquet", cwd=days)
     assert (days / "merged.parquet").read_bytes() == (days / "both.parquet").read_bytes()
-    from_counts = json.loads(run("describe", "both.parquet", "--json", cwd=days)[0])
-    from_log = json.loads(run("describe", "week.csv", *COLUMNS, *GOALS, "--json", cwd=days)[0])
+    from_counts = json.loads(call("describe", "both.parquet", "--json", cwd=days)[0])
+    from_log = json.loads(call("describe", "week.csv", *COLUMNS, *GOALS, "--json", cwd=days)[0])
     reasons = [[bool(check["reason"]) for check in each.pop("checks")] for each in (from_counts, from_log)]
     assert reasons == [[False, True], [False, False]]  # counts do not have the order of the rows
     assert from_counts == from_log
 
-    out, _ = run("improve", "both.parquet", "-o", "by-counts", "--method", "s-opt", "--json", cwd=days)
-    out_of_log, _ = run(
+    out, _ = call("improve", "both.parquet", "-o", "by-counts", "--method", "s-opt", "--json", cwd=days)
+    out_of_log, _ = call(
         "improve", "week.csv", "-o", "by-log", "--method", "s-opt", *COLUMNS, *GOALS, "--json", cwd=days
     )
     for key in ("objectives", "rounds", "states_changed", "n_pairs"):
         assert json.loads(out)[key] == json.loads(out_of_log)[key], key
     assert (days / "by-counts/policy.parquet").read_bytes() == (days / "by-log/policy.parquet").read_bytes()
     # what was counted is no evidence
-    _, error = run("certify", "by-counts", "tuesday.csv", code=1, cwd=days)
+    _, error = call("certify", "by-counts", "tuesday.csv", code=1, cwd=days)
     assert "tuesday.csv is the log that the policy was made from" in error
-    _, error = run("certify", "by-counts", "*day.csv", code=1, cwd=days)
+    _, error = call("certify", "by-counts", "*day.csv", code=1, cwd=days)
     assert "monday.csv is a log that the policy was made from" in error
 
 
 @pytest.mark.slow
 def test_the_posterior_from_counts_without_draws(days):
     """From counts to a saved run that can be shown, reported on and repeated."""
-    run("count", "week.csv", "-o", "week.parquet", *COLUMNS, *GOALS, cwd=days)
-    out, _ = run(
+    call("count", "week.csv", "-o", "week.parquet", *COLUMNS, *GOALS, cwd=days)
+    out, _ = call(
         "improve",
         "week.parquet",
         "-o",
@@ -86,22 +86,22 @@ def test_the_posterior_from_counts_without_draws(days):
     assert certificate["standing"] == "proposed"
     assert [belief["draws"] for belief in certificate["beliefs"]] == [0] * 5
     assert any("linearised around its mean" in text for text in certificate["assumptions"])
-    assert "by linearisation" in run("show", "quick", cwd=days)[0]
+    assert "by linearisation" in call("show", "quick", cwd=days)[0]
     assert "by linearisation, without draws" in (days / "quick/report.html").read_text(encoding="utf-8")
-    run("verify", "quick", "--data", "week.parquet", cwd=days)
-    _, error = run("certify", "quick", "monday.parquet", "--engine", "ray", code=2, cwd=days)
+    call("verify", "quick", "--data", "week.parquet", cwd=days)
+    _, error = call("certify", "quick", "monday.parquet", "--engine", "ray", code=2, cwd=days)
     assert "--posterior" in error
 
 
 def test_what_counts_can_not_do_and_what_must_not_be(days):
     for options in (("--method", "h-opt"), ("--hold-out", "0.3")):
-        _, error = run("improve", "monday.parquet", "-o", "RUN", *options, code=1, cwd=days)
+        _, error = call("improve", "monday.parquet", "-o", "RUN", *options, code=1, cwd=days)
         assert f"{options[-1] if '-opt' in options[-1] else 'hold_out'} needs episodes" in error
         assert "Give the log, or use" in error
     before = (days / "monday.parquet").read_bytes()
-    _, error = run("count", "monday.csv", "--add", "monday.parquet", "-o", "monday.parquet", code=1, cwd=days)
+    _, error = call("count", "monday.csv", "--add", "monday.parquet", "-o", "monday.parquet", code=1, cwd=days)
     assert "monday.csv was counted already" in error
-    _, error = run("count", "tuesday.csv", "-o", "monday.parquet", *COLUMNS, *GOALS, code=1, cwd=days)
+    _, error = call("count", "tuesday.csv", "-o", "monday.parquet", *COLUMNS, *GOALS, code=1, cwd=days)
     assert "monday.parquet exists" in error
     assert (days / "monday.parquet").read_bytes() == before
     assert not [path for path in days.iterdir() if path.name.endswith(".partial")]
@@ -120,7 +120,7 @@ def test_describe(log):
         "estimated from the data",
     ):
         assert part in text
-    document = json.loads(run("describe", log, *COLUMNS, *GOALS, "--json")[0])
+    document = json.loads(call("describe", log, *COLUMNS, *GOALS, "--json")[0])
     assert document["episodes"] == 400
     assert document["baseline_coverage"] == pytest.approx(1.0)
     assert document["objectives"][1]["return_mean"] > 0.0  # shown as the cost that it is
@@ -134,7 +134,7 @@ def test_describe(log):
 
 def test_describe_warns_of_labels_that_are_nearly_the_same(tmp_path):
     rows = [{**r, "zustand": r["zustand"].upper() if i % 2 else r["zustand"]} for i, r in enumerate(visits(60))]
-    text, _ = run("describe", write_log(tmp_path / "log.csv", rows), *COLUMNS, *GOALS)
+    text, _ = call("describe", write_log(tmp_path / "log.csv", rows), *COLUMNS, *GOALS)
     assert "states are only" in text
 
 
@@ -151,7 +151,7 @@ def test_describe_warns_of_labels_that_are_nearly_the_same(tmp_path):
 )
 def test_bad_logs_get_one_sentence_and_leave_nothing(change, message, tmp_path):
     path = write_log(tmp_path / "bad.csv", change(visits(60)))
-    _, error = run("improve", path, "-o", tmp_path / "run", *COLUMNS, *GOALS, code=1)
+    _, error = call("improve", path, "-o", tmp_path / "run", *COLUMNS, *GOALS, code=1)
     assert error.startswith("Error: ")
     assert message in error
     assert "bad.csv" in error
@@ -159,7 +159,7 @@ def test_bad_logs_get_one_sentence_and_leave_nothing(change, message, tmp_path):
 
 
 def test_one_column_has_one_role(log):
-    _, error = run("describe", log, *COLUMNS[:-1], "zustand", *GOALS, code=1)
+    _, error = call("describe", log, *COLUMNS[:-1], "zustand", *GOALS, code=1)
     assert "can't be both --state and --action" in error
 
 
@@ -169,9 +169,9 @@ def test_inconsistent_logged_probabilities_and_their_remedy(tmp_path):
         for e in range(20)
     ]
     path = write_log(tmp_path / "log.csv", rows)
-    _, error = run("describe", path, "--objective", "r", code=1)
+    _, error = call("describe", path, "--objective", "r", code=1)
     assert "set --baseline to estimate" in error
-    run("describe", path, "--objective", "r", "--baseline", "estimate")
+    call("describe", path, "--objective", "r", "--baseline", "estimate")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ a true declaration allows.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.stats import binom
 
 from bettersafe.envs.hazards import catastrophe
@@ -22,7 +23,6 @@ from bettersafe.studies.gauntlet.practices import of_quality, wary
 
 DELTA = 0.1
 RATE, COST = 1e-4, 5000.0
-WORLDS = 24
 EPISODES = 100
 ALARM = 0.02
 """Probability that a method which fails with probability δ is called faulty."""
@@ -42,10 +42,10 @@ def a_world(seed):
     return instance, log, event
 
 
-def outcomes_by_world():
+def outcomes_by_world(worlds):
     """For each world whether B-OPT proposes a policy, and whether this is worse than the baseline on some objective."""
     proposed, failed = 0, 0
-    for seed in range(WORLDS):
+    for seed in range(worlds):
         instance, log, event = a_world(seed)
         found = b_opt(
             gather_outcomes(log, events=[event]),
@@ -61,17 +61,23 @@ def outcomes_by_world():
     return proposed, failed
 
 
-MOST = int(binom.ppf(1.0 - ALARM, WORLDS, DELTA))
+def most(worlds):
+    return int(binom.ppf(1.0 - ALARM, worlds, DELTA))
 
 
-def test_failures_are_at_most_delta_where_the_harm_is_declared():
-    proposed, failed = outcomes_by_world()
-    assert failed <= MOST
+WORLDS = pytest.mark.parametrize("worlds", [8, pytest.param(24, marks=pytest.mark.slow)])
+
+
+@WORLDS
+def test_failures_are_at_most_delta_where_the_harm_is_declared(worlds):
+    proposed, failed = outcomes_by_world(worlds)
+    assert failed <= most(worlds)
     assert proposed >= 3  # the declaration does not block everything
 
 
-def test_a_twin_that_ignores_the_declared_rate_is_caught(monkeypatch):
+@WORLDS
+def test_a_twin_that_ignores_the_declared_rate_is_caught(worlds, monkeypatch):
     monkeypatch.setattr(priors, "rates_of", lambda *given: tuple(rate.at(0.0) for rate in rates_of(*given)))
     monkeypatch.setattr(priors, "worst_rates", tuple)
-    _, failed = outcomes_by_world()
-    assert failed > MOST
+    _, failed = outcomes_by_world(worlds)
+    assert failed > most(worlds)

@@ -130,9 +130,10 @@ def test_policies_that_are_handed_in():
         fast((o, model, baseline), policies={"wrong": 2.0 * mine})
 
 
-def test_screening_never_changes_the_choice():
+@pytest.mark.parametrize("cases", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_screening_never_changes_the_choice(cases):
     left_out = stopped = not_asked = 0
-    for seed in range(20):
+    for seed in range(cases):
         case = random_case(seed, quality=(0.2, 0.9)[seed % 2], episodes=(30, 200)[seed % 3 > 0], tied=seed % 4 > 0)
         with_screen, without = fast(case), fast(case, screen=False)
         assert with_screen.chosen == without.chosen, seed

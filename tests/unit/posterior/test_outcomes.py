@@ -129,15 +129,20 @@ def test_a_seed_gives_the_same_halves():
 
 @pytest.mark.parametrize("noisy", [False, True])
 def test_halves_are_as_independent_as_two_logs(noisy):
-    """Over many logs of one state, mean rewards of the halves are uncorrelated, and have the variance of half a log."""
+    """Over many states of many logs, mean rewards of the halves are uncorrelated, and have the variance of half a log."""
+    states = 10 if noisy else 1  # noisy rewards take longer to gather; a log of 10 states has 10 independent means
     means = []
-    for seed in range(400):
+    for seed in range(400 // states):
         rng = np.random.default_rng([seed, noisy])
-        value = rng.normal(size=40) if noisy else rng.integers(0, 2, 40).astype(float)
-        o = gather_outcomes(one_step_log([(0, 0, -1, each) for each in value], 1, 2, ("a",)))
+        value = rng.normal(size=(states, 40)) if noisy else rng.integers(0, 2, (states, 40)).astype(float)
+        rows = [(x, 0, -1, each) for x in range(states) for each in value[x]]
+        o = gather_outcomes(one_step_log(rows, states, 2, ("a",)))
         halves = thin_outcomes(o, rng)
         if noisy:
-            means.append([half.moments[0].mean[0, 0] + half.moments[1].mean[0, 0] for half in halves])
+            tried = o.pair_action == 0
+            means += zip(
+                *(half.moments[0].mean[0, tried] + half.moments[1].mean[0, tried] for half in halves), strict=True
+            )
         else:
             means.append([half.count @ half.outcome_reward[0, half.count_outcome] / half.visits[0] for half in halves])
     assert abs(np.corrcoef(np.transpose(means))[0, 1]) < 0.15

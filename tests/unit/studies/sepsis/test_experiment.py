@@ -26,8 +26,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---- small runs
-def test_route_a_in_small(tmp_path):
-    run_sweep(sepsis_study("sepsis/icu", seeds=1, patients=600), tmp_path, workers=1)
+@pytest.mark.parametrize(
+    "options", [{"without": "b-opt"}, pytest.param({}, marks=pytest.mark.slow)], ids=["quick", "all"]
+)
+def test_route_a_in_small(tmp_path, options):
+    run_sweep(sepsis_study("sepsis/icu", seeds=1, patients=600, **options), tmp_path, workers=1)
     written = {path.name for path in write_figures(tmp_path)}
     pictures = {f"{name}.{kind}" for name in ("doses", "truth", "epsilon") for kind in ("png", "svg")}
     assert written == pictures | {"table.md", "summary.csv"}
