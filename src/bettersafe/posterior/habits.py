@@ -17,7 +17,8 @@ prior in its mean.
 
 No prior is right for every pair. A pair that the other pairs make look better than its own visits did is one that a policy made from the
 log would choose. So the mean of a pair is at most one standard error above that of its own visits (the limited translation of Efron and
-Morris, on the side that does harm).
+Morris, on the side that does harm). Rare events (`rare`) are left out on both sides: a pair that was struck once in three visits is not
+so bad, and a policy that leaves it would seem to gain what it does not.
 
 Rare harmful ends have a model of their own (`end_rates`), because normal effects miss them. The more pessimistic of the two counts.
 """
@@ -122,7 +123,7 @@ def with_habits(
         least = np.maximum(least, harm_variance)
         mean, variance = step_moments(given, of_outcome)
         seen, error = _own_mean(o, k, value)
-        above = np.maximum(mean + pair_reward[k] - seen - MOST_ABOVE * error, 0.0)
+        above = np.maximum(mean + pair_reward[k] - o.rare_reward[k] - seen - MOST_ABOVE * error, 0.0)
         pair_reward[k] -= above
         least = np.where(above > 0.0, np.maximum(least, error**2), least)
         pair_noise[k] = np.sqrt(pair_noise[k] ** 2 + np.maximum(least - variance - pair_noise[k] ** 2, 0.0))
@@ -142,13 +143,14 @@ def with_habits(
 def _own_mean(o: Outcomes, k: int, value: Floats) -> tuple[Floats, Floats]:
     """Mean of the value of a step over the visits of every pair, and its standard error, each of shape [P]; infinite without data.
 
-    The variance of a visit is that of the pair, shrunk to that of the log.
+    Rare events are left out. The variance of a visit is that of the pair, shrunk to that of the log.
     """
     size = np.maximum(o.visits, 1.0)
     mean = np.bincount(o.count_pair, o.count * value, size.size) / size
     spread = np.bincount(o.count_pair, o.count * (value - mean[o.count_pair]) ** 2, size.size)
-    spread += sum(each.spread[k] for each in o.moments if each.asked[k])
-    mean += o.known_reward[k] + sum(each.mean[k] for each in o.moments if each.asked[k])
+    noisy = o.moments[0]
+    spread += noisy.spread[k] * noisy.asked[k]
+    mean += o.known_reward[k] + noisy.mean[k] * noisy.asked[k]
     free = np.maximum(o.visits - 1.0, 0.0)
     pooled = spread.sum() / max(float(free.sum()), 1.0)
     variance = (OWN_VISITS * pooled + spread) / (OWN_VISITS + free)

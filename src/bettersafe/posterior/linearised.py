@@ -235,6 +235,8 @@ def reward_variance(
         shared = [
             each
             + np.concatenate([effects.state_sd[k] * untried.sum(axis=1), effects.action_sd[k] * untried.sum(axis=0)])
+            if effects.group is None
+            else each
             for each, effects in zip(shared, o.effects, strict=True)
         ]
     return float(np.sum((o.pair_noise[k] * moved) ** 2) + sum(np.sum(each**2) for each in shared))

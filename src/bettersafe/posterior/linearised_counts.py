@@ -333,7 +333,7 @@ def gather_counted(
         distinct=distinct,
         pair_reward=np.where(paid, mean, rewards.mean),
         pair_noise=rewards.noise,
-        effects=(rewards.effects,),
+        effects=(rewards.effects, rewards.common),
         untried_reward=np.where(paid, counts.unseen_reward[:, None], rewards.untried),
         untried_action=rewards.untried_action,
         untried_state_var=rewards.untried_state_var,

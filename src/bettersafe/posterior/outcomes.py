@@ -53,6 +53,7 @@ class Outcomes:
         count_outcome: Observed outcomes of a pair, in order, shape [S].
         count: Number of observations, n(x,a,o) > 0, shape [S].
         pair_reward: Known rewards, and posterior means of noisy ones, shape [d, P].
+        rare_reward: The part of ``pair_reward`` that is due to rare events (`rare`), shape [d, P].
         pair_noise: Posterior standard deviation of the own part of a noisy mean (`rewards`), shape [d, P]; 0 otherwise.
         effects: Uncertain effects of states and actions in noisy means.
         moments: Observed moments of noisy rewards, and of the excess of rare events (`rare`), which is another noisy reward.
@@ -79,6 +80,7 @@ class Outcomes:
     count_outcome: Ints
     count: Floats
     pair_reward: Floats
+    rare_reward: Floats
     pair_noise: Floats
     effects: tuple[Effects, ...]
     moments: tuple[Moments, ...]
@@ -197,6 +199,7 @@ class Outcomes:
             outcome_next=np.where(self.ends, -1, np.searchsorted(states, self.outcome_next)).astype(np.int64),
             count_ptr=np.concatenate([[0], np.cumsum(np.diff(self.count_ptr)[keep])]).astype(np.int64),
             pair_reward=self.pair_reward[:, keep],
+            rare_reward=self.rare_reward[:, keep],
             pair_noise=self.pair_noise[:, keep],
             effects=tuple(
                 replace(
@@ -397,6 +400,7 @@ class _Pooled(TypedDict):
     """Fields of `Outcomes` that depend on noisy and known rewards."""
 
     pair_reward: Floats
+    rare_reward: Floats
     pair_noise: Floats
     effects: tuple[Effects, ...]
     moments: tuple[Moments, ...]
@@ -416,8 +420,9 @@ def _pooled(
     parts = [pair_rewards(state, action, visits, each, n_states=n_states, n_actions=n_actions) for each in moments]
     return {
         "pair_reward": known + sum(part.mean for part in parts),
+        "rare_reward": parts[1].mean,
         "pair_noise": np.sqrt(sum(part.noise**2 for part in parts)),
-        "effects": tuple(part.effects for part in parts),
+        "effects": tuple(each for part in parts for each in (part.effects, part.common)),
         "moments": tuple(part.moments for part in parts),
         "known_reward": known,
     }

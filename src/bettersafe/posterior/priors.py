@@ -593,6 +593,7 @@ def only_played(posterior: Posterior, played: Bools) -> Posterior:
             count_outcome=o.count_outcome[seen],
             count=o.count[seen],
             pair_reward=o.pair_reward[:, keep],
+            rare_reward=o.rare_reward[:, keep],
             pair_noise=o.pair_noise[:, keep],
             effects=tuple(effects.only(keep) for effects in o.effects),
             known_reward=o.known_reward[:, keep],

@@ -4,7 +4,7 @@ A state that has never shown a catastrophe can't reach it in a model of its own 
 nothing was seen. It also leaves what pays rarely and much, where it has not paid yet. What an action did in *other* states is the better
 guide. So the value of a logged step for objective k,
 
-    y = r_k + γ_k v_k(x')        surprise u = y − mean of y in state x        v_k(x): mean logged return from x on
+    y = r_k + γ_k v_k(x')        surprise u = y − median of y in state x        v_k(x): mean logged return from x on
 
 is split. A share of `EXTREME` of the steps has surprises below some size; those below `BEYOND` times that size are rare *and* harmful, as
 in no light-tailed distribution, and lose their excess over it. Above, for gains, it is the same. The rest follows its model as before
@@ -63,8 +63,8 @@ def excess_of(
     often = np.ones(x.size) if times is None else times
     goes = following >= 0
     after = value[np.maximum(following, 0)]
-    led = np.where(goes, after - _state_means(x[goes], after[goes], often[goes], value.size)[x], 0.0)
-    paid = reward - _state_means(x, reward, often, value.size)[x]
+    led, paid = np.zeros(x.size), _apart(x, reward, often)
+    led[goes] = _apart(x[goes], after[goes], often[goes])
     surprise = led + paid
     excess, arrival = np.zeros(x.size), np.zeros(x.size)
     for sign in (1.0, -1.0):  # harm, then gains
@@ -97,11 +97,29 @@ def _quantile(value: Floats, times: Floats) -> float:
     return below + (above - below) * float(place - np.floor(place))
 
 
-def _state_means(x: Ints, value: Floats, times: Floats, n_states: int) -> Floats:
-    """Mean of the values of every state, shape [X]."""
-    visits = np.bincount(x, weights=times, minlength=n_states)
-    total = np.bincount(x, weights=times * value, minlength=n_states)
-    return np.asarray(total / np.where(visits > 0.0, visits, 1.0))
+def _apart(x: Ints, value: Floats, times: Floats) -> Floats:
+    """Distance of every value from the median of its state, shape [N].
+
+    Of two middle values the one closer to the mean of all counts, and of a single value that mean: an event in a state with few
+    visits must not make the other visits look like events of the opposite sign.
+    """
+    if not x.size:
+        return np.zeros(0)
+    order = np.lexsort((value, x))
+    ordered, upto = value[order], np.cumsum(times[order])
+    first = np.flatnonzero(np.diff(x[order], prepend=-1))
+    last = np.append(first[1:], x.size) - 1
+    before = np.where(first > 0, upto[first - 1], 0.0)
+    half = 0.5 * (upto[last] - before)
+    low, high = (
+        ordered[np.clip(np.searchsorted(upto, before + half * (1.0 + nudge)), first, last)] for nudge in (-1e-9, 1e-9)
+    )
+    overall = float(times @ value) / float(times.sum())
+    middle = np.where(np.abs(low - overall) <= np.abs(high - overall), low, high)
+    middle = np.where(2.0 * half < 1.5, overall, middle)
+    apart = np.empty(x.size)
+    apart[order] = ordered - np.repeat(middle, last - first + 1)
+    return apart
 
 
 def logged_values(dataset: Dataset, k: int, discount: float) -> Floats:

@@ -71,6 +71,8 @@ class RewardPosterior:
     Attributes:
         mean: Posterior mean of every pair, shape [P].
         sd: Standard deviation of a pair's own part, shape [P].
+        common: Change of every pair's mean if the log is believed by one standard deviation more, shape [P]: the strengths are uncertain,
+            and with them all pairs together.
         share: b, the weight of the effects in a pair's mean, shape [P]; 1 without data.
         state_sd: Standard deviation of σ_x, shape [X].
         action_sd: Standard deviation of α_a, shape [A].
@@ -83,6 +85,7 @@ class RewardPosterior:
 
     mean: Floats
     sd: Floats
+    common: Floats
     share: Floats
     state_sd: Floats
     action_sd: Floats
@@ -146,6 +149,7 @@ def reward_posterior(
         np.zeros(k) for k in (n_states, n_states, n_actions, n_actions)
     )
     untried_var = 0.0
+    belief, belief_square, with_belief = 0.0, 0.0, np.zeros(visits.size)
     for weight, part in found:
         effect = part.centre + part.state[state] + part.action[action]
         b = np.ones(visits.size)
@@ -154,6 +158,10 @@ def reward_posterior(
         guess[tried] += (1.0 - b[tried]) * y
         average += weight * guess
         square += weight * guess**2
+        believed = float((n * y) @ guess[tried])  # how much of what was seen is believed
+        belief += weight * believed
+        belief_square += weight * believed**2
+        with_belief += weight * believed * guess
         share += weight * b
         own_var += weight * b * part.tau**2
         state_var += weight * part.state_var
@@ -163,13 +171,18 @@ def reward_posterior(
         action_level += weight * part.action
         action_square += weight * part.action**2
         untried_var += weight * part.tau**2
-    own_var += np.maximum(square - average**2, 0.0)  # the strengths are uncertain too
+    varies = belief_square - belief**2
+    common = np.zeros(visits.size)
+    if varies > 1e-9 * belief_square:  # the strengths are uncertain too, for all pairs at once
+        common[tried] = ((with_belief - belief * average) / np.sqrt(varies))[tried]
+    own_var += np.maximum(square - average**2 - common**2, 0.0)
     untried_state_var = untried_var + np.maximum(state_square - state_level**2, 0.0)
     untried_action_var = np.maximum(action_square - action_level**2, 0.0)
     own_var = np.where(visits > 0.0, own_var, untried_state_var[state] + untried_action_var[action])
     return RewardPosterior(
         mean=average + level,
         sd=np.sqrt(own_var),
+        common=common,
         share=share,
         state_sd=np.sqrt(state_var),
         action_sd=np.sqrt(action_var),
@@ -188,6 +201,7 @@ def _constant(
     return RewardPosterior(
         mean=np.full(n_pairs, level),
         sd=np.zeros(n_pairs),
+        common=np.zeros(n_pairs),
         share=np.zeros(n_pairs),
         state_sd=np.zeros(n_states),
         action_sd=np.zeros(n_actions),
@@ -424,6 +438,7 @@ class PairRewards:
         mean: Posterior means, shape [d, P].
         noise: Standard deviations of the pairs' own parts, shape [d, P].
         effects: Effects that pairs share.
+        common: Effect of how much of the log is believed, which all pairs share.
         untried: Mean rewards of a state's pairs without data, without the effect of the action, shape [d, X].
         untried_action: Effects of actions on the mean rewards of pairs without data, shape [d, A].
         untried_state_var: Variances of the own part of pairs without data, but for those of actions, shape [d, X].
@@ -434,6 +449,7 @@ class PairRewards:
     mean: Floats
     noise: Floats
     effects: Effects
+    common: Effects
     untried: Floats
     untried_action: Floats
     untried_state_var: Floats
@@ -446,7 +462,7 @@ def pair_rewards(
 ) -> PairRewards:
     """`reward_posterior` of all objectives that have the reward."""
     d = moments.asked.size
-    mean, noise, share = (np.zeros((d, visits.size)) for _ in range(3))
+    mean, noise, common, share = (np.zeros((d, visits.size)) for _ in range(4))
     state_sd, untried, state_var = (np.zeros((d, n_states)) for _ in range(3))
     action_sd, untried_action, action_var = (np.zeros((d, n_actions)) for _ in range(3))
     learnt = dict(moments.strengths)
@@ -462,7 +478,7 @@ def pair_rewards(
             strengths=learnt.get(k),
             own_visits=moments.own_visits,
         )
-        mean[k], noise[k], share[k] = found.mean, found.sd, found.share
+        mean[k], noise[k], common[k], share[k] = found.mean, found.sd, found.common, found.share
         state_sd[k], action_sd[k] = found.state_sd, found.action_sd
         untried[k], untried_action[k] = found.state_level, found.action_level
         state_var[k], action_var[k] = found.untried_state_var, found.untried_action_var
@@ -471,6 +487,12 @@ def pair_rewards(
         mean=mean,
         noise=noise,
         effects=Effects(share=share, state_sd=state_sd, action_sd=action_sd),
+        common=Effects(
+            share=common,
+            state_sd=np.ones((d, 1)),
+            action_sd=np.zeros((d, n_actions)),
+            group=np.zeros(visits.size, dtype=np.int64),
+        ),
         untried=untried,
         untried_action=untried_action,
         untried_state_var=state_var,

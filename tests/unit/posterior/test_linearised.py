@@ -90,11 +90,12 @@ def slow_linearised(o, prior, policy, baseline):
             covariance += w * going_squared * gap @ (moments(shape) - np.outer(mean, mean)) @ gap.T
         noise = o.pair_noise[:, index[x, a]] * (sides[0][2][:, x] * policy[x, a] - sides[1][2][:, x] * baseline[x, a])
         covariance += np.diag(noise**2)
-    for effects in o.effects:  # what the pairs of a state, or of an action, share
+    for effects in o.effects:  # what the pairs of a state, of an action, or of a group share
+        group = o.pair_state if effects.group is None else effects.group
         for k in range(d):
             moved = np.array([sides[0][2][k, x] * policy[x, a] - sides[1][2][k, x] * baseline[x, a] for x, a in index])
             moved = moved * effects.share[k]
-            shared = [(o.pair_state, effects.state_sd[k]), (o.pair_action, effects.action_sd[k])]
+            shared = [(group, effects.state_sd[k]), (o.pair_action, effects.action_sd[k])]
             covariance[k, k] += sum((sd[i] * moved[of == i].sum()) ** 2 for of, sd in shared for i in np.unique(of))
     gain = sides[0][1] - sides[1][1]
     start = np.diag(o.initial) - np.outer(o.initial, o.initial)

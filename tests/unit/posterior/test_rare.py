@@ -63,3 +63,15 @@ def test_rare_events_are_of_objectives_that_have_them():
     excess, _ = rare_excess(both, np.arange(both.n_rows))
     assert np.count_nonzero(excess[:, 0]) > 5
     assert np.count_nonzero(excess[:, 1]) <= 2
+
+
+def test_an_event_does_not_turn_the_other_visits_into_events():
+    """In a state with two visits one is struck; the other is not a gain, though their mean lies far below it."""
+    rows = [(x, 0, -1, 0.0) for x in range(20) for _ in range(5)] + [
+        (20, 0, -1, -50.0),
+        (20, 1, -1, 0.0),
+        (21, 0, -1, 40.0),
+    ]
+    excess, _ = rare_excess(data := one_step_log(rows, 22, 2, ("a",)), np.arange(len(rows)))
+    expected = np.where(data.rewards[:, 0] < 0.0, -50.0, 0.0) + np.where(data.rewards[:, 0] > 0.0, 40.0, 0.0)
+    assert excess[:, 0] == pytest.approx(expected, abs=0.5)  # a state with one visit is compared with the mean of all

@@ -108,7 +108,12 @@ def test_rare_harm_of_counts_is_that_of_the_log():
         harm, same = (o.moments[1].mean[1, o.pair_state < 20] for o in (rows, counted))
         assert rows.moments[1].asked[1] == counted.moments[1].asked[1]
         assert same == pytest.approx(harm, rel=0.1, abs=0.02 * np.abs(harm).max() + 1e-12)
-        noise, same = (o.pair_noise[1, o.pair_state < 20] for o in (rows, counted))
+        noise, same = (
+            np.sqrt(o.pair_noise[1] ** 2 + sum(e.share[1] ** 2 for e in o.effects if e.group is not None))[
+                o.pair_state < 20
+            ]
+            for o in (rows, counted)
+        )
         assert same == pytest.approx(noise, rel=0.15)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bettersafe.posterior import rewards
-from bettersafe.posterior.rewards import Moments, Strengths, reward_posterior
+from bettersafe.posterior.rewards import Moments, Strengths, pair_rewards, reward_posterior
 
 N_STATES, N_ACTIONS = 7, 4
 
@@ -157,3 +157,22 @@ def test_noise_of_an_action_is_not_shrunk_to_that_of_its_state():
     noise = rewards._noise(state, action, visits, spread, rewards.OWN_VISITS)
     assert noise[1] > 50.0
     assert np.all(noise[action == 0] < 70.0)
+
+
+def test_how_much_of_the_log_is_believed_is_uncertain_for_all_pairs_together():
+    """Three of 40 pairs stand out: they are believed together or not at all, so their means move together."""
+    state, action = np.divmod(np.arange(40), 2)
+    visits, spread = np.full(40, 4.0), np.full(40, 4.0)
+    mean = np.where(np.isin(np.arange(40), (3, 14, 25)), 1.5, 0.0)
+    found = reward_posterior(state, action, visits, mean, spread, n_states=20, n_actions=2)
+    struck = found.common[[3, 14, 25]]
+    assert np.all(struck > 0.05)
+    assert np.all(struck > 3.0 * np.abs(np.delete(found.common, [2, 3, 14, 15, 24, 25])).max())
+    effects = pair_rewards(
+        state, action, visits, Moments(mean=mean[None], spread=spread[None], asked=np.ones(1, dtype=bool)),
+        n_states=20, n_actions=2,
+    )  # fmt: skip
+    moved = np.zeros(40)
+    moved[[3, 14, 25]] = 1.0
+    shared = effects.common.loading(0, state, action, moved)
+    assert np.sqrt(np.sum(shared**2)) == pytest.approx(struck.sum())
