@@ -148,9 +148,9 @@ def _own_mean(o: Outcomes, k: int, value: Floats) -> tuple[Floats, Floats]:
     size = np.maximum(o.visits, 1.0)
     mean = np.bincount(o.count_pair, o.count * value, size.size) / size
     spread = np.bincount(o.count_pair, o.count * (value - mean[o.count_pair]) ** 2, size.size)
-    noisy = o.moments[0]
-    spread += noisy.spread[k] * noisy.asked[k]
-    mean += o.known_reward[k] + noisy.mean[k] * noisy.asked[k]
+    noisy = [each for each in o.moments[:1] if each.asked[k]]
+    spread += sum(each.spread[k] for each in noisy)
+    mean += o.known_reward[k] + sum(each.mean[k] for each in noisy)
     free = np.maximum(o.visits - 1.0, 0.0)
     pooled = spread.sum() / max(float(free.sum()), 1.0)
     variance = (OWN_VISITS * pooled + spread) / (OWN_VISITS + free)

@@ -88,7 +88,9 @@ def test_gains_in_the_kernel_are_differences_of_returns():
     """With counts so large that every draw is the mean, gains are those of the mean process."""
     for discounts in (None, (0.99, 0.5)):
         o, _, baseline = random_case(15, discounts=discounts)
-        sure = posterior(replace(o, count=1e14 * o.count, starts=1e14 * o.starts), PriorSet(neutral="support"))
+        certain = {"effects": (), "pair_noise": np.zeros_like(o.pair_noise)}
+        much = replace(o, count=1e14 * o.count, starts=1e14 * o.starts, **certain)
+        sure = posterior(much, PriorSet(neutral="support"))
         policies = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 6))
         j, _ = returns_in(mean_process(sure), sure.outcomes, np.concatenate([baseline[None], policies]))
         gains = drawn_gains(sure, policies, baseline, draws=2, seed=0)

@@ -272,6 +272,7 @@ def test_an_objective_that_never_changes_is_safe(form):
     flat = {
         "outcome_reward": np.zeros_like(o.outcome_reward),
         "pair_reward": np.zeros_like(o.pair_reward),
+        "rare_reward": np.zeros_like(o.rare_reward),
         "effects": (),
         "moments": (),
         "least_reward": np.zeros(1),
