@@ -68,10 +68,10 @@ def excess_of(
     surprise = led + paid
     excess, arrival = np.zeros(x.size), np.zeros(x.size)
     for sign in (1.0, -1.0):  # harm, then gains
-        harm = _beyond(sign * surprise, times, noise)
+        beyond = _beyond(sign * surprise, times, noise)
         low, cost = np.minimum(sign * led, 0.0), np.minimum(sign * paid, 0.0)
-        excess += sign * harm
-        arrival += sign * harm * low / np.minimum(low + cost, -1e-300)
+        excess += sign * beyond
+        arrival += sign * beyond * low / np.minimum(low + cost, -1e-300)
     return excess, arrival
 
 

@@ -6,7 +6,8 @@ For one objective, with n visits of a pair and r̄ their mean reward,
     σ_x ~ N(0, τ_σ²)     α_a ~ N(0, τ_α²)     ε_xa ~ N(0, τ²)     m flat
 
 The standard deviations (τ_σ, τ_α, τ) have a posterior on a grid (`Strengths`), and results are averaged over it: a plug-in estimate
-of τ would be too certain where few pairs have data. Differences between the actions *of one state* determine τ; the level of a state
+of τ would be too certain where few pairs have data. Which of them holds changes all pairs together, so this doubt is one more effect that
+they share (``common``). Differences between the actions *of one state* determine τ; the level of a state
 is σ_x. Given the three, the posterior of ρ is normal. Its covariance has one part of each pair alone and parts that the pairs of a
 state, or of an action, share:
 
