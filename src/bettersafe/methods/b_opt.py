@@ -201,7 +201,8 @@ def b_opt(
         given = part.policy(table)
         if _is_new(given, own, made):  # a recipe's policy keeps its optimism, whoever gives it
             made.append((name, given))
-    doubt = _doubt(found_audit, places, len(made), part.model, own, part.outcomes, estimated=baseline_estimated)
+    common = doubt_of_log(part.model, own, part.outcomes, estimated=baseline_estimated, preference=weights)
+    doubt = _doubt(found_audit, places, len(made), common)
     answer = judge(
         [policy for _, policy in made],
         part.outcomes,
@@ -327,22 +328,13 @@ def _is_new(policy: Floats, baseline: Floats, made: list[tuple[str, Floats]]) ->
     return all(np.max(np.abs(policy - other)) > 1e-9 for other in (baseline, *(each for _, each in made)))
 
 
-def _doubt(
-    found: Audit | None,
-    places: list[int],
-    n_policies: int,
-    model: Model,
-    baseline: Floats,
-    outcomes: Outcomes | CountedOutcomes,
-    *,
-    estimated: bool,
-) -> Doubt:
-    """What the posterior does not know; policies that the caller gave have no optimism."""
-    optimism = error = None
-    if found is not None:
-        optimism, error = (np.zeros((n_policies, model.mdp.n_objectives)) for _ in range(2))
-        optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
-    return replace(doubt_of_log(model, baseline, outcomes, estimated=estimated), optimism=optimism, error=error)
+def _doubt(found: Audit | None, places: list[int], n_policies: int, common: Doubt) -> Doubt:
+    """What the posterior does not know: what all policies have in ``common``, and optimism; policies that the caller gave have none."""
+    if found is None:
+        return common
+    optimism, error = (np.zeros((n_policies, found.optimism.shape[1])) for _ in range(2))
+    optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
+    return replace(common, optimism=optimism, error=error)
 
 
 def _best(answer: Answer, preference: Floats) -> int | None:

@@ -13,7 +13,7 @@ posterior on a grid (`Strengths`), and results are averaged over it. Given them,
 
 The covariance has one part of each pair alone, and parts that the pairs of a state, or of an action, or all pairs share: the relative
 variances 1/(κ_s + Σ I), 1/(κ_a + Σ I) and 1/Σ I times (φ λ E[g] b)². Which point of the grid holds changes all pairs together; its
-largest principal component is one more effect that they share.
+largest principal component, among the pairs with data, is one more effect that they share.
 """
 
 from __future__ import annotations
@@ -178,20 +178,20 @@ def rate_posterior(
     b = kappa[:, None] / (kappa[:, None] + told)
     g = (kappa[:, None] + count) / (kappa[:, None] + told)
     each = rate * g
-    average = w @ each
-    own = w @ (rate**2 * g / (kappa[:, None] + told))
+    average = _average(w, each)
+    own = _average(w, rate**2 * g / (kappa[:, None] + told))
     apart = np.sqrt(w)[:, None] * (each - average)
-    common = _first_component(apart)
+    common = _first_component(apart, tried)
     own += np.maximum((apart**2).sum(axis=0) - common**2, 0.0)
     info_s, info_a = np.zeros((w.size, n_states)), np.zeros((w.size, n_actions))
     info_s[:, rows], info_a[:, columns] = fit.info_s, fit.info_a
     return RatePosterior(
         mean=sign * size * average,
         sd=size * np.sqrt(own),
-        share=size * (w @ (each * b)),
+        share=size * _average(w, each * b),
         common=size * common,
-        state_sd=np.sqrt(w @ (1.0 / (kappa_s[:, None] + info_s))),
-        action_sd=np.sqrt(w @ (1.0 / (kappa_a[:, None] + info_a))),
+        state_sd=np.sqrt(_average(w, 1.0 / (kappa_s[:, None] + info_s))),
+        action_sd=np.sqrt(_average(w, 1.0 / (kappa_a[:, None] + info_a))),
         level_sd=float(np.sqrt(w @ (1.0 / np.maximum(fit.info_s.sum(axis=1), 1e-300)))),
         strengths=strengths,
     )
@@ -291,7 +291,12 @@ def _learn(events: _Events) -> Strengths:
     return Strengths(points=points[kept], weight=weight[kept] / weight[kept].sum())
 
 
-def _first_component(apart: Floats) -> Floats:
-    """First principal component of rows [G, P], scaled so that its square is the variance that it explains, shape [P]."""
-    size, vectors = np.linalg.eigh(apart @ apart.T)
-    return np.asarray(vectors[:, -1] @ apart) if size[-1] > 0.0 else np.zeros(apart.shape[1])
+def _average(weight: Floats, values: Floats) -> Floats:
+    """Weighted sum of rows [G, P], shape [P]; every column is summed alike, whichever others there are."""
+    return np.asarray((weight[:, None] * values).sum(axis=0))
+
+
+def _first_component(apart: Floats, tried: Ints) -> Floats:
+    """First principal component of the rows [G, P] over the pairs with data, scaled so that its square is the variance that it explains; [P]."""
+    size, vectors = np.linalg.eigh(apart[:, tried] @ apart[:, tried].T)
+    return _average(vectors[:, -1], apart) if size[-1] > 0.0 else np.zeros(apart.shape[1])

@@ -344,10 +344,10 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
     gamma = counts.objectives[k].discount
     noise = float(np.sqrt(spread.sum() / n.sum())) if hidden else 0.0
     x = counts.pair_state[pair]
-    after = values_after(
+    led_to = values_after(
         x, following, reward, gamma, n_states=counts.n_states, longest=counts.length_max, times=times, noise=noise
     )
-    excess, arrival = excess_of(x, following, reward, after, times, noise)
+    excess, arrival = excess_of(x, following, reward, led_to, times, noise)
 
     def averaged(value: Floats, group: Ints, size: int) -> Floats:
         total = np.bincount(group, times, size)

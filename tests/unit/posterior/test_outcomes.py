@@ -22,7 +22,7 @@ def test_counts_tell_the_posterior_what_a_log_with_noisy_rewards_does(episodes, 
     monkeypatch.setattr(
         sys.modules["bettersafe.posterior.outcomes"], "rare_excess", lambda data, rows: np.zeros((2, rows.size, 2))
     )
-    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, noise: np.zeros((2, x.size)))
+    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps: np.zeros((2, x.size)))
     data, _ = noisy_log(episodes=episodes)
     from_rows, from_counts = gather_outcomes(data), outcomes_of(count(data))
     assert np.all(from_rows.noisy)
