@@ -312,7 +312,7 @@ def gather_outcomes(
     kind = _kinds_of_ends(reward, end, [k for k in range(d) if k not in known])
     where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
     tied = [k not in known and is_function(reward[:, k], where) for k in range(d)]
-    excess, arrival = rare_excess(dataset, rows)
+    excess, arrival = rare_excess(dataset, rows, tied)
     excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 

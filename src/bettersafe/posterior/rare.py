@@ -13,6 +13,9 @@ how much these differ is learnt from the log (`rewards`), here with one variance
 the pairs that have not shown the event the larger weight. What an action does everywhere is then expected everywhere, and what it does
 in single states is uncertain where few visits could not have shown it.
 
+A noisy reward that is the same in most steps (`SPARSE`), such as a yes/no cost, has nothing but events, however small: the rates of its
+events differ by factors, and where they are low its noise is small, so effects that add up do not describe it.
+
 The value of an end does not count, because ends have a model of their own (`priors`). The split changes no mean of a pair, whatever v
 is; it changes what is pooled.
 """
@@ -25,6 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bettersafe.logs.dataset import Dataset
     from bettersafe.typing import Floats, Ints
 
@@ -39,24 +44,40 @@ happened once would look like a place of rare events."""
 TOL = 1e-6
 """Relative change at which values are taken as settled."""
 
+SPARSE = 0.2
+"""A reward that differs from the median of its state in at most this share of steps, such as a yes/no cost, has events and nothing else."""
+
 NORMAL = 1.96
 """That size for a normal distribution, in standard deviations."""
 
 
-def rare_excess(dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
-    """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d]."""
+def rare_excess(dataset: Dataset, rows: Ints, tied: Sequence[bool]) -> tuple[Floats, Floats]:
+    """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d].
+
+    Args:
+        dataset: Log.
+        rows: Rows, shape [N].
+        tied: Whether the rewards of an objective are a function of the outcome, d of them.
+    """
     x, following = dataset.states[rows], dataset.next_states[rows]
     longest = int(np.max(np.diff(dataset.episode_ptr)))
     whole, arrival = (np.zeros((rows.size, dataset.n_objectives)) for _ in range(2))
     for k, objective in enumerate(dataset.objectives):
         reward = dataset.rewards[rows, k]
         after = values_after(x, following, reward, objective.discount, n_states=dataset.n_states, longest=longest)
-        whole[:, k], arrival[:, k] = excess_of(x, following, reward, after)
+        whole[:, k], arrival[:, k] = excess_of(x, following, reward, after, tied=tied[k])
     return whole, arrival
 
 
 def excess_of(
-    x: Ints, following: Ints, reward: Floats, after: After, times: Floats | None = None, noise: float = 0.0
+    x: Ints,
+    following: Ints,
+    reward: Floats,
+    after: After,
+    times: Floats | None = None,
+    noise: float = 0.0,
+    *,
+    tied: bool = False,
 ) -> tuple[Floats, Floats]:
     """Excess of steps for one objective, and the part of it that is due to where they lead, each of shape [N].
 
@@ -67,6 +88,7 @@ def excess_of(
         after: γ_k v_k of every state, and its standard error.
         times: How often a step was seen, shape [N]; once if None.
         noise: Standard deviation of what ``reward`` leaves out, taken as normal.
+        tied: Whether rewards are a function of the outcome; their probabilities then follow from those of outcomes.
     """
     if not x.size:
         return np.zeros(0), np.zeros(0)
@@ -76,7 +98,10 @@ def excess_of(
     led, paid = np.zeros(x.size), _apart(x, reward, often)
     led[goes] = _apart(x[goes], after.value[place][goes], often[goes])
     doubt = SURE * after.error[place]
-    excess, arrival = np.zeros(x.size), np.zeros(x.size)
+    paid_at_times = float(often @ (np.abs(paid) > 1e-9 * float(np.max(np.abs(reward))))) <= SPARSE * float(often.sum())
+    sparse = paid if paid_at_times and not tied and noise == 0.0 else np.zeros(x.size)
+    paid = paid - sparse
+    excess, arrival = sparse.copy(), np.zeros(x.size)
     for sign in (1.0, -1.0):  # harm, then gains
         towards = sign * led
         towards = np.where(towards < 0.0, np.minimum(towards + doubt, 0.0), towards)

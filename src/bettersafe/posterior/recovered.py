@@ -347,7 +347,7 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
     led_to = values_after(
         x, following, reward, gamma, n_states=counts.n_states, longest=counts.length_max, times=times, noise=noise
     )
-    excess, arrival = excess_of(x, following, reward, led_to, times, noise)
+    excess, arrival = excess_of(x, following, reward, led_to, times, noise, tied=tied)
 
     def averaged(value: Floats, group: Ints, size: int) -> Floats:
         total = np.bincount(group, times, size)
