@@ -1,4 +1,4 @@
-"""Rare events: the part of a step's value that they carry, pooled over states and actions like a noisy reward.
+"""Rare events: the part of a step's value that they carry, so that it can be pooled over states and actions.
 
 A state that has never shown a catastrophe can't reach it in a model of its own outcomes, and a policy made from the log goes where
 nothing was seen. It also leaves what pays rarely and much, where it has not paid yet. What an action did in *other* states is the better
@@ -8,9 +8,8 @@ guide. So the value of a logged step for objective k,
 
 is split. A share of `EXTREME` of the steps has surprises below some size; those below `BEYOND` times that size are rare *and* harmful, as
 in no light-tailed distribution, and lose their excess over it. Above, for gains, it is the same. The rest follows its model as before
-(`priors`, `rewards`). The mean excess of a pair is a noisy reward of its own: it has effects of the state, the action and the pair, and
-how much these differ is learnt from the log (`rewards`), here with one variance for all pairs, because a variance by pair would give
-the pairs that have not shown the event the larger weight. What an action does everywhere is then expected everywhere, and what it does
+(`priors`, `rewards`). The mean excess of a pair has a model of its own, of rates with factors of the state, the action and the pair, and
+how much these differ is learnt from the log (`rare_rates`). What an action does everywhere is then expected everywhere, and what it does
 in single states is uncertain where few visits could not have shown it.
 
 A noisy reward that is the same in most steps (`SPARSE`), such as a yes/no cost, has nothing but events, however small: the rates of its
