@@ -34,6 +34,10 @@ EFFECT_SHAPES = (0.1, 0.5, 2.5, 30.0)
 PAIR_SHAPES = (0.1, 0.4, 1.5, 6.0, 60.0)
 """Grids of κ_s and κ_a, and of κ."""
 
+PAIR_WEIGHTS = (1.0, 1.0, 2.0, 3.0, 6.0)
+"""Prior of κ, but for a factor. With few events all κ fit alike, and a policy is made of the pairs that look best: so that pairs differ
+beyond their states and actions must be shown by the log."""
+
 ROUNDS = 20
 """Alternating updates of s, a and μ."""
 
@@ -271,7 +275,7 @@ def _divergence(shape: Floats, mean: Floats, prior: Floats) -> Floats:
 
 
 def _learn(events: _Events) -> Strengths:
-    """Posterior of (κ_s, κ_a, κ) on the grid, with a flat prior on it."""
+    """Posterior of (κ_s, κ_a, κ) on the grid, with a flat prior of κ_s and κ_a."""
     n_actions = int(events.a.max()) + 1
     most = max(MOST_LEARNT // n_actions, 1)
     if int(events.x.max()) + 1 > most:
@@ -285,7 +289,8 @@ def _learn(events: _Events) -> Strengths:
                 count=events.count[inside],
             )
     points = np.array(list(product(EFFECT_SHAPES, EFFECT_SHAPES, PAIR_SHAPES)))
-    logs = _fit(events, points).log_evidence
+    prior = np.array([weight for *_, weight in product(EFFECT_SHAPES, EFFECT_SHAPES, PAIR_WEIGHTS)])
+    logs = _fit(events, points).log_evidence + np.log(prior)
     weight = np.exp(logs - logs.max())
     kept = weight >= LEAST_WEIGHT * weight.sum()
     return Strengths(points=points[kept], weight=weight[kept] / weight[kept].sum())
