@@ -15,7 +15,7 @@ from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
 from bettersafe.posterior.rare import rare_excess
 from bettersafe.posterior.rare_rates import rare_rewards
-from bettersafe.posterior.recovered import is_function, recover_steps, reward_parts
+from bettersafe.posterior.recovered import by_action, is_function, recover_steps, reward_parts
 from bettersafe.posterior.rewards import Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, check_arrays, frozen, generator
 
@@ -235,6 +235,33 @@ def _kinds_of_ends(reward: Floats, end: Bools, asked: list[int]) -> Ints:
     return kind
 
 
+def _tied(reward: Floats, key: Ints, pair: Ints, x: Ints, end: Bools, known: set[int]) -> tuple[list[bool], Ints]:
+    """Whether the rewards of objectives are a function of the outcome, and the kind of end of every row.
+
+    Rewards that depend on the action, such as its price, make no kinds of ends: every action would have kinds of its own, and how often a
+    step ends the episode could not be learnt from the other actions.
+
+    Args:
+        reward: Rewards of the rows, shape [N, d].
+        key: Number of every row's state and next state, shape [N].
+        pair: Pair of every row, shape [N].
+        x: State of every row, shape [N].
+        end: Whether a row ends its episode, shape [N].
+        known: Objectives with known rewards.
+    """
+
+    def follows(k: int, kind: Ints) -> bool:
+        return k not in known and is_function(reward[:, k], np.unique(key * MOST_ENDS + kind, return_inverse=True)[1])
+
+    d = reward.shape[1]
+    tied = [
+        follows(k, _kinds_of_ends(reward, end, [k])) and not by_action(reward[end, k], pair[end], x[end])
+        for k in range(d)
+    ]
+    kind = _kinds_of_ends(reward, end, [k for k in range(d) if tied[k]])
+    return [tied[k] and follows(k, kind) for k in range(d)], kind
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Listed:
     """Outcomes of all states, sorted by state: those that were observed, and in every state every kind of end in the log.
@@ -309,9 +336,7 @@ def gather_outcomes(
     reward = dataset.rewards[rows]
     end = following < 0
     key = x * (n_states + 1) + following + 1
-    kind = _kinds_of_ends(reward, end, [k for k in range(d) if k not in known])
-    where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
-    tied = [k not in known and is_function(reward[:, k], where) for k in range(d)]
+    tied, kind = _tied(reward, key, x * n_actions + a, x, end, set(known))
     excess, arrival = rare_excess(dataset, rows, tied)
     excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])

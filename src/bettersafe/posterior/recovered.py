@@ -34,6 +34,9 @@ TOL = 1e-8
 MOST_SOLVED = 500
 """Largest number of next states whose rewards are found from a system of equations."""
 
+REPEATED = 10
+"""Ends that must have been seen in a pair with another end, before rewards that never differ in a pair are taken to depend on it."""
+
 MOST_MIXED = 20_000
 """Largest number of pairs with several kinds of ends; beyond it, kinds are not told apart."""
 
@@ -220,7 +223,8 @@ def _ends(counts: Counts, ended: Ints, sums: Floats, squares: Floats, tied: Bool
     distinct = np.array([np.unique(row[ok]).size for row, ok in zip(label, flat, strict=True)])
     # with many end rewards, an objective is tied if they follow from the state
     by_state = np.array([is_function(row, state) for row in label]) & np.all(flat, axis=1)
-    tied = tied & ((distinct <= most) | by_state)
+    of_action = [bool(np.all(ok)) and by_action(row, ended, state, n) for row, ok in zip(label, flat, strict=True)]
+    tied = tied & ((distinct <= most) | by_state) & ~np.array(of_action, dtype=np.bool_)
     # if pairs can't be divided, only objectives that tell no ends of a pair apart are tied
     for allowed in (tied, tied & np.all(flat, axis=1), tied & np.all(flat, axis=1) & (distinct <= 1)):
         asked = np.flatnonzero(allowed & (distinct <= most))
@@ -240,6 +244,19 @@ def is_function(value: Floats, group: Ints) -> bool:
     order = np.argsort(group, kind="stable")
     same = np.diff(group[order]) == 0
     return bool(np.all(np.diff(value[order])[same] == 0.0))
+
+
+def by_action(value: Floats, pair: Ints, state: Ints, times: Floats | None = None) -> bool:
+    """Whether the rewards of ends differ in a state but never in a pair, as the price of an action does, and the log has shown that.
+
+    Args:
+        value: Reward of an end, shape [N].
+        pair: Its pair, shape [N].
+        state: Its state, shape [N].
+        times: How often it was seen, shape [N]; once if None.
+    """
+    again = (float(value.size) if times is None else float(times.sum())) - np.unique(pair).size
+    return again >= REPEATED and is_function(value, pair) and not is_function(value, state)
 
 
 def _split(
