@@ -87,7 +87,8 @@ def excess_of(
         after: γ_k v_k of every state, and its standard error.
         times: How often a step was seen, shape [N]; once if None.
         noise: Standard deviation of what ``reward`` leaves out, taken as normal.
-        tied: Whether rewards are a function of the outcome; their probabilities then follow from those of outcomes.
+        tied: Whether rewards are a function of the outcome. How often they are paid then follows from how often outcomes happen
+            (`priors`), and only harm is pooled, because an outcome that a state has not shown can't happen there in that model.
     """
     if not x.size:
         return np.zeros(0), np.zeros(0)
@@ -101,7 +102,8 @@ def excess_of(
     sparse = paid if paid_at_times and not tied and noise == 0.0 else np.zeros(x.size)
     paid = paid - sparse
     excess, arrival = sparse.copy(), np.zeros(x.size)
-    for sign in (1.0, -1.0):  # harm, then gains
+    # harm, then gains; what only some outcomes pay, such as a goal, is learnt with how often they happen
+    for sign in (1.0,) if tied else (1.0, -1.0):
         towards = sign * led
         towards = np.where(towards < 0.0, np.minimum(towards + doubt, 0.0), towards)
         beyond = _beyond(towards + sign * paid, times, noise)

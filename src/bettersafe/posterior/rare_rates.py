@@ -1,19 +1,21 @@
-"""Posterior of the mean excess of rare events: a multiplicative model of rates with effects of states, actions and pairs.
+"""Posterior of the mean excess of rare events: rates with factors of states and actions, and pairs that differ from them.
 
 Rare events (`rare`) are few and large, so their noise is not alike everywhere: where they happen, one decision is struck and its neighbour
-is not, by chance. A normal model with one variance takes that for a difference between the two. Here the variance goes with the mean, as
-for counts. With Y the total excess of a pair in n visits, all of one sign, and φ = Σ y² / Σ |y| the size of an event,
+is not, by chance. A normal model with one variance takes that for a difference between the two. Here the variance goes with the rate, as
+for counts. With Y the total excess of a pair in n visits, all of one sign, and φ = Σ y² / Σ |y| the size of an event, K = |Y|/φ,
 
-    |Y| / φ ~ Poisson( n λ g )       λ(x,a) = μ s_x a_a       s_x ~ Γ(κ_s, κ_s)     a_a ~ Γ(κ_a, κ_a)     g_xa ~ Γ(κ, κ)
+    K ~ Binomial(n, θ)       θ ~ Beta(κ λ, κ (1 − λ))       λ(x,a) = μ s_x a_a       s_x ~ Γ(κ_s, κ_s)       a_a ~ Γ(κ_a, κ_a)
 
-so the effects are factors with mean 1: states differ by 1/√κ_s, actions by 1/√κ_a, and pairs by 1/√κ beyond them. The three have a
-posterior on a grid (`Strengths`), and results are averaged over it. Given them, g is integrated over, s, a and μ are at their maximum, and
+so the effects are factors with mean 1: states differ by 1/√κ_s and actions by 1/√κ_a, and what they say of a pair weighs as much as κ of
+its own visits. A small κ means that pairs differ: in some the event happens nearly always, in others never. The three have a
+posterior on a grid (`Strengths`), and results are averaged over it. Given them, s, a and μ are fitted by quasi-likelihood, with
 
-    E[g] = (κ + |Y|/φ) / (κ + n λ)       b = κ / (κ + n λ)       I = n λ b        (weight of the effects, information on log λ)
+    n' = n (κ + 1)/(κ + n)     K' = K (κ + 1)/(κ + n)     I = n' λ          (visits of a pair are alike, so they count less)
+    s_x = (κ_s + Σ K') / (κ_s + Σ n' μ a_a), a_a alike     E[θ] = (κ λ + K)/(κ + n)     b = κ λ/(κ + n) = ∂E[θ]/∂ log λ
 
-The covariance has one part of each pair alone, and parts that the pairs of a state, or of an action, or all pairs share: the relative
-variances 1/(κ_s + Σ I), 1/(κ_a + Σ I) and 1/Σ I times (φ λ E[g] b)². Which point of the grid holds changes all pairs together; its
-largest principal component, among the pairs with data, is one more effect that they share.
+The covariance has one part of each pair alone, E[θ](1 − E[θ])/(κ + n + 1), and parts that the pairs of a state, or of an action, or all
+pairs share: the relative variances 1/(κ_s + Σ I), 1/(κ_a + Σ I) and 1/Σ I times b². Which point of the grid holds changes all pairs
+together; its largest principal component, among the pairs with data, is one more effect that they share.
 """
 
 from __future__ import annotations
@@ -31,12 +33,15 @@ if TYPE_CHECKING:
     from bettersafe.typing import Floats, Ints
 
 EFFECT_SHAPES = (0.1, 0.5, 2.5, 30.0)
-PAIR_SHAPES = (0.1, 0.4, 1.5, 6.0, 60.0)
+CONCENTRATIONS = (0.2, 1.0, 5.0, 25.0, 125.0, 1000.0)
 """Grids of κ_s and κ_a, and of κ."""
 
-PAIR_WEIGHTS = (1.0, 1.0, 2.0, 3.0, 6.0)
+PAIR_WEIGHTS = (0.5, 0.5, 1.0, 2.0, 6.0, 24.0)
 """Prior of κ, but for a factor. With few events all κ fit alike, and a policy is made of the pairs that look best: so that pairs differ
 beyond their states and actions must be shown by the log."""
+
+HIGHEST = 0.95
+"""Largest λ."""
 
 ROUNDS = 20
 """Alternating updates of s, a and μ."""
@@ -167,7 +172,7 @@ def rate_posterior(
     # states and actions without data take no part in the fit
     rows, x = np.unique(state[tried], return_inverse=True)
     columns, a = np.unique(action[tried], return_inverse=True)
-    events = _Events(x=x, a=a, visits=visits[tried], count=np.abs(total[tried]) / size)
+    events = _Events(x=x, a=a, visits=visits[tried], count=np.minimum(np.abs(total[tried]) / size, visits[tried]))
     if strengths is None:
         strengths = _learn(events)
     fit = _fit(events, strengths.points)
@@ -175,15 +180,12 @@ def rate_posterior(
     kappa_s, kappa_a, kappa = strengths.points.T
     s, of_action = np.ones((w.size, n_states)), np.ones((w.size, n_actions))
     s[:, rows], of_action[:, columns] = fit.s, fit.a
-    rate = fit.mu[:, None] * s[:, state] * of_action[:, action]  # λ [G, P]
-    told = rate * visits
+    rate = np.minimum(fit.mu[:, None] * s[:, state] * of_action[:, action], HIGHEST)  # λ [G, P]
     count = np.zeros(visits.size)
     count[tried] = events.count
-    b = kappa[:, None] / (kappa[:, None] + told)
-    g = (kappa[:, None] + count) / (kappa[:, None] + told)
-    each = rate * g
+    each = (kappa[:, None] * rate + count) / (kappa[:, None] + visits)
     average = _average(w, each)
-    own = _average(w, rate**2 * g / (kappa[:, None] + told))
+    own = _average(w, each * (1.0 - each) / (kappa[:, None] + visits + 1.0))
     apart = np.sqrt(w)[:, None] * (each - average)
     common = _first_component(apart, tried)
     own += np.maximum((apart**2).sum(axis=0) - common**2, 0.0)
@@ -192,7 +194,7 @@ def rate_posterior(
     return RatePosterior(
         mean=sign * size * average,
         sd=size * np.sqrt(own),
-        share=size * _average(w, each * b),
+        share=size * _average(w, kappa[:, None] * rate / (kappa[:, None] + visits)),
         common=size * common,
         state_sd=np.sqrt(_average(w, 1.0 / (kappa_s[:, None] + info_s))),
         action_sd=np.sqrt(_average(w, 1.0 / (kappa_a[:, None] + info_a))),
@@ -226,35 +228,30 @@ class _Fit:
 def _fit(events: _Events, points: Floats) -> _Fit:
     """Fit s, a and μ for every row of ``points`` [G, 3].
 
-    The evidence is the likelihood with g integrated over, less what s and a were fitted: with the Gamma of the fitted mean and of the shape
-    κ_s + Σ I for s, its divergence from the prior and ½ Σ I / (κ_s + Σ I); for a alike.
+    The evidence is the likelihood at λ, less what s and a were fitted: with the Gamma of the fitted mean and of the shape κ_s + Σ I
+    for s, its divergence from the prior and ½ Σ I / (κ_s + Σ I); for a alike.
     """
     from scipy import sparse
-    from scipy.special import gammaln
+    from scipy.special import betaln
 
     x, a, n, count = events.x, events.a, events.visits, events.count
     by_state = sparse.csr_array((np.ones(x.size), (np.arange(x.size), x)))
     by_action = sparse.csr_array((np.ones(a.size), (np.arange(a.size), a)))
     kappa_s, kappa_a, kappa = (column[:, None] for column in points.T)
-    in_state, of_action = (np.asarray(count @ sums) for sums in (by_state, by_action))
-    s, act = np.ones((len(points), in_state.size)), np.ones((len(points), of_action.size))
-    mu = np.full((len(points), 1), count.sum() / n.sum())
-    g: Floats = np.ones((len(points), x.size))
+    weight = (kappa + 1.0) / (kappa + n)
+    told, struck = weight * n, weight * count
+    in_state, of_action = (np.asarray(struck @ sums) for sums in (by_state, by_action))
+    s, act = np.ones(in_state.shape), np.ones(of_action.shape)
+    mu = struck.sum(axis=1, keepdims=True) / told.sum(axis=1, keepdims=True)
     for _ in range(ROUNDS):
-        s = (kappa_s + in_state) / (kappa_s + mu * np.asarray((n * act[:, a] * g) @ by_state))
-        act = (kappa_a + of_action) / (kappa_a + mu * np.asarray((n * s[:, x] * g) @ by_action))
-        told = n * s[:, x] * act[:, a]
-        mu = count.sum() / (told * g).sum(axis=1, keepdims=True)
-        g = (kappa + count) / (kappa + mu * told)
-    told = mu * told
-    info = told * kappa / (kappa + told)
+        s = (kappa_s + in_state) / (kappa_s + mu * np.asarray((told * act[:, a]) @ by_state))
+        act = (kappa_a + of_action) / (kappa_a + mu * np.asarray((told * s[:, x]) @ by_action))
+        mu = struck.sum(axis=1, keepdims=True) / (told * s[:, x] * act[:, a]).sum(axis=1, keepdims=True)
+    rate = np.minimum(mu * s[:, x] * act[:, a], HIGHEST)
+    info = told * rate
     info_s, info_a = np.asarray(info @ by_state), np.asarray(info @ by_action)
-    likelihood = (
-        gammaln(kappa + count)
-        - gammaln(kappa)
-        + kappa * np.log(kappa / (kappa + told))
-        + count * np.log(np.maximum(told / (kappa + told), 1e-300))
-    ).sum(axis=1)
+    alpha, beta = kappa * rate, kappa * (1.0 - rate)
+    likelihood = (betaln(alpha + count, beta + n - count) - betaln(alpha, beta)).sum(axis=1)
     for shape, fitted, found in ((kappa_s, s, info_s), (kappa_a, act, info_a)):
         likelihood -= (_divergence(shape + found, fitted, shape) + 0.5 * found / (shape + found)).sum(axis=1)
     return _Fit(s=s, a=act, mu=mu[:, 0], info_s=info_s, info_a=info_a, log_evidence=likelihood)
@@ -288,7 +285,7 @@ def _learn(events: _Events) -> Strengths:
                 visits=events.visits[inside],
                 count=events.count[inside],
             )
-    points = np.array(list(product(EFFECT_SHAPES, EFFECT_SHAPES, PAIR_SHAPES)))
+    points = np.array(list(product(EFFECT_SHAPES, EFFECT_SHAPES, CONCENTRATIONS)))
     prior = np.array([weight for *_, weight in product(EFFECT_SHAPES, EFFECT_SHAPES, PAIR_WEIGHTS)])
     logs = _fit(events, points).log_evidence + np.log(prior)
     weight = np.exp(logs - logs.max())

@@ -48,5 +48,5 @@ def test_who_leaves_struck_decisions_of_a_dangerous_region_seems_to_gain_nothing
 
 
 def test_if_pairs_are_taken_to_differ_he_does(monkeypatch):
-    monkeypatch.setattr(rare_rates, "PAIR_WEIGHTS", (6.0, 3.0, 2.0, 1.0, 1.0))
+    monkeypatch.setattr(rare_rates, "PAIR_WEIGHTS", (6.0, 3.0, 2.0, 1.0, 1.0, 1.0))
     assert claims() > ALLOWED
