@@ -337,7 +337,8 @@ def gather_outcomes(
     end = following < 0
     key = x * (n_states + 1) + following + 1
     tied, kind = _tied(reward, key, x * n_actions + a, x, end, set(known))
-    excess, arrival = rare_excess(dataset, rows, tied)
+    random = [not is_function(row, x * n_actions + a) for row in reward.T]
+    excess, arrival = rare_excess(dataset, rows, tied, random)
     excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 

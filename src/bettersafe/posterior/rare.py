@@ -50,13 +50,14 @@ NORMAL = 1.96
 """That size for a normal distribution, in standard deviations."""
 
 
-def rare_excess(dataset: Dataset, rows: Ints, tied: Sequence[bool]) -> tuple[Floats, Floats]:
+def rare_excess(dataset: Dataset, rows: Ints, tied: Sequence[bool], random: Sequence[bool]) -> tuple[Floats, Floats]:
     """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d].
 
     Args:
         dataset: Log.
         rows: Rows, shape [N].
         tied: Whether the rewards of an objective are a function of the outcome, d of them.
+        random: Whether they are no function of the pair, d of them.
     """
     x, following = dataset.states[rows], dataset.next_states[rows]
     longest = int(np.max(np.diff(dataset.episode_ptr)))
@@ -64,7 +65,7 @@ def rare_excess(dataset: Dataset, rows: Ints, tied: Sequence[bool]) -> tuple[Flo
     for k, objective in enumerate(dataset.objectives):
         reward = dataset.rewards[rows, k]
         after = values_after(x, following, reward, objective.discount, n_states=dataset.n_states, longest=longest)
-        whole[:, k], arrival[:, k] = excess_of(x, following, reward, after, tied=tied[k])
+        whole[:, k], arrival[:, k] = excess_of(x, following, reward, after, tied=tied[k], random=random[k])
     return whole, arrival
 
 
@@ -77,6 +78,7 @@ def excess_of(
     noise: float = 0.0,
     *,
     tied: bool = False,
+    random: bool = True,
 ) -> tuple[Floats, Floats]:
     """Excess of steps for one objective, and the part of it that is due to where they lead, each of shape [N].
 
@@ -89,6 +91,7 @@ def excess_of(
         noise: Standard deviation of what ``reward`` leaves out, taken as normal.
         tied: Whether rewards are a function of the outcome. How often they are paid then follows from how often outcomes happen
             (`priors`), and only harm is pooled, because an outcome that a state has not shown can't happen there in that model.
+        random: Whether rewards are no function of the pair, such as the price of an action; that is no event.
     """
     if not x.size:
         return np.zeros(0), np.zeros(0)
@@ -99,7 +102,7 @@ def excess_of(
     led[goes] = _apart(x[goes], after.value[place][goes], often[goes])
     doubt = SURE * after.error[place]
     paid_at_times = float(often @ (np.abs(paid) > 1e-9 * float(np.max(np.abs(reward))))) <= SPARSE * float(often.sum())
-    sparse = paid if paid_at_times and not tied and noise == 0.0 else np.zeros(x.size)
+    sparse = paid if paid_at_times and random and not tied and noise == 0.0 else np.zeros(x.size)
     paid = paid - sparse
     excess, arrival = sparse.copy(), np.zeros(x.size)
     # harm, then gains; what only some outcomes pay, such as a goal, is learnt with how often they happen

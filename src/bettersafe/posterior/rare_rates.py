@@ -43,6 +43,9 @@ beyond their states and actions must be shown by the log."""
 HIGHEST = 0.95
 """Largest λ."""
 
+LEAST_NOISE = 0.1
+"""Least 1 − E[θ] in the variance of a pair."""
+
 ROUNDS = 20
 """Alternating updates of s, a and μ."""
 
@@ -172,7 +175,7 @@ def rate_posterior(
     # states and actions without data take no part in the fit
     rows, x = np.unique(state[tried], return_inverse=True)
     columns, a = np.unique(action[tried], return_inverse=True)
-    events = _Events(x=x, a=a, visits=visits[tried], count=np.minimum(np.abs(total[tried]) / size, visits[tried]))
+    events = _Events(x=x, a=a, visits=visits[tried], count=np.abs(total[tried]) / size)
     if strengths is None:
         strengths = _learn(events)
     fit = _fit(events, strengths.points)
@@ -185,7 +188,8 @@ def rate_posterior(
     count[tried] = events.count
     each = (kappa[:, None] * rate + count) / (kappa[:, None] + visits)
     average = _average(w, each)
-    own = _average(w, each * (1.0 - each) / (kappa[:, None] + visits + 1.0))
+    # of events larger than φ there may be more than visits
+    own = _average(w, each * np.maximum(1.0 - each, LEAST_NOISE) / (kappa[:, None] + visits + 1.0))
     apart = np.sqrt(w)[:, None] * (each - average)
     common = _first_component(apart, tried)
     own += np.maximum((apart**2).sum(axis=0) - common**2, 0.0)
@@ -250,8 +254,8 @@ def _fit(events: _Events, points: Floats) -> _Fit:
     rate = np.minimum(mu * s[:, x] * act[:, a], HIGHEST)
     info = told * rate
     info_s, info_a = np.asarray(info @ by_state), np.asarray(info @ by_action)
-    alpha, beta = kappa * rate, kappa * (1.0 - rate)
-    likelihood = (betaln(alpha + count, beta + n - count) - betaln(alpha, beta)).sum(axis=1)
+    alpha, beta, whole = kappa * rate, kappa * (1.0 - rate), np.minimum(count, n)
+    likelihood = (betaln(alpha + whole, beta + n - whole) - betaln(alpha, beta)).sum(axis=1)
     for shape, fitted, found in ((kappa_s, s, info_s), (kappa_a, act, info_a)):
         likelihood -= (_divergence(shape + found, fitted, shape) + 0.5 * found / (shape + found)).sum(axis=1)
     return _Fit(s=s, a=act, mu=mu[:, 0], info_s=info_s, info_a=info_a, log_evidence=likelihood)

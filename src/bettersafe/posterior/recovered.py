@@ -364,7 +364,9 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
     led_to = values_after(
         x, following, reward, gamma, n_states=counts.n_states, longest=counts.length_max, times=times, noise=noise
     )
-    excess, arrival = excess_of(x, following, reward, led_to, times, noise, tied=tied)
+    excess, arrival = excess_of(
+        x, following, reward, led_to, times, noise, tied=tied, random=bool(np.any(spread > 0.0))
+    )
 
     def averaged(value: Floats, group: Ints, size: int) -> Floats:
         total = np.bincount(group, times, size)

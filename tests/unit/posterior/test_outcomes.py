@@ -22,9 +22,9 @@ def test_counts_tell_the_posterior_what_a_log_with_noisy_rewards_does(episodes, 
     monkeypatch.setattr(
         sys.modules["bettersafe.posterior.outcomes"],
         "rare_excess",
-        lambda data, rows, tied: np.zeros((2, rows.size, 2)),
+        lambda data, rows, tied, random: np.zeros((2, rows.size, 2)),
     )
-    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, tied: np.zeros((2, x.size)))
+    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, tied, random: np.zeros((2, x.size)))
     data, _ = noisy_log(episodes=episodes)
     from_rows, from_counts = gather_outcomes(data), outcomes_of(count(data))
     assert np.all(from_rows.noisy)

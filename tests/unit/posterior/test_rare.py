@@ -36,7 +36,7 @@ def test_light_tails_have_no_excess():
     rng = np.random.default_rng(1)
     for value in (rng.normal(size=800), rng.random(800), np.ones(800)):
         data = one_step_log([(i % 4, i % 2, -1, each) for i, each in enumerate(value)], 4, 2, ("a",))
-        excess, arrival = rare_excess(data, np.arange(800), [False])
+        excess, arrival = rare_excess(data, np.arange(800), [False], [True])
         assert np.count_nonzero(excess) <= 2
         assert np.all(np.abs(arrival) <= np.abs(excess))
 
@@ -45,7 +45,7 @@ def test_light_tails_have_no_excess():
 def test_the_split_changes_no_mean_of_a_pair(event):
     data = pit_log(np.random.default_rng(2), event=event)
     o = gather_outcomes(data)
-    excess, _ = rare_excess(data, np.arange(data.n_rows), [False])
+    excess, _ = rare_excess(data, np.arange(data.n_rows), [False], [True])
     assert np.any(excess * event > 0.0)
     pair = data.states * 2 + data.actions
     expected = np.bincount(pair, data.rewards[:, 0]) / np.bincount(pair)
@@ -60,7 +60,7 @@ def test_rare_events_are_of_objectives_that_have_them():
         rewards=np.column_stack([data.rewards[:, 0], np.random.default_rng(0).normal(size=data.n_rows)]),
         objectives=(*data.objectives, replace(data.objectives[0], name="b")),
     )
-    excess, _ = rare_excess(both, np.arange(both.n_rows), [False, False])
+    excess, _ = rare_excess(both, np.arange(both.n_rows), [False, False], [True, True])
     assert np.count_nonzero(excess[:, 0]) > 5
     assert np.count_nonzero(excess[:, 1]) <= 2
 
@@ -72,7 +72,7 @@ def test_an_event_does_not_turn_the_other_visits_into_events():
         (20, 1, -1, 0.0),
         (21, 0, -1, 40.0),
     ]
-    excess, _ = rare_excess(data := one_step_log(rows, 22, 2, ("a",)), np.arange(len(rows)), [False])
+    excess, _ = rare_excess(data := one_step_log(rows, 22, 2, ("a",)), np.arange(len(rows)), [False], [True])
     expected = np.where(data.rewards[:, 0] < 0.0, -50.0, 0.0) + np.where(data.rewards[:, 0] > 0.0, 40.0, 0.0)
     assert excess[:, 0] == pytest.approx(expected, abs=0.5)  # a state with one visit is compared with the mean of all
 
