@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.typing import Floats, Ints
 
-Half = Literal["choose", "confirm", "fresh", "fourth", "fifth", "sixth"]
+Half = Literal["choose", "confirm", "fresh", "fourth", "fifth", "sixth", "seventh"]
 
 SLACK = 1e-9
 """Share of a return's scale by which thresholds of the best safe policy are lowered: the baseline itself lies on them."""

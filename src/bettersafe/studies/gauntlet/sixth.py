@@ -1,4 +1,4 @@
-"""Kinds for rules that are chosen after the other five sets have been looked at, written before any method ran on them."""
+"""Kinds for rules that are chosen after the first five sets have been looked at, written before any method ran on them."""
 
 from __future__ import annotations
 

@@ -21,11 +21,13 @@ HARMS = (
     "mines", "passes", "bridges", "reservoir", "bus", "transfers", "skippers", "epidemic", "tandem",
     "debts", "pipeline", "cart", "car-park", "triage", "greenhouse", "ferry", "building", "tram",
     "prescriptions", "hotel", "faults", "pumps", "crews", "members",
+    "lake", "fields", "rides", "fruit-tree",
 )  # fmt: skip
 FRESH = [name for name, kind in KINDS.items() if kind.half == "fresh"]
 FOURTH = [name for name, kind in KINDS.items() if kind.half == "fourth"]
 FIFTH = [name for name, kind in KINDS.items() if kind.half == "fifth"]
 SIXTH = [name for name, kind in KINDS.items() if kind.half == "sixth"]
+SEVENTH = [name for name, kind in KINDS.items() if kind.half == "seventh"]
 
 
 def made(name, seed):
@@ -34,7 +36,7 @@ def made(name, seed):
 
 def test_all_halves_have_every_family():
     halves = {half: [kind for kind in KINDS.values() if kind.half == half] for half in get_args(Half)}
-    assert (len(KINDS), len(FRESH), len(FOURTH), len(FIFTH), len(SIXTH)) == (101, 18, 12, 12, 12)
+    assert (len(KINDS), len(FRESH), len(FOURTH), len(FIFTH), len(SIXTH), len(SEVENTH)) == (111, 18, 12, 12, 12, 10)
     assert abs(len(halves["choose"]) - len(halves["confirm"])) <= 2
     for kinds in halves.values():
         assert {kind.family for kind in kinds} == {"hazard", "rewards", "visits", "baseline", "benchmark", "model"}
@@ -203,7 +205,16 @@ def test_worlds_of_the_sixth_set_are_small_and_partly_covered(name):
         assert np.all(occupancy(truth, made(name, seed).baseline) > 0.0)  # every state is reached
 
 
-def check_small_and_partly_covered(name):
+@pytest.mark.parametrize("name", SEVENTH)
+def test_worlds_of_the_seventh_set_are_small_and_partly_covered(name):
+    lengths = check_small_and_partly_covered(name, tried=name != "headaches")
+    assert 2.5 < np.mean(lengths) <= 60.0
+    for seed in SEEDS:
+        instance = made(name, seed)
+        assert np.all(occupancy(instance.truth, instance.baseline) > 0.0)  # every state is reached
+
+
+def check_small_and_partly_covered(name, *, tried=True):
     """Lengths of episodes of worlds whose smaller logs cover some pairs, and whose larger logs show the harm."""
     kind, hidden, lengths, covered = KINDS[name], 0, [], []
     for seed in range(2):
@@ -217,7 +228,7 @@ def check_small_and_partly_covered(name):
         assert np.all(returns.std(axis=0) > 0.0)
         assert 10 <= n_states <= 150
         assert 2 <= n_actions <= 20
-        assert np.all(instance.baseline > 0.0)
+        assert np.all(instance.baseline > 0.0) == tried  # every action in every state
     assert hidden <= 1
     assert 0.1 < np.mean(covered) < 1.0
     return lengths
@@ -289,6 +300,46 @@ def test_who_pursues_premiums_alone_takes_storms_and_a_careful_insurer_gains():
         gain = true_gain(instance, careful.policy)
         assert np.all(gain > 0.0)
         assert gain[0] > 0.1 * instance.before[0]
+
+
+def test_larger_logs_of_the_seventh_set_can_show_what_is_to_be_gained():
+    """The best safe gain is several standard errors of the return of the larger log."""
+    for name in ("chats", "portal", "exercises", "fields", "rides", "fruit-tree"):
+        for seed in SEEDS:
+            instance, size = made(name, seed), max(KINDS[name].sizes)
+            log = sample_log(instance, size, np.random.default_rng(seed))
+            step = np.arange(log.n_rows) - np.repeat(log.episode_ptr[:-1], np.diff(log.episode_ptr))
+            paid = log.rewards[:, 0] * instance.world.discount[0] ** step
+            error = np.add.reduceat(paid, log.episode_ptr[:-1]).std() / np.sqrt(size)
+            assert best_safe_gain(instance) > 4.0 * error
+
+
+def test_doctors_never_try_what_the_guideline_forbids_and_gain_without_it():
+    for seed in SEEDS:
+        instance = made("headaches", seed)
+        forbidden = instance.baseline == 0.0
+        assert np.all(np.sum(~forbidden, axis=1) >= 2)
+        assert 0.2 < forbidden.mean() < 0.35
+        truth = instance.truth
+        keeps = truth.reward - 1e3 * forbidden[truth.pair_state, truth.pair_action]
+        program = replace(truth, reward=np.vstack([keeps[:1], truth.reward]), discount=np.full(4, truth.discount[0]), unseen_value=np.zeros((4, truth.n_states)))  # fmt: skip
+        kept = cmdp_optimum(program, instance.before - 1e-9 * instance.scale).policy
+        assert np.all(kept[forbidden] < 1e-9)
+        assert true_gain(instance, kept)[0] > 0.04 * instance.before[0]
+
+
+def test_an_objective_of_the_mail_order_has_another_discount():
+    """No program gives the best; a policy for one discount bounds it."""
+    for seed in SEEDS:
+        instance = made("mail-order", seed)
+        assert best_safe_gain(instance) is None
+        same = replace(instance.truth, discount=np.full(3, 0.95))
+        greedy = true_gain(instance, optimal_policy(same, instance.preference))
+        assert greedy[0] > 0.5 * instance.before[0]
+        assert greedy[1] < instance.before[1]
+        before = expected_return(same, instance.baseline)
+        found = [true_gain(instance, cmdp_optimum(same, share * before[1:]).policy) for share in (0.95, 0.9, 0.85, 0.8)]
+        assert any(np.all(gain > 0.0) for gain in found)
 
 
 def test_late_toxicity_harms_those_who_look_at_the_response():
