@@ -10,6 +10,7 @@ state_evidence  results of these checks, without NumPy
 drift           differences between the first and the last half of a log
 association     tests of association within states or pairs, for both
 estimators      terms of the estimators per trajectory
+marginal        terms of the marginalised estimators per trajectory
 value_models    model values for estimators that need them
 support         tolerances on decisions without support
 choices         levels and comparisons of the test, without NumPy

@@ -295,8 +295,8 @@ def evaluate_saved(
     check_integer("folds", folds, least=1)
     folds = min(folds, data.n_episodes)
     if folds < 2:  # cross-fitting needs at least two episodes
-        estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
-    needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
+        estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].has_folds)
+    needed = folds if any(ESTIMATORS[estimator].has_folds for estimator in estimators) else None
     rows = comparison_rows(
         data,
         evidence.policy,
