@@ -23,13 +23,13 @@ from bettersafe.errors import (
     check_vector,
     listed,
 )
-from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.bounds import by_unit, lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
-from bettersafe.logs.episodes import first_steps
+from bettersafe.logs.episodes import first_steps, n_units
 from bettersafe.mdp.policy import distributions
 from bettersafe.model import Model
 
@@ -338,8 +338,7 @@ def _from_test(
 
 def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) -> tuple[str, ...]:
     texts = [
-        "The test episodes were not used to make the policy, are independent of each other, and come from the process in which"
-        " the policy will act.",
+        f"{_tested(data)}, and come from the process in which the policy will act.",
         "The logged actions were taken with the baseline's probabilities."
         if baseline_known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
@@ -361,6 +360,16 @@ def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) ->
         before = "" if rule.horizon is None else f" before step {rule.horizon:,}"
         texts.append(f"{cut} of {data.n_episodes} episodes are truncated{before}; their later rewards are {after}.")
     return tuple(texts)
+
+
+def _tested(data: Log) -> str:
+    """What was tested on, as the beginning of an assumption."""
+    if data.units is None:
+        return "The test episodes were not used to make the policy, are independent of each other"
+    return (
+        "The test episodes were not used to make the policy; they belong to"
+        f" {n_units(data):,} sampling units, which are independent of each other"
+    )
 
 
 def _skewed(test: SafetyTest, objectives: Sequence[Objective]) -> tuple[str, ...]:
@@ -438,7 +447,7 @@ def _baseline_bound(
         horizon=rule.horizon,
     ).per_trajectory
     if not BOUNDS[rule.bound].finite_sample:
-        return lower_bound(returns, level, method=rule.bound)
+        return lower_bound(by_unit(returns, data.units), level, method=rule.bound)
     if rule.return_range is not None:
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)
     else:

@@ -34,7 +34,7 @@ from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.typing import generator
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats, Rng
+    from bettersafe.typing import Floats, Ints, Rng
 
 RESAMPLES = 4_000
 """Resamples of the bootstrap; the Monte-Carlo error of the level is about 0.3 % at δ = 0.05."""
@@ -117,6 +117,22 @@ def lower_bound(
         unit = np.clip((values[:, k] - least[k]) / width, 0.0, 1.0)
         result[k] = least[k] + width * max(_unit_bound(unit, delta, method), 0.0)
     return result
+
+
+def by_unit(terms: Floats, units: Ints | None) -> Floats:
+    """Independent terms with the same mean from terms [n, d] of episodes, one for each of U sampling units, shape [U, d].
+
+        Y_u = X̄ + (U/n) Σ_{i in u} (X_i − X̄)
+
+    Their standard error is that of the mean over units of different sizes (a ratio), linearised. Without units, the terms.
+    """
+    if units is None:
+        return terms
+    of_episode = np.unique(units, return_inverse=True)[1]
+    mean = terms.mean(axis=0)
+    size = int(of_episode.max()) + 1
+    summed = np.stack([np.bincount(of_episode, weights=column, minlength=size) for column in (terms - mean).T], axis=1)
+    return np.asarray(mean + size / terms.shape[0] * summed)
 
 
 def large_losses(terms: Floats, low: npt.ArrayLike | None = None) -> Floats:

@@ -28,23 +28,23 @@ from bettersafe.errors import (
     check_type,
     check_types,
 )
-from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.bounds import by_unit, lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
 from bettersafe.evaluation.marginal import Following, MarginalTerms, following, marginal_terms
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
-from bettersafe.logs.episodes import first_steps, longest_episode
+from bettersafe.logs.episodes import first_steps, longest_episode, n_units
 from bettersafe.mdp.horizon import check_horizon
 from bettersafe.mdp.policy import check_policy
 from bettersafe.model import Model, check_all_ended, estimate_model
-from bettersafe.typing import Floats, Log, frozen, generator
+from bettersafe.typing import Floats, Ints, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.typing import Bools, Ints, Rng
+    from bettersafe.typing import Bools, Rng
 
 
 MANY_EPISODES = 50_000
@@ -81,6 +81,7 @@ class Evaluation:
         horizon: Number of steps H of the returns; None for no limit.
         biased: Reason for an intentional bias (clipping, dropping), or empty.
         endless: With discount 1, number of states from which the policy never ends in the model; there v̂ is the baseline's.
+        units: Sampling unit of every episode, shape [n], by which errors and intervals are; None if every episode is one.
     """
 
     estimator: str
@@ -101,6 +102,7 @@ class Evaluation:
     horizon: int | None = None
     biased: str = ""
     endless: int = 0
+    units: Ints | None = None
 
     @property
     def complete(self) -> bool:
@@ -173,8 +175,9 @@ class Evaluation:
             )
         if not ESTIMATORS[self.estimator].on_trajectories:
             return np.full(self.value.shape, np.nan), np.full(self.value.shape, np.nan)
-        low = lower_bound(self.per_trajectory, delta / 2.0, method=method)
-        return low, -lower_bound(-self.per_trajectory, delta / 2.0, method=method)
+        terms = by_unit(self.per_trajectory, self.units)
+        low = lower_bound(terms, delta / 2.0, method=method)
+        return low, -lower_bound(-terms, delta / 2.0, method=method)
 
 
 def evaluate_policy(
@@ -292,6 +295,7 @@ def evaluate_many(
         "horizon": horizon,
         "endless": max((values.endless for values in value_models), default=0),
         "biased": " and ".join(reasons),
+        "units": None if data.units is None else data.units[keep],
     }
     limits = None if clip is None else check_range("clip", clip, data.n_objectives)
     along = [name for name in estimators if not ESTIMATORS[name].marginal]
@@ -319,6 +323,7 @@ class _Shared(TypedDict):
     horizon: int | None
     endless: int
     biased: str
+    units: Ints | None
 
 
 def _along_trajectories(
@@ -383,7 +388,7 @@ def _marginal(
         own = estimate_model(data, unseen="baseline", baseline=baseline, horizon=horizon)
         return marginal_terms(data, policy, baseline, (make(own),), np.zeros_like(fold), own_model=True)
     if followed is None:
-        followed, fold = crossfit(data, baseline, min(FOLDS, data.n_episodes), rng, make, horizon=horizon)
+        followed, fold = crossfit(data, baseline, min(FOLDS, n_units(data)), rng, make, horizon=horizon)
     return marginal_terms(data, policy, baseline, followed, fold, own_model=False)
 
 
@@ -408,9 +413,10 @@ def _evaluation(
     error: Floats | None = None,
 ) -> Evaluation:
     """Evaluation from terms [n, d]; by default with their mean and its standard error."""
-    n = per.shape[0]
     if error is None:
-        error = per.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(per.shape[1], np.nan)
+        terms = by_unit(per, shared["units"])
+        n = terms.shape[0]
+        error = terms.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(per.shape[1], np.nan)
     return Evaluation(
         estimator=estimator,
         value=per.mean(axis=0) if value is None else value,

@@ -39,7 +39,7 @@ from bettersafe.errors import (
     check_vector,
     listed,
 )
-from bettersafe.evaluation.bounds import MANY_LOSSES, choose_cap, large_losses, lower_bound
+from bettersafe.evaluation.bounds import MANY_LOSSES, by_unit, choose_cap, large_losses, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy, fold_seed
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
@@ -230,6 +230,12 @@ def safety_test(
     tested = first_steps(safety, rule.horizon)
     policy, baseline = as_numbers("the policy", policy), as_numbers("the baseline", baseline)
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
+    if BOUNDS[rule.bound].finite_sample and safety.units is not None:
+        raise ParameterError(
+            f"the bound {rule.bound!r} needs independent episodes, and those of a sampling unit are not: use 't', 'skew' or 'bca'"
+            " (approximate), or leave out `sampling_unit`.",
+            setting="bound",
+        )
     if BOUNDS[rule.bound].finite_sample and not np.all(np.isfinite(_steps(safety, rule))):
         raise ParameterError(
             f"the bound {rule.bound!r} needs a range of returns, which has no limit at discount 1: set `horizon`, or use 't' or"
@@ -239,6 +245,7 @@ def safety_test(
     terms, found = _paired(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
     )
+    terms = by_unit(terms, safety.units)
     if BOUNDS[rule.bound].finite_sample:
         if tuning is None:
             raise ParameterError(
@@ -287,7 +294,9 @@ def _with_skew(
         return test
     low = terms.min(axis=0)
     if tuning is not None:
-        low = np.minimum(low, paired_terms(policy, baseline, tuning, rule, model=model).min(axis=0))
+        low = np.minimum(
+            low, by_unit(paired_terms(policy, baseline, tuning, rule, model=model), tuning.units).min(axis=0)
+        )
     skewed = large_losses(terms, low) < MANY_LOSSES
     bound = np.where(skewed, lower_bound(terms, rule.level, method="skew", low=low), test.bound)
     return replace(test, bound=bound, skewed=skewed if skewed.any() else None)

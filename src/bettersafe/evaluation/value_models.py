@@ -221,9 +221,16 @@ def crossfit(
     n = data.n_episodes
     if not 2 <= folds <= n:
         raise ParameterError(f"folds must be at least 2 and at most the number of episodes, {n}; got {folds}.")
-    fold = np.empty(n, dtype=np.int64)
-    for number, part in enumerate(np.array_split(rng.permutation(n), folds)):
-        fold[part] = number
+    units = np.arange(n) if data.units is None else np.unique(data.units, return_inverse=True)[1]
+    n_units = int(units.max()) + 1
+    if n_units < folds:
+        raise ParameterError(
+            f"folds must be at most the number of sampling units, {n_units}; got {folds}.", setting="folds"
+        )
+    of_unit = np.empty(n_units, dtype=np.int64)
+    for number, part in enumerate(np.array_split(rng.permutation(n_units), folds)):
+        of_unit[part] = number
+    fold = of_unit[units]
     tally = Tally(folds)
     for block, own in _with_folds(data, fold):
         tally.add(block, own)
