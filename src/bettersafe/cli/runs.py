@@ -45,7 +45,7 @@ FOLDS = Setting(
     default=5,
     metavar="K",
     group=TEST,
-    help="Folds for cross-fitting: models of dr and wdr are fitted on K-1 folds and applied to the other",
+    help="Folds for cross-fitting: models of dr, wdr and drl are fitted on K-1 folds and applied to the other",
 )
 INTERVAL = Setting(
     name="interval",
@@ -299,6 +299,16 @@ def certify(
             rich_help_panel=TEST,
         ),
     ] = False,
+    plan: Annotated[
+        int | None,
+        typer.Option(
+            "--plan",
+            metavar="N",
+            min=2,
+            help="Make no test: say what a test on N other episodes could show. HELD_OUT is then the log that the policy was made from.",
+            rich_help_panel=TEST,
+        ),
+    ] = None,
     address: AddressOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the result of an earlier test, which stays on record.")
@@ -319,8 +329,13 @@ def certify(
     from bettersafe.tasks.retest import HeldOutTest, certify_run
     from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 
+    if posterior and plan is not None:
+        raise typer.BadParameter("is only for a test on held-out episodes, without --posterior", param_hint="--plan")
     _check_used(given, posterior=posterior, address=address)
     saved = load_run(run)
+    if plan is not None:
+        _plan(given, saved, data, plan, as_json=as_json)
+        return
     cluster = cluster_from(given.get("engine"), address)
     columns = columns_over_run(saved, given)
     with show.working("Reading" if posterior else "Reading and testing") as progress:
@@ -335,6 +350,23 @@ def certify(
             certificate, rows = certify_run(saved, data, test, columns=columns, force=force, progress=progress)
         tested = save_certificate(run, certificate, rows)
     _show_outcome(tested, as_json=as_json, every=every, page=write_page(run, no_report))
+
+
+def _plan(given: Given, saved: Run, data: str, episodes: int, *, as_json: bool) -> None:
+    """Say what a test on more episodes could show."""
+    from bettersafe.cli import show
+    from bettersafe.tasks.plan import plan_document, plan_run
+    from bettersafe.tasks.retest import HeldOutTest
+
+    test = HeldOutTest(**settings_from(given, *(row.name for row in TEST_OPTIONS), "folds", "seed"))
+    with show.working("Reading and planning") as progress:
+        found = plan_run(
+            saved, data, test, episodes=episodes, columns=columns_over_run(saved, given), progress=progress
+        )
+    if as_json:
+        show.print_json(plan_document(found, saved.objectives, episodes))
+    else:
+        show.print_plan(found, saved.objectives, episodes)
 
 
 def _check_used(given: Given, *, posterior: bool, address: str | None) -> None:

@@ -4,6 +4,7 @@ facts           ESTIMATORS and BOUNDS: tables of estimators and bounds
 evaluate        off-policy estimates of J(π)
 bounds          lower bounds on means
 held_out        safety test of a policy against the baseline
+forecast        what a test on more episodes could show
 theory          bounds on the loss from the counts alone
 state_checks    is the logged state enough? Three checks of log and model
 state_evidence  results of these checks, without NumPy

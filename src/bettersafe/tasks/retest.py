@@ -152,7 +152,7 @@ def certify_run(
             f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it proves nothing. Give"
             " held-out episodes."
         )
-    settings = _filled(test, run.info.settings)
+    settings = filled(test, run.info.settings)
     rule = safety_rule(settings, run.objectives)
     with evidence_for_run(run, data, columns=columns, progress=progress) as evidence:
         held_out = evidence.log
@@ -251,7 +251,8 @@ class _TestSettings:
     horizon: int | None
 
 
-def _filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
+def filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
+    """Settings of a test, with those of the run where none are given."""
     return _TestSettings(
         delta=old.get("delta", 0.1) if test.delta is None else test.delta,
         zeta={**old.get("zeta", {}), **test.zeta},
