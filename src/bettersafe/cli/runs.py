@@ -241,6 +241,7 @@ def evaluate(
     A run has its objectives and columns; for a policy file give them as options. Use a log that the policy was not made from.
     """
     from bettersafe.cli import show
+    from bettersafe.evaluation.references import reference_rows
     from bettersafe.logs._reader.files import data_digest
     from bettersafe.runs.evaluation_file import write_evaluation
     from bettersafe.runs.run import Decision, load_run
@@ -268,7 +269,10 @@ def evaluate(
             opened, horizon = evidence_for_policy(policy, job, progress=progress), job.horizon
         with opened as evidence:
             asked = settings_from(given, "delta", "interval", "folds")
-            rows = evaluate_saved(evidence, **asked, rng=given.get("seed", 0), horizon=given.get("horizon", horizon))
+            chosen = {"rng": given.get("seed", 0), "horizon": given.get("horizon", horizon)}
+            rows = evaluate_saved(evidence, **asked, **chosen)
+            asked.pop("folds", None)
+            references = reference_rows(evidence.log, evidence.baseline, **{"delta": 0.1, **asked}, **chosen)
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
@@ -277,9 +281,10 @@ def evaluate(
     if same:
         notes.append("this is the log that the policy was made from: every estimate on it is optimistic")
     if as_json:
-        show.print_json({"rows": show.json_rows(rows), "notes": notes})
+        show.print_json({"rows": show.json_rows(rows), "references": references, "notes": notes})
     else:
         show.print_evaluation(rows, evidence.log.objectives, notes, every=every)
+        show.print_references(references, evidence.log.objectives)
         if output is not None:
             typer.echo(f"Written to {output}.")
 

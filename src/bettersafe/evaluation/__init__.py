@@ -5,6 +5,7 @@ evaluate        off-policy estimates of J(π)
 bounds          lower bounds on means
 held_out        safety test of a policy against the baseline
 forecast        what a test on more episodes could show
+references      simple policies to compare with
 theory          bounds on the loss from the counts alone
 state_checks    is the logged state enough? Three checks of log and model
 state_evidence  results of these checks, without NumPy

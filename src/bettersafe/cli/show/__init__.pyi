@@ -1,5 +1,6 @@
 from .evaluation import json_rows as json_rows
 from .evaluation import print_evaluation as print_evaluation
+from .evaluation import print_references as print_references
 from .logs import discretization_json as discretization_json
 from .logs import print_counted as print_counted
 from .logs import print_description as print_description
