@@ -170,3 +170,47 @@ def slow_s_opt(
         )
         policy /= policy.sum(axis=1, keepdims=True)
     return best, best_policy
+
+
+def slow_marginal_terms(
+    transition, reward, discount, initial, policy, baseline, episodes, *, steps=None, own_model=False
+):
+    """Terms [n, d] of a marginalised estimator, row by row and step by step, from a dense model in which every pair has data.
+
+    Shapes: transition [X, A, X], reward [d, X, A]. An episode is a list of rows (x, a, rewards, x'), where x' is None at an end and
+    -1 if it is not known. Without ``steps``, sums run until the discount has made them negligible.
+    """
+    n_states, n_actions, n_objectives = reward.shape[1], reward.shape[2], reward.shape[0]
+    many = steps is None
+    steps = 4000 if many else steps
+    visits = [[0] * n_actions for _ in range(n_states)]
+    for episode in episodes:
+        for x, a, _, _ in episode:
+            visits[x][a] += 1
+    there = [np.array(initial)]
+    for _ in range(steps - 1):
+        there.append(np.einsum("x,xa,xay->y", there[-1], policy, transition))
+    terms = np.zeros((len(episodes), n_objectives))
+    for k in range(n_objectives):
+        to_go = [np.zeros(n_states)]  # values with 0, 1, … steps to go
+        for _ in range(steps):
+            to_go.append(np.einsum("xa,xa->x", policy, reward[k] + discount[k] * transition @ to_go[-1]))
+        for i, episode in enumerate(episodes):
+            terms[i, k] = to_go[-1][episode[0][0]]
+            for x, a, r, after in episode:
+                total = 0.0
+                for t in range(1 if many else steps):
+                    v = to_go[-1] if many else to_go[steps - t - 1]
+                    expected = transition[x, a] @ v
+                    following = 0.0 if after is None else expected if after == -1 else v[after]
+                    residual = r[k] + discount[k] * following - reward[k, x, a] - discount[k] * expected
+                    share = (
+                        sum(discount[k] ** s * there[s][x] for s in range(steps))
+                        if many
+                        else discount[k] ** t * there[t][x]
+                    )
+                    total += share * residual
+                n = visits[x][a]
+                factor = n / max(n - 1, 1) if own_model else 1.0
+                terms[i, k] += factor * total * policy[x, a] / baseline[x, a] * len(episodes) / sum(visits[x])
+    return terms

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.certificate.certificate import Certificate, Evidence, Finding, Floor, Proof, Theory
+from bettersafe.certificate.certificate import MARKOV, Certificate, Evidence, Finding, Floor, Proof, Theory
 from bettersafe.errors import (
     ParameterError,
     as_numbers,
@@ -21,14 +21,15 @@ from bettersafe.errors import (
     check_table,
     check_type,
     check_vector,
+    listed,
 )
-from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.bounds import by_unit, lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
-from bettersafe.logs.episodes import first_steps
+from bettersafe.logs.episodes import first_steps, n_units
 from bettersafe.mdp.policy import distributions
 from bettersafe.model import Model
 
@@ -317,19 +318,19 @@ def _from_test(
         ),
         evidence=evidence,
         grade="finite-sample" if finite else "approximate",
-        assumptions=_assumptions(data, rule, baseline_known, cut),
+        assumptions=(*_assumptions(data, rule, baseline_known, cut), *_skewed(test, data.objectives)),
         delta=delta,
         unsupported=test.unsupported,
         refusal=test.refusal,
         floors=floors,
-        diagnostics={"complete": not cut or ESTIMATORS[rule.estimator].needs_model},
+        diagnostics={"complete": not cut or ESTIMATORS[rule.estimator].fills_in},
         settings={
             "estimator": rule.estimator,
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
             "horizon": rule.horizon,
-            "folds": folds if ESTIMATORS[rule.estimator].needs_model else None,
+            "folds": folds if ESTIMATORS[rule.estimator].has_folds else None,
         },
         seed=seed,
     )
@@ -337,14 +338,15 @@ def _from_test(
 
 def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) -> tuple[str, ...]:
     texts = [
-        "The test episodes were not used to make the policy, are independent of each other, and come from the process in which"
-        " the policy will act.",
+        f"{_tested(data)}, and come from the process in which the policy will act.",
         "The logged actions were taken with the baseline's probabilities."
         if baseline_known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
         " contain everything that the logged decisions depended on.",
         BOUNDS[rule.bound].assumption,
     ]
+    if ESTIMATORS[rule.estimator].marginal:
+        texts.append(MARKOV)
     if not ESTIMATORS[rule.estimator].independent:
         texts.append(f"The terms of {rule.estimator!r} are linearised, which is valid for large samples.")
     if BOUNDS[rule.bound].finite_sample:
@@ -352,10 +354,33 @@ def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) ->
     if rule.comparison == "published":
         texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
     if cut:
-        after = "filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "left out"
+        after = "left out"
+        if ESTIMATORS[rule.estimator].fills_in:
+            after = "estimated" if ESTIMATORS[rule.estimator].marginal else "filled in by the model"
         before = "" if rule.horizon is None else f" before step {rule.horizon:,}"
         texts.append(f"{cut} of {data.n_episodes} episodes are truncated{before}; their later rewards are {after}.")
     return tuple(texts)
+
+
+def _tested(data: Log) -> str:
+    """What was tested on, as the beginning of an assumption."""
+    if data.units is None:
+        return "The test episodes were not used to make the policy, are independent of each other"
+    return (
+        "The test episodes were not used to make the policy; they belong to"
+        f" {n_units(data):,} sampling units, which are independent of each other"
+    )
+
+
+def _skewed(test: SafetyTest, objectives: Sequence[Objective]) -> tuple[str, ...]:
+    """Additional assumption where rare losses decide."""
+    if test.skewed is None:
+        return ()
+    names = listed([objective.title for objective, rare in zip(objectives, test.skewed, strict=True) if rare])
+    return (
+        f"A few large losses carry the variance of {names}, so the bound there is 'skew' instead of 't': it counts one more of the largest"
+        " loss seen. Losses that no episode has shown are not in it.",
+    )
 
 
 def _finding(objective: Objective, estimate: float, bound: float, level: float, zeta: float) -> Finding:
@@ -408,21 +433,21 @@ def _baseline_bound(
 ) -> Floats:
     """Lower bound on J_k(π_b) from the log, shape [d]; NaN if episodes are truncated and there is no model."""
     discount = np.array([objective.discount for objective in data.objectives])
-    needs = ESTIMATORS[rule.estimator].needs_model
-    if not needs and first_steps(data, rule.horizon).n_truncated:
+    facts = ESTIMATORS[rule.estimator]
+    if not facts.fills_in and first_steps(data, rule.horizon).n_truncated:
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,
         baseline,
         baseline,
         estimator=rule.estimator,
-        model=model if needs else None,
-        folds=fit.folds if needs else None,
+        model=model if facts.needs_model else None,
+        folds=fit.folds if facts.has_folds else None,
         rng=fit.rng(),
         horizon=rule.horizon,
     ).per_trajectory
     if not BOUNDS[rule.bound].finite_sample:
-        return lower_bound(returns, level, method=rule.bound)
+        return lower_bound(by_unit(returns, data.units), level, method=rule.bound)
     if rule.return_range is not None:
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)
     else:

@@ -15,6 +15,7 @@ it loses).
 A policy that the data does not cover is refused: one that takes actions to which the baseline gives probability 0. Approximate
 bounds rely on the spread of the terms, and with them three more kinds are refused: a policy that raises actions without data,
 one whose weights rest on too few episodes, and one with equal terms in all episodes (it changes nothing in the logged states).
+Where few large losses carry the variance, t is too high, and the bound "skew" takes its place.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from bettersafe.errors import (
     check_vector,
     listed,
 )
-from bettersafe.evaluation.bounds import choose_cap, lower_bound
+from bettersafe.evaluation.bounds import MANY_LOSSES, by_unit, choose_cap, large_losses, lower_bound
 from bettersafe.evaluation.choices import COMPARISONS, LEVELS, Comparison, Levels
 from bettersafe.evaluation.evaluate import evaluate_policy, fold_seed
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
@@ -49,8 +50,9 @@ from bettersafe.mdp.policy import policy_table
 from bettersafe.model import Model, model_return
 
 if TYPE_CHECKING:
+    from bettersafe.evaluation.evaluate import Evaluation
     from bettersafe.logs.dataset import Dataset
-    from bettersafe.typing import Floats, Log, Rng
+    from bettersafe.typing import Bools, Floats, Log, Rng
 
 
 Range = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -147,6 +149,8 @@ class SafetyTest:
         unseen: Share of the policy's decisions, over the logged states, that it takes more often than the baseline and that
             have no data; 0 with a finite-sample bound.
         few_effective_episodes: Whether the weights rest on too few episodes; False with a finite-sample bound.
+        skewed: Objectives of which few large losses carry the variance, so that the bound is "skew" instead of "t"; mask of
+            shape [d], None for none.
         mix: Share of the baseline in the policy, for a candidate of H-OPT.
     """
 
@@ -155,6 +159,7 @@ class SafetyTest:
     level: float
     zeta: Floats
     unsupported: float
+    skewed: Bools | None = None
     unseen: float = 0.0
     few_effective_episodes: bool = False
     mix: float = 0.0
@@ -194,9 +199,10 @@ def safety_test(
         baseline: π_b, the policy that collected the data.
         safety: Test episodes, in memory or on disk.
         rule: Settings of the test.
-        tuning: Separate episodes on which finite-sample bounds choose their truncation level.
+        tuning: Separate episodes on which finite-sample bounds choose their truncation level, and t looks for rare losses.
         model: Model for dr and wdr, fitted on other data.
-        folds: Number of folds for cross-fitting on ``safety``, instead of a model.
+        folds: Number of folds for cross-fitting on ``safety``, instead of a model; drl has folds with a model too, because the
+            policy was made from the model's data.
         rng: Seed or generator for the split into folds.
         baseline_terms: Terms of the baseline on ``safety`` (`evaluate_policy`), shape [n, d]; saves time if many policies are
             tested on the same data.
@@ -224,15 +230,22 @@ def safety_test(
     tested = first_steps(safety, rule.horizon)
     policy, baseline = as_numbers("the policy", policy), as_numbers("the baseline", baseline)
     check_vector("zeta", rule.zeta, safety.n_objectives, "objective")
+    if BOUNDS[rule.bound].finite_sample and safety.units is not None:
+        raise ParameterError(
+            f"the bound {rule.bound!r} needs independent episodes, and those of a sampling unit are not: use 't', 'skew' or 'bca'"
+            " (approximate), or leave out `sampling_unit`.",
+            setting="bound",
+        )
     if BOUNDS[rule.bound].finite_sample and not np.all(np.isfinite(_steps(safety, rule))):
         raise ParameterError(
             f"the bound {rule.bound!r} needs a range of returns, which has no limit at discount 1: set `horizon`, or use 't' or"
             " 'bca' (approximate).",
             setting="bound",
         )
-    terms = paired_terms(
+    terms, found = _paired(
         policy, baseline, safety, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms
     )
+    terms = by_unit(terms, safety.units)
     if BOUNDS[rule.bound].finite_sample:
         if tuning is None:
             raise ParameterError(
@@ -245,15 +258,48 @@ def safety_test(
     else:
         test = terms_test(terms, rule)
         if rule.strict:
+            test = _with_skew(test, terms, rule, tuning, policy, baseline, model=model)
             alike = np.ptp(terms, axis=0) <= 1e-12 * (1.0 + np.max(np.abs(terms), axis=0))
             known = baseline if training_baseline is None else np.maximum(baseline, training_baseline)
+            unseen = unseen_share(policy, known, tested, model)
+            weights = found
+            if ESTIMATORS[rule.estimator].marginal:  # it has its own weights, and its own model of what is visited
+                unseen = max(unseen, found.unsupported_mass)
+            else:
+                weights = evaluate_policy(tested, policy, baseline, estimator="is")
             test = replace(
                 test,
                 bound=np.where(alike, -np.inf, test.bound),
-                unseen=unseen_share(policy, known, tested, model),
-                few_effective_episodes=evaluate_policy(tested, policy, baseline, estimator="is").few_effective_episodes,
+                unseen=unseen,
+                few_effective_episodes=weights.few_effective_episodes,
             )
     return replace(test, unsupported=unsupported_share(policy, baseline, tested)) if rule.strict else test
+
+
+def _with_skew(
+    test: SafetyTest,
+    terms: Floats,
+    rule: SafetyRule,
+    tuning: Log | None,
+    policy: Floats,
+    baseline: Floats,
+    *,
+    model: Model | None,
+) -> SafetyTest:
+    """The test with the bound "skew" instead of "t" on objectives of which few large losses carry the variance.
+
+    Losses are also those of ``tuning``: the rarer they are, the more often the test's episodes show none.
+    """
+    if rule.bound != "t":
+        return test
+    low = terms.min(axis=0)
+    if tuning is not None:
+        low = np.minimum(
+            low, by_unit(paired_terms(policy, baseline, tuning, rule, model=model), tuning.units).min(axis=0)
+        )
+    skewed = large_losses(terms, low) < MANY_LOSSES
+    bound = np.where(skewed, lower_bound(terms, rule.level, method="skew", low=low), test.bound)
+    return replace(test, bound=bound, skewed=skewed if skewed.any() else None)
 
 
 def terms_test(
@@ -310,28 +356,45 @@ def paired_terms(
     baseline_terms: Floats | None = None,
 ) -> Floats:
     """Terms whose mean is J(π) − J(π_b), shape [n, d]."""
+    return _paired(policy, baseline, data, rule, model=model, folds=folds, rng=rng, baseline_terms=baseline_terms)[0]
+
+
+def _paired(
+    policy: Floats,
+    baseline: Floats,
+    data: Log,
+    rule: SafetyRule,
+    *,
+    model: Model | None,
+    folds: int | None,
+    rng: Rng,
+    baseline_terms: Floats | None,
+) -> tuple[Floats, Evaluation]:
+    """Terms of `paired_terms`, and the evaluation of the policy."""
     if BOUNDS[rule.bound].finite_sample:
         data = with_blocks(first_steps(data, rule.horizon), lambda block: _shifted(block, rule))
     seed = fold_seed(rng)  # the same folds for both policies
 
-    def terms(target: Floats) -> Floats:
-        needs = ESTIMATORS[rule.estimator].needs_model
+    def evaluated(target: Floats) -> Evaluation:
+        facts = ESTIMATORS[rule.estimator]
         return evaluate_policy(
             data,
             target,
             baseline,
             estimator=rule.estimator,
-            model=model if needs else None,
-            folds=folds if needs else None,
+            model=model if facts.needs_model else None,
+            folds=folds if facts.has_folds else None,
             rng=seed,
             horizon=rule.horizon,
-        ).per_trajectory
+        )
 
+    found = evaluated(policy)
     if rule.comparison == "published":
         if model is None:
             raise ParameterError("comparison 'published' needs the model of the training part.")
-        return terms(policy) - model_return(model, baseline, baseline)
-    return terms(policy) - (terms(baseline) if baseline_terms is None else baseline_terms)
+        return found.per_trajectory - model_return(model, baseline, baseline), found
+    own = evaluated(baseline).per_trajectory if baseline_terms is None else baseline_terms
+    return found.per_trajectory - own, found
 
 
 def _shifted(data: Dataset, rule: SafetyRule) -> Dataset:

@@ -34,7 +34,7 @@ from bettersafe.errors import (
     check_type,
     check_vector,
 )
-from bettersafe.evaluation.evaluate import evaluate_policy
+from bettersafe.evaluation.evaluate import evaluate_policy, fold_seed
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, safety_test, terms_test
 from bettersafe.logs.counts import count
@@ -181,7 +181,7 @@ def h_opt(
         if not BOUNDS[rule.bound].finite_sample and rule.comparison == "paired":  # finite-sample bounds shift the terms
             needed = values if ESTIMATORS[rule.estimator].needs_model else None
             known = evaluate_policy(
-                safety, base, base, estimator=rule.estimator, model=needed, horizon=rule.horizon
+                safety, base, base, estimator=rule.estimator, model=needed, rng=fold_seed(0), horizon=rule.horizon
             ).per_trajectory
         for mix, candidate in mixtures(proposal.policy, base, mixes):
             test = safety_test(candidate, base, safety, rule, tuning=train, model=values, baseline_terms=known)

@@ -22,7 +22,7 @@ from bettersafe.errors import ParameterError, RunError, check_integer, check_opt
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
-from bettersafe.logs.episodes import split_log
+from bettersafe.logs.episodes import n_units, split_log
 from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run, certificates_before
 from bettersafe.tasks.events import untested_events
@@ -152,12 +152,12 @@ def certify_run(
             f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it proves nothing. Give"
             " held-out episodes."
         )
-    settings = _filled(test, run.info.settings)
+    settings = filled(test, run.info.settings)
     rule = safety_rule(settings, run.objectives)
     with evidence_for_run(run, data, columns=columns, progress=progress) as evidence:
         held_out = evidence.log
         _check_held_out(run, held_out, data)
-        folds = min(test.folds, held_out.n_episodes)
+        folds = min(test.folds, n_units(held_out))
         tuning: Log | None = None
         model: Model | CrossFit = CrossFit(folds=folds, seed=test.seed)
         if BOUNDS[rule.bound].finite_sample:
@@ -251,7 +251,8 @@ class _TestSettings:
     horizon: int | None
 
 
-def _filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
+def filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
+    """Settings of a test, with those of the run where none are given."""
     return _TestSettings(
         delta=old.get("delta", 0.1) if test.delta is None else test.delta,
         zeta={**old.get("zeta", {}), **test.zeta},

@@ -334,6 +334,10 @@ COLUMNS: tuple[Setting, ...] = (
         name="baseline_prob", kind="text", default=None, metavar="COL", group=ROLES,
         help="Column with the baseline's probability of the action taken", otherwise="baseline_prob if there",
     ),
+    Setting(
+        name="sampling_unit", kind="text", default=None, metavar="COL", group=ROLES, otherwise="every episode is one",
+        help="Column with what several episodes belong to (a patient, a ward, a shop); tests, folds and splits are by it",
+    ),
 )  # fmt: skip
 """Fields of `Columns`: keys of [columns]."""
 
