@@ -16,6 +16,8 @@ from places import ROOT
 
 EXPECTED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
+AGAIN = {"read_rows", "read_description", "write_figures"}  # each runs the sweep of `run_sweep` again
+
 
 def examples():
     """Public names whose docstrings have examples, or should."""
@@ -24,7 +26,7 @@ def examples():
         told = inspect.getdoc(thing) or ""
         needed = inspect.isfunction(thing) or (inspect.isclass(thing) and name in bettersafe.__all__)
         if needed or (callable(thing) and ">>>" in told):
-            yield pytest.param(name, told, id=name)
+            yield pytest.param(name, told, id=name, marks=pytest.mark.slow if name in AGAIN else ())
 
 
 @pytest.fixture(scope="module")
