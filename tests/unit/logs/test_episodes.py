@@ -176,7 +176,9 @@ def test_commands_give_the_same_numbers_in_blocks(files, world, tmp_path, monkey
             rows = evaluate_saved(evidence)
         with evidence_for_policy(policy, task) as evidence:
             others = evaluate_saved(evidence)
-        certificate, tested = certify_run(run, str(files / "log.parquet"), HeldOutTest(threshold={"gain": -100.0}))
+        certificate, tested = certify_run(
+            dataclasses.replace(run), str(files / "log.parquet"), HeldOutTest(threshold={"gain": -100.0})
+        )
         return repr((rows, others, certificate_json(certificate), tested))
 
     whole = found()
@@ -234,7 +236,7 @@ def test_finite_bounds_are_found_in_blocks(files, monkeypatch):
     asked = HeldOutTest(estimator="pdis", bound="bernstein", seed=5)
 
     def found():
-        certificate, tested = certify_run(run, str(files / "log.parquet"), asked)
+        certificate, tested = certify_run(dataclasses.replace(run), str(files / "log.parquet"), asked)
         assert certificate.data["tested_on"]["episodes"] == 240  # of 300, a fifth of which chose where to cut
         return repr((certificate_json(certificate), tested))
 
