@@ -19,6 +19,11 @@ $(BIN)/.ready: pyproject.toml constraints.txt $(NATIVE)
 demo: $(BIN)/.ready ## Improve on clinicians in a simulator of sepsis care
 	@$(BIN)/bettersafe demo
 
+# Workers share the cores: a thread of every worker for every core would only wait. Compiled modules are kept, whatever the
+# environment says, because tests start many processes.
+test test-all test-long: export OPENBLAS_NUM_THREADS = 1
+test test-all test-long: export PYTHONDONTWRITEBYTECODE =
+
 test: $(BIN)/.ready ## Run the tests that stand for all
 	$(BIN)/python -m pytest -n auto --dist worksteal
 

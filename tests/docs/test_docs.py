@@ -21,6 +21,7 @@ import public
 from bettersafe.cli.main import app
 from patience import TIMEOUT
 from places import ROOT
+from quick import rest_slow
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TRUE_TO_THE_LETTER = {
@@ -28,6 +29,7 @@ TRUE_TO_THE_LETTER = {
     "tutorial.md",
     "your-own-log.md",
 }  # what they show is what is printed; on the other pages commands run on less data
+LONG = {"environments", "your-own-log"}  # seconds each; they run with the slow tests
 LANGUAGES = {"python", "bash", "toml", "text", ""}  # text and none: what a command prints
 
 
@@ -135,7 +137,9 @@ def command(words, page):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("page", list(to_run()), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", rest_slow(to_run(), *(page for page in to_run() if page.stem not in LONG)), ids=lambda page: page.stem
+)
 def test_code_on_the_page_runs(page, desk):
     if page.name in ("report.md",):  # speaks of a run that is there
         command(
@@ -203,6 +207,7 @@ def test_every_public_name_is_in_the_reference():
     assert sorted(listed) == sorted(f"{module}.{name}" for name, module in public.homes().items())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra 'docs'")
 def test_the_site_builds_and_asks_nobody_for_anything(tmp_path):
     done = subprocess.run(

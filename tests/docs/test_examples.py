@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import inspect
 import os
@@ -16,6 +17,8 @@ from places import ROOT
 
 EXPECTED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
+AGAIN = {"read_rows", "read_description", "write_figures"}  # each runs the sweep of `run_sweep` again
+
 
 def examples():
     """Public names whose docstrings have examples, or should."""
@@ -24,7 +27,7 @@ def examples():
         told = inspect.getdoc(thing) or ""
         needed = inspect.isfunction(thing) or (inspect.isclass(thing) and name in bettersafe.__all__)
         if needed or (callable(thing) and ">>>" in told):
-            yield pytest.param(name, told, id=name)
+            yield pytest.param(name, told, id=name, marks=pytest.mark.slow if name in AGAIN else ())
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,8 @@ def test_the_example_is_true(name, told, beginning, tmp_path, monkeypatch):
     folder, names = beginning
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    test = doctest.DocTestParser().get_doctest(told, dict(names), name, public.homes()[name], 0)
+    run = dataclasses.replace(names["run"])  # another example may have tested it
+    test = doctest.DocTestParser().get_doctest(told, {**names, "run": run}, name, public.homes()[name], 0)
     assert test.examples, f"{name} needs an example"
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=EXPECTED)

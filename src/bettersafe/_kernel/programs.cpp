@@ -116,7 +116,7 @@ public:
     }
 
 private:
-    int n_ = 0, m_ = 0;
+    int n_ = 0, m_ = 0, likeliest_ = 0;
     int wide_ = 0, tall_ = 0;            // n and m rounded up to whole vectors; the padding stays zero
     bool budget_ = false, all_free_ = false;
     double half_ = 0.0, limit_ = 0.0, mass_ = 0.0;
@@ -208,6 +208,7 @@ private:
             mass_ = 0.0;
             for (int f = 0; f < n_; ++f) mass_ += base_[f];
             if (!(mass_ > 0.0)) return false;
+            likeliest_ = largest(wide_, base_.data());
             half_ = centred(in.objective + begin, 1.0, cost_.data());
             if (half_ == 0.0) return false;  // constant objective: keep the baseline
             at_least(matrix_, (static_cast<std::size_t>(in.n_rows) + 2) * wide_);
@@ -300,8 +301,12 @@ private:
     }
 
     // Whether a centred row, (middle − value) / half, can surely gain more than kSmallReach: the gain is Σ base (row + 1). Most rows can,
-    // and need neither another scale nor a look for forbidden entries.
-    bool reaches_far(const double* target) const { return dot(wide_, base_.data(), target) > (2.0 * kSmallReach - 1.0) * mass_; }
+    // and need neither another scale nor a look for forbidden entries. No term is negative: the one of the likeliest entry is
+    // nearly always enough.
+    bool reaches_far(const double* target) const {
+        return base_[likeliest_] * (target[likeliest_] + 1.0) > 2.0 * kSmallReach * mass_ ||
+               dot(wide_, base_.data(), target) > (2.0 * kSmallReach - 1.0) * mass_;
+    }
 
     double top_of(const double* values) const {
         double top = values[entry_[0]];

@@ -326,21 +326,48 @@ def _allowed(base: Floats, rows: Floats) -> Ints:
     return allowed
 
 
+def _centred_rows(base: Floats, rows: Floats, starts: Ints, sizes: Ints) -> tuple[Floats, Bools, Bools]:
+    """Rows [d, F] of non-empty states, centred and with half-range 1, all states at once.
+
+    Also, [d, S], which rows are not constant in a state, and, [S], the states in which each of these can surely gain more than
+    `SMALL_REACH`. Most can: they forbid no entry and need no other scale.
+    """
+    low, high = np.minimum.reduceat(rows, starts, axis=1), np.maximum.reduceat(rows, starts, axis=1)
+    half = 0.5 * high - 0.5 * low
+    varies = half > 0.0
+    reach = np.add.reduceat(base * (0.5 * np.repeat(high, sizes, axis=1) - 0.5 * rows), starts, axis=1)
+    far = (reach > SMALL_REACH * np.add.reduceat(base, starts) * half) | ~varies
+    centred = rows - np.repeat(0.5 * low + 0.5 * high, sizes, axis=1)
+    centred /= np.repeat(np.where(varies, half, 1.0), sizes, axis=1)
+    return centred, varies, np.logical_and.reduce(far)
+
+
 def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState]]:
-    free = programs.free
+    free = np.flatnonzero(programs.free)
+    starts = np.searchsorted(free, programs.ptr)
+    states = np.flatnonzero(np.diff(starts))
+    if not states.size:
+        return
+    begins, ends = starts[states], starts[states + 1]
+    centred, varies, far = _centred_rows(programs.baseline[free], programs.rows[:, free], begins, ends - begins)
     block: list[_ScaledState] = []
     size = 0
-    for x in range(programs.n_states):
-        begin, end = programs.ptr[x], programs.ptr[x + 1]
-        entries = begin + np.flatnonzero(free[begin:end])
-        entries = entries[_allowed(programs.baseline[entries], programs.rows[:, entries])]
+    for i, (x, begin, end) in enumerate(zip(states.tolist(), begins.tolist(), ends.tolist(), strict=True)):
+        entries = free[begin:end]
         base = programs.baseline[entries]
+        if far[i]:
+            rows = centred[varies[:, i], begin:end]
+        else:
+            entries = entries[_allowed(base, programs.rows[:, entries])]
+            base = programs.baseline[entries]
         if entries.size < 2 or not base.sum() > 0.0:
             continue
+        if not far[i]:
+            rows = np.array([_scaled_row(base, row) for row in programs.rows[:, entries]])
+            rows = rows[rows.any(axis=1)]
         cost, scale = _centred(objective[entries])
         if scale == 0.0:
             continue
-        rows = [row for row in (_scaled_row(base, row) for row in programs.rows[:, entries]) if np.any(row)]
         error: Floats | None = programs.error[entries]
         limit = math.inf
         largest = float(error.max()) if math.isfinite(programs.epsilon) and error is not None else 0.0
@@ -355,7 +382,7 @@ def _blocks(programs: Programs, objective: Floats) -> Iterator[list[_ScaledState
                 base=base,
                 cost=cost,
                 scale=scale,
-                rows=np.array(rows).reshape(len(rows), entries.size),
+                rows=rows,
                 error=error,
                 limit=limit,
             )

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
@@ -122,6 +122,8 @@ class Run:
         info: Metadata.
         certificate: Certificate of the proposal, if there is one.
         evaluation: Off-policy estimates (`evaluate.comparison_rows`), one dict per estimator and objective.
+        tests: Summaries of the tests that `certify_run` made of this object, oldest first: all that changes in a run. It is not saved,
+            and a copy begins without it; what is saved is the certificate.
 
     Examples:
         >>> run = bettersafe.run_task(task)
@@ -142,6 +144,7 @@ class Run:
     info: RunInfo
     certificate: Certificate | None = None
     evaluation: tuple[EstimateRow, ...] = ()
+    tests: list[Json] = field(default_factory=list, init=False, compare=False, repr=False)
 
     @cached_property
     def has_proposal(self) -> bool:
@@ -317,14 +320,24 @@ def save_run(run: Run, path: str | Path, *, force: bool = False) -> Path:
 
 
 def certificates_before(run: Run) -> list[Json]:
-    """Summaries of all certificates of the run's proposal, oldest first."""
+    """Summaries of all certificates of the run's proposal, oldest first, and of the tests of this object."""
     last = run.certificate
-    if last is None:
-        return []
-    asked = {name: last.settings[name] for name in ("bound", "prior", "pessimism") if name in last.settings}
-    log = dict(last.data.get("tested_on") or last.data.get("made_from") or {}).get("path", "")
-    this = {"evidence": last.evidence, "standing": last.standing, "delta": last.delta, "log": log, **asked}
-    return [*last.settings.get("earlier", ()), this]
+    return [*([] if last is None else [*last.settings.get("earlier", ()), certificate_summary(last)]), *run.tests]
+
+
+def certificate_summary(certificate: Certificate) -> Json:
+    """What later certificates of a proposal say of this one."""
+    asked = {
+        name: certificate.settings[name] for name in ("bound", "prior", "pessimism") if name in certificate.settings
+    }
+    log = dict(certificate.data.get("tested_on") or certificate.data.get("made_from") or {}).get("path", "")
+    return {
+        "evidence": certificate.evidence,
+        "standing": certificate.standing,
+        "delta": certificate.delta,
+        "log": log,
+        **asked,
+    }
 
 
 def save_certificate(

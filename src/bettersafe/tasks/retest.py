@@ -24,7 +24,7 @@ from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.episodes import n_units, split_log
 from bettersafe.model import estimate_model
-from bettersafe.runs.run import Run, certificates_before
+from bettersafe.runs.run import Run, certificate_summary, certificates_before
 from bettersafe.tasks.events import untested_events
 from bettersafe.tasks.evidence import (
     evaluate_saved,
@@ -114,8 +114,8 @@ def certify_run(
 ) -> tuple[Certificate, tuple[EstimateRow, ...]]:
     """Test a run's proposal on held-out episodes.
 
-    The run object does not change, so a second call with the same object does not know of the first test. Save the certificate
-    (`save_certificate`) and test the run that it returns, or that `load_run` reads: a second test is then refused.
+    A second test of the same object is refused, and so is one of a run that has the certificate of a test. Save the certificate with
+    its run (`save_certificate`): another object, made by `run_task` again or read by `load_run` before, does not know of the test.
 
     Args:
         run: Run to test.
@@ -181,27 +181,26 @@ def certify_run(
         rows = evaluate_saved(tested, delta=settings.delta, folds=folds, rng=test.seed, horizon=settings.horizon)
         earlier = certificates_before(run)
         before = sum(each["evidence"] in TESTS for each in earlier)
-        return (
-            dataclasses.replace(
-                certificate,
-                assumptions=(*certificate.assumptions, *_tested_before(before), *untested_events(run)),
-                theory=None if run.certificate is None else run.certificate.theory,
-                checks=() if run.certificate is None else run.certificate.checks,
-                diagnostics=diagnostics(rows, rule.estimator),
-                settings={
-                    **dataclasses.asdict(settings),
-                    **certificate.settings,
-                    "columns": None if columns is None else dataclasses.asdict(columns),
-                    "tested_before": before,
-                    "earlier": earlier,
-                    "notes": list(evidence.notes),
-                },
-                data=data_of_test(run, data, digest, held_out.n_rows, held_out.n_episodes),
-                versions=versions(),
-                seed=test.seed,
-            ),
-            rows,
+        result = dataclasses.replace(
+            certificate,
+            assumptions=(*certificate.assumptions, *_tested_before(before), *untested_events(run)),
+            theory=None if run.certificate is None else run.certificate.theory,
+            checks=() if run.certificate is None else run.certificate.checks,
+            diagnostics=diagnostics(rows, rule.estimator),
+            settings={
+                **dataclasses.asdict(settings),
+                **certificate.settings,
+                "columns": None if columns is None else dataclasses.asdict(columns),
+                "tested_before": before,
+                "earlier": earlier,
+                "notes": list(evidence.notes),
+            },
+            data=data_of_test(run, data, digest, held_out.n_rows, held_out.n_episodes),
+            versions=versions(),
+            seed=test.seed,
         )
+        run.tests.append(certificate_summary(result))
+        return result, rows
 
 
 def check_proposal(run: Run) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from threadpoolctl import threadpool_limits
 
 import toys
 from bettersafe.errors import ParameterError, RunError
@@ -165,10 +166,12 @@ def test_two_workers_give_the_rows_of_one(tmp_path):
 
 
 def test_numerical_libraries_have_one_thread_everywhere(tmp_path, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
     wanted = study(work="toys:numerics", jobs=({"seed": 0}, {"seed": 1}))
     for workers in (1, 2):
-        run_sweep(wanted, tmp_path / str(workers), workers=workers)
+        with threadpool_limits(2):
+            run_sweep(wanted, tmp_path / str(workers), workers=workers)
     table = read_rows(tmp_path / "1")
     assert table["threads"].to_pylist() == table["cores"].to_pylist() == [1, 1]
     assert table.equals(read_rows(tmp_path / "2"))
@@ -347,6 +350,7 @@ def test_a_killer_is_found_among_innocents(tmp_path):
     assert len((tmp_path / "marker").read_text(encoding="utf-8")) <= 3 * 3
 
 
+@pytest.mark.slow
 def test_a_sweep_that_only_kills_gives_up(tmp_path):
     with pytest.raises(RunError, match="3 of 9 experiments"):
         run_sweep(fragile(*["die"] * 9), tmp_path / "s", workers=2)

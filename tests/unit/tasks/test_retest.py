@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from bettersafe.errors import ParameterError
@@ -15,9 +17,8 @@ from toy_runs import RANGED
 
 def test_signs(files, saved):
     """A cost is a cost in every number that people see, and a gain is a gain in the certificate."""
-    run = load_run(saved)
     certificate, rows = certify_run(
-        run, str(files / "later.parquet"), HeldOutTest(threshold={"harm": 5.0, "gain": 0.0})
+        load_run(saved), str(files / "later.parquet"), HeldOutTest(threshold={"harm": 5.0, "gain": 0.0})
     )
     by_name = {(row["estimator"], row["objective"]): row for row in rows}
     logged, dr = by_name["logged", "harm"], by_name["dr", "harm"]
@@ -29,7 +30,7 @@ def test_signs(files, saved):
     assert floor.threshold == -5.0  # at most 5
     assert floor.passed
     strict, _ = certify_run(
-        run, str(files / "later.parquet"), HeldOutTest(threshold={"harm": 0.01}, zeta={"harm": 0.1})
+        load_run(saved), str(files / "later.parquet"), HeldOutTest(threshold={"harm": 0.01}, zeta={"harm": 0.1})
     )
     assert "may miss a threshold: harm by" in strict.verdict
     assert strict.floors[0].shortfall > 0.0
@@ -64,3 +65,12 @@ def test_a_run_is_tested_once(tested, files):
     chosen = run_task(Task(data=log, objectives=RANGED, method="h-opt", zeta={"harm": 0.2, "gain": 0.2}))
     assert chosen.has_proposal
     certify_run(chosen, later)
+    with pytest.raises(ParameterError, match="tested already"):  # also if it was never saved
+        certify_run(chosen, later)
+    with pytest.raises(ParameterError, match="tested on held-out episodes"):
+        certify_run_posterior(chosen, log, PosteriorTest(draws=40))
+    again, _ = certify_run(chosen, later, force=True)
+    assert again.settings["tested_before"] == 2
+    assert [each["evidence"] for each in again.settings["earlier"]] == ["safety-test", "held-out"]
+    assert len(chosen.tests) == 2
+    assert not dataclasses.replace(chosen).tests

@@ -134,8 +134,8 @@ def baselines(files, tmp_path):
     "settings",
     [
         {"epsilon": 0.0}, {"epsilon": 0.5}, {"method": "adv-linearized"}, {"method": "linearized"}, {"method": "g-opt"},
-        {"method": "b-opt", "draws": 60}, {"method": "b-opt", "form": "linearised"}, {"method": "h-opt"},
-        {"epsilon": 0.5, "hold_out": 0.3}, {"epsilon": 0.5, "unseen": "worst"},
+        pytest.param({"method": "b-opt", "draws": 60}, marks=pytest.mark.slow), {"method": "b-opt", "form": "linearised"},
+        {"method": "h-opt"}, {"epsilon": 0.5, "hold_out": 0.3}, {"epsilon": 0.5, "unseen": "worst"},
     ],
     ids=lambda settings: " ".join(map(str, settings.values())),
 )  # fmt: skip

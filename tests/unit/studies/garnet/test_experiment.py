@@ -11,16 +11,13 @@ from bettersafe.studies.garnet.plan import COMPARED, FAMILIES, SIZES, garnet_stu
 from bettersafe.studies.sweep import read_rows, run_sweep
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("garnet") / "study"
-    run_sweep(make_study("garnet/bopt", worlds=1), place, workers=1)
-    return place
-
-
-def test_experiments_and_tables(folder):
+@pytest.mark.parametrize("sizes", [SIZES[:1], pytest.param(SIZES, marks=pytest.mark.slow)], ids=["small", "full"])
+def test_experiments_and_tables(sizes, tmp_path, monkeypatch):
+    monkeypatch.setattr("bettersafe.studies.garnet.experiment.SIZES", sizes)
+    folder = tmp_path / "study"
+    run_sweep(make_study("garnet/bopt", worlds=1), folder, workers=1)
     rows = read_rows(folder)
-    assert rows.num_rows == len(FAMILIES) * len(SIZES) * len(COMPARED)
+    assert rows.num_rows == len(FAMILIES) * len(sizes) * len(COMPARED)
     assert set(rows["family"].to_pylist()) == set(FAMILIES)
     names = {path.name for path in write_figures(folder)}
     assert names == {"garnet.png", "garnet.svg", "table.md", "summary.csv"}
