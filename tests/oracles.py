@@ -170,3 +170,47 @@ def slow_s_opt(
         )
         policy /= policy.sum(axis=1, keepdims=True)
     return best, best_policy
+
+
+def slow_guarantee(transition, reward, counts, baseline, policy, *, discount, initial, low, high, n_rows, delta, d):
+    """Lower bounds (gain, baseline's return) on one objective from the counts alone, state by state and pair by pair.
+
+    For the paper's remark on constrained RL: a threshold c may be promised if c ≤ baseline's return + gain. Pairs without data
+    end with value 0 in the model, and their error is the whole span.
+
+    Args:
+        transition: p̂, shape [X, A, X]; rows may sum to less than 1.
+        reward: r̂, shape [X, A].
+        counts: n, shape [X, A].
+    """
+    n_states, n_actions = reward.shape
+    span = max(high, 0.0) / (1.0 - discount) - min(low, 0.0) / (1.0 - discount)
+    own = np.empty((n_states, n_actions))
+    for x in range(n_states):
+        for a in range(n_actions):
+            size = (
+                np.log(2.0 * n_states * n_actions * d * n_rows / delta) / (2.0 * counts[x, a])
+                if counts[x, a]
+                else np.inf
+            )
+            own[x, a] = min((high - low + discount * span) * np.sqrt(size), span)
+    v = dense_values(transition, reward[None], np.array([discount]), baseline)[0][0]
+    q = reward + discount * transition @ v
+    u = np.full((n_states, n_actions), span)
+    for _ in range(20_000):
+        at_state = np.sum(baseline * u, axis=1)
+        new = own + discount * transition @ at_state
+        new[counts == 0] = span
+        new = np.minimum(new, u)
+        if np.max(u - new) < 1e-13:
+            break
+        u = new
+    guard = np.empty(n_states)
+    for x in range(n_states):
+        gained = sum(policy[x, a] * (q[x, a] - v[x]) for a in range(n_actions))
+        doubt = sum(u[x, a] * abs(policy[x, a] - baseline[x, a]) for a in range(n_actions))
+        guard[x] = gained - doubt if np.any(policy[x] != baseline[x]) else 0.0
+    # the least Σ_x d(x) g(x) over all visits d with d(x) ≥ μ(x) and Σ_x d(x) ≤ 1/(1 − γ)
+    spare = 1.0 / (1.0 - discount) - np.sum(initial)
+    gain = float(initial @ guard) + min(0.0, spare * float(np.min(guard)))
+    return gain, float(initial @ (v - np.sum(baseline * u, axis=1)))

@@ -195,17 +195,18 @@ def certify_theory(
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
     gain = check_vector("gain", gain, d, "objective")
-    bound = np.array([-proof.proven_loss for proof in theory.proofs])
+    bound = np.array([proof.gain_at_least for proof in theory.proofs])
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
     if wanted.any():
-        # Hoeffding on the mean logged return; the proof and this bound share δ. There is no bound if episodes are truncated,
-        # because their logged return is incomplete, nor for derived objectives, which are not logged
+        # Hoeffding on the mean logged return; the proof and this bound share δ. It says nothing if episodes are truncated, because
+        # their logged return is incomplete, nor for derived objectives, which are not logged. The proof has a bound of its own
         level = theory.delta / int(wanted.sum())
         width = np.array([proof.return_range for proof in theory.proofs])
         error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
         mean = counts.return_sum / counts.n_episodes if counts.n_truncated == 0 else np.full(d, np.nan)
-        floors = _floors(counts.objectives, np.asarray(thresholds, float), mean - error, bound, level)
+        own = np.fmax(mean - error, np.array([proof.baseline_at_least for proof in theory.proofs], dtype=np.float64))
+        floors = _floors(counts.objectives, np.asarray(thresholds, float), own, bound, level)
     return Certificate(
         findings=tuple(
             _finding(objective, g, b, theory.delta, z)
@@ -286,6 +287,8 @@ def prove(
                 proven_loss=float(loss.loss_at_most[k]),
                 return_range=float(loss.span[k]),
                 share_safe=float(loss.share_safe[k]),
+                proven_gain=float(loss.gain_at_least[k]),
+                baseline_at_least=float(loss.baseline_at_least[k]),
             )
             for k, name in enumerate(model.objectives)
         ),
