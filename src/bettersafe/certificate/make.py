@@ -312,7 +312,7 @@ def _from_test(
     seed: int | None = None,
 ) -> Certificate:
     cut = first_steps(data, rule.horizon).n_truncated
-    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut and rule.comparison == "paired"
     return Certificate(
         findings=tuple(
             _finding(objective, e, b, test.level, z)
@@ -331,6 +331,8 @@ def _from_test(
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
+            "coverage": "required" if rule.strict else "ignored",
+            "truncation": _by_objective(data, rule.truncation),
             "horizon": rule.horizon,
             "folds": folds if ESTIMATORS[rule.estimator].needs_model else None,
         },
@@ -354,11 +356,31 @@ def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) ->
         texts.append("Rewards always lie in the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
+    if rule.comparison == "empirical":
+        texts.append(
+            "The mean return of the test episodes is taken as the baseline's exact return, although it is an estimate."
+        )
+    if (
+        rule.comparison != "paired"
+        and BOUNDS[rule.bound].finite_sample
+        and ESTIMATORS[rule.estimator].known_range is None
+    ):
+        texts.append(
+            f"The terms of {rule.estimator!r} have no known smallest value; the smallest one of these episodes is used."
+        )
+    if not rule.strict:
+        texts.append("The bounds alone decide: a policy that the test episodes hardly cover was not refused for that.")
     if cut:
         after = "filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "left out"
         before = "" if rule.horizon is None else f" before step {rule.horizon:,}"
         texts.append(f"{cut} of {data.n_episodes} episodes are truncated{before}; their later rewards are {after}.")
     return tuple(texts)
+
+
+def _by_objective(data: Log, values: npt.ArrayLike | None) -> dict[str, float]:
+    """Values [d] by objective, without those that are NaN."""
+    given = [] if values is None else np.asarray(values, dtype=np.float64).tolist()
+    return {each.name: value for each, value in zip(data.objectives, given, strict=False) if not math.isnan(value)}
 
 
 def _finding(objective: Objective, estimate: float, bound: float, level: float, zeta: float) -> Finding:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bettersafe.methods.facts import METHODS, facts_of
-
-RULES = {"published": "published code", "paper": "paper's rule", "sequential": "valid rule"}
+from bettersafe.studies.rules import RULES
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,12 @@ STYLES: dict[str, Style] = {
     "s-opt tuned": Style("#0072B2", "h"),
     "h-opt published dr": Style("#6FCFAE", "^", "--"),
     "h-opt paper dr": Style("#009E73", ">", "--"),
+    "h-opt paper-linearized dr": Style("#8FBF3F", "8", "--"),
+    "h-opt paired dr": Style("#4E8F7A", "h", "--"),
+    "h-opt uncovered dr": Style("#A8C800", "H", "--"),
     "h-opt sequential dr": Style("#00523C", "<", "--"),
     "h-opt published tuned": Style("#6FCFAE", "^", "--"),
+    "h-opt paper tuned": Style("#009E73", ">", "--"),
     "h-opt sequential tuned": Style("#00523C", "<", "--"),
     "soft-spibb 0.1": Style("#CC79A7", "d", "-."),
     "soft-spibb 1.0": Style("#7D2F59", "P", "-."),
@@ -61,7 +64,7 @@ def plain_name(words: str) -> str:
     if facts.episodes:
         rule, _, estimator = parameter.partition(" ")
         detail = {"dr": "", "tuned": ", tuned"}.get(estimator, f", {estimator.upper()}")
-        return f"{facts.title} ({RULES.get(rule, rule)}{detail})"
+        return f"{facts.title} ({RULES[rule].title if rule in RULES else rule}{detail})"
     name, symbol = OTHERS.get(method, (facts.title, "ε" if facts.budget else ""))
     if not symbol:
         return name if method in (*METHODS, *OTHERS) else words

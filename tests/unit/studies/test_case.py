@@ -12,7 +12,7 @@ from bettersafe.logs.dataset import split
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.g_opt import g_opt
-from bettersafe.methods.h_opt import h_opt
+from bettersafe.methods.h_opt import Proposal, h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
@@ -22,7 +22,16 @@ from study_rows import gridworld_job
 
 def test_h_opt_is_the_librarys(small):
     settings = gridworld_job(
-        "gridworld/fixed", methods=["h-opt published dr", "h-opt paper dr", "h-opt sequential pdis"]
+        "gridworld/fixed",
+        methods=[
+            "h-opt published dr",
+            "h-opt paper dr",
+            "h-opt paper-linearized dr",
+            "h-opt paired dr",
+            "h-opt uncovered pdis",
+            "h-opt sequential dr",
+            "h-opt sequential pdis",
+        ],
     )
     rows = {(r["episodes"], r["preference"], r["parameter"]): r for r in experiment(settings)}
     drawn, optimum, _ = feasible_gridworld(np.random.default_rng([0, 0, 1]))
@@ -32,14 +41,29 @@ def test_h_opt_is_the_librarys(small):
     train, safety = split(data, (0.7, 0.3), rng)
     model = estimate_model(train, rewards=known_rewards(drawn), error_objectives=1, vocabulary="declared")
     accepted = 0
+    bare = {"strict": False}
     for name, selection, more in (
-        ("published dr", "published", {"comparison": "published"}),
-        ("paper dr", "paper", {}),
+        ("published dr", "published", {"comparison": "published", **bare}),
+        ("paper dr", "paper", {"comparison": "empirical", **bare}),
+        ("paper-linearized dr", "paper", {"comparison": "empirical", **bare}),
+        ("paired dr", "best", bare),
+        ("uncovered pdis", "sequential", {"estimator": "pdis", **bare}),
+        ("sequential dr", "sequential", {}),
         ("sequential pdis", "sequential", {"estimator": "pdis"}),
     ):
-        rule = SafetyRule(delta=0.1, zeta=np.zeros(2), strict=False, **more)
+        rule = SafetyRule(delta=0.1, zeta=np.zeros(2), **more)
+        proposal = Proposal(method="linearized" if "linearized" in name else "adv-linearized")
         for text, preference in (("1,0", [1.0, 0.0]), ("0,1", [0.0, 1.0]), ("1,1", [1.0, 1.0])):
-            found = h_opt(train, safety, baseline, preference=preference, model=model, rule=rule, selection=selection)
+            found = h_opt(
+                train,
+                safety,
+                baseline,
+                preference=preference,
+                model=model,
+                rule=rule,
+                selection=selection,
+                proposal=proposal,
+            )
             gain = expected_return(truth, found.improvement.policy) - expected_return(truth, baseline)
             assert rows[50, text, name]["improvement"] == pytest.approx(np.array(preference) @ gain, abs=1e-6)
             accepted += found.accepted
