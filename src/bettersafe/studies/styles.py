@@ -63,9 +63,9 @@ def plain_name(words: str) -> str:
     facts = facts_of(method)
     if facts.episodes:
         rule, _, estimator = parameter.partition(" ")
-        detail = {"dr": "", "tuned": ", tuned"}.get(estimator, f", {estimator.upper()}")
+        detail = {"dr": "", "tuned": ", tuned", "tuned once": ", tuned once"}.get(estimator, f", {estimator.upper()}")
         return f"{facts.title} ({RULES[rule].title if rule in RULES else rule}{detail})"
     name, symbol = OTHERS.get(method, (facts.title, "ε" if facts.budget else ""))
     if not symbol:
         return name if method in (*METHODS, *OTHERS) else words
-    return f"{name} {symbol} tuned" if parameter == "tuned" else f"{name} {symbol} = {parameter}"
+    return f"{name} {symbol} {parameter}" if parameter.startswith("tuned") else f"{name} {symbol} = {parameter}"

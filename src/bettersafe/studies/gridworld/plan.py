@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def has_b_opt(self) -> bool:
-        """Whether B-OPT is among the methods. Such a study is not in the paper and takes any δ."""
+        """Whether B-OPT is among the methods. Such a study is not in the paper."""
         return "b-opt" in self.methods
 
 
