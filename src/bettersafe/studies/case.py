@@ -2,7 +2,7 @@
 
 A method is written as text: a key of `bettersafe.methods.METHODS` and its parameter, such as ``s-opt 0.1`` (ε), ``h-opt paper dr``
 (rule, a key of `rules.RULES`, and estimator; Student t), ``linearized`` or ``b-opt`` (all three kinds of candidates). Two methods exist only in studies:
-``lagrangian 0.01`` (η), and ``optimum``, which uses the true MDP: it maximises the first objective over all policies that are no
+``lagrangian 0.01`` (η; more as ``norm=1``, `lagrangian_settings`), and ``optimum``, which uses the true MDP: it maximises the first objective over all policies that are no
 worse than the baseline on any other objective. It shows how much can be gained in each world.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,6 +48,16 @@ TOL = 1e-6
 def _rule(word: str) -> Rule:
     check_choice("rule of h-opt", word, RULES)
     return RULES[word]
+
+
+def lagrangian_settings(words: list[str]) -> dict[str, Any]:
+    """Arguments of `lagrangian` from the words after its name: η, then NAME=VALUE of norm, tol or max_rounds."""
+    found: dict[str, Any] = {"eta": float(words[0])}
+    for word in words[1:]:
+        name, _, value = word.partition("=")
+        check_choice("setting of the Lagrangian", name, ("norm", "tol", "max_rounds"))
+        found[name] = int(value) if name == "max_rounds" else float(value)
+    return found
 
 
 def draws_for(delta: float) -> int:
@@ -111,7 +121,7 @@ class Case:
             if name == "optimum":
                 found[method] = cmdp_optimum(self.truth, self.before[1:]).returns
             elif name == "lagrangian":
-                mixture = lagrangian(self.model, self.baseline, preference=preference, eta=float(words[0]))
+                mixture = lagrangian(self.model, self.baseline, preference=preference, **lagrangian_settings(words))
                 found[method] = mixture_return(self.truth, mixture)
             else:
                 found[method] = expected_return(self.truth, policies[method])

@@ -57,6 +57,10 @@ OTHERS = {"lagrangian": ("Lagrangian", "η"), "optimum": ("Best possible", "")}
 """Title and parameter symbol of the methods that exist only in studies."""
 
 
+LAGRANGIAN_WORDS = {"norm": "B", "tol": "ω", "max_rounds": "rounds"}
+"""Signs of the Lagrangian's other settings."""
+
+
 def plain_name(words: str) -> str:
     """Display name of a method: "S-OPT ε = 0.1" for ``s-opt 0.1``."""
     method, _, parameter = words.partition(" ")
@@ -65,6 +69,8 @@ def plain_name(words: str) -> str:
         rule, _, estimator = parameter.partition(" ")
         detail = {"dr": "", "tuned": ", tuned", "tuned once": ", tuned once"}.get(estimator, f", {estimator.upper()}")
         return f"{facts.title} ({RULES[rule].title if rule in RULES else rule}{detail})"
+    for word, sign in LAGRANGIAN_WORDS.items():
+        parameter = parameter.replace(f" {word}=", f", {sign} = ")
     name, symbol = OTHERS.get(method, (facts.title, "ε" if facts.budget else ""))
     if not symbol:
         return name if method in (*METHODS, *OTHERS) else words

@@ -7,6 +7,7 @@ import pytest
 
 from bettersafe.envs.gridworld import HORIZON, feasible_gridworld, known_rewards, quality_baseline
 from bettersafe.envs.tabular import sample_episodes, true_mdp
+from bettersafe.errors import ParameterError
 from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.dataset import split
 from bettersafe.mdp.values import expected_return
@@ -94,3 +95,21 @@ def test_b_opt_and_g_opt_are_the_librarys():
             gains[method, text] = rows[method, text]["improvement"]
             assert gains[method, text] == pytest.approx(gain, abs=1e-6)
     assert gains["b-opt", "1,0"] > gains["g-opt", "1,0"] > 0.0
+
+
+def test_settings_of_the_lagrangian():
+    """The words of the paper's grids, and that they reach the method."""
+    from bettersafe.studies.case import lagrangian_settings
+    from bettersafe.studies.gridworld.plan import LAGRANGIAN_GRID
+
+    found = [lagrangian_settings(words.split()[1:]) for words in LAGRANGIAN_GRID]
+    assert [each["eta"] for each in found[:7]] == [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]
+    assert [each["norm"] for each in found if "norm" in each] == [1.0, 50.0, 100.0]
+    assert [each["tol"] for each in found if "tol" in each] == [0.001]
+    assert [each["max_rounds"] for each in found if "max_rounds" in each] == [100, 500]
+    with pytest.raises(ParameterError, match="setting of the Lagrangian must be one of norm, tol, max_rounds"):
+        lagrangian_settings(["0.01", "rounds=3"])
+    methods = ["lagrangian 0.1", "lagrangian 0.1 max_rounds=2"]
+    rows = experiment(gridworld_job("gridworld/lagrangian-grid", methods=methods))
+    gains = {(r["episodes"], r["preference"], r["parameter"]): r["improvement"] for r in rows}
+    assert any(gains[n, p, "0.1"] != gains[n, p, "0.1 max_rounds=2"] for n, p, _ in gains)

@@ -55,6 +55,8 @@ def draw_gridworld(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str
     """
     check_choice("study_id", study_id, PLANS)
     plan = PLANS[study_id]
+    if plan.drawn == "nothing":
+        return {}
     own = {"lagrangian": _draw_lagrangian, "scaling": _draw_scaling, "conventions": _draw_conventions}
     with matplotlib_look():
         if plan.drawn in own:

@@ -52,6 +52,14 @@ PAPER_METHODS = (
     "linearized", "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr",
     "h-opt paired dr", "h-opt uncovered dr", "h-opt sequential dr",
 )  # fmt: skip
+LAGRANGIAN_GRID = (
+    *(f"lagrangian {eta}" for eta in (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)),
+    *(f"lagrangian 0.01 norm={norm}" for norm in (1, 50, 100)),
+    "lagrangian 0.01 tol=0.001",
+    *(f"lagrangian 0.01 max_rounds={rounds}" for rounds in (100, 500)),
+)
+"""The paper's grids of the Lagrangian: all seven η, then B, ω and the number of rounds, one at a time at η = 0.01."""
+
 TUNED_EPSILONS = (1e-4, 1e-3, 1e-2, 0.1, 0.5, 1.0, 2.0, 5.0)
 TUNED_ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr")
 
@@ -70,7 +78,7 @@ class Plan:
         variants: Names of `VARIANTS`.
         sizes: Sizes |D| of the log.
         tuned: Whether parameters are tuned on the first CMDP and evaluated on the others.
-        drawn: Figures of the study: means against |D| (with a grid of all cells), or a figure of its own.
+        drawn: Figures of the study: means against |D| (with a grid of all cells), a figure of its own, or only tables.
         heading: Heading of the figures of means.
         scattered: Methods in the figure of true returns on one CMDP; without any, that figure is left out.
     """
@@ -84,7 +92,7 @@ class Plan:
     variants: tuple[str, ...] = ("as in the reproduction",)
     sizes: tuple[int, ...] = SIZES
     tuned: bool = False
-    drawn: Literal["means", "lagrangian", "scaling", "conventions"] = "means"
+    drawn: Literal["means", "lagrangian", "scaling", "conventions", "nothing"] = "means"
     heading: str = "Fixed parameters"
     scattered: tuple[str, ...] = ()
 
@@ -120,6 +128,12 @@ PLANS: dict[str, Plan] = {
             "h-opt published dr", "h-opt paper dr", "h-opt sequential dr",
         ),
         drawn="lagrangian",
+    ),
+    "gridworld/lagrangian-grid": Plan(
+        about="The Lagrangian over the paper's grids of η, B, ω and rounds, one at a time (tables only)",
+        methods=LAGRANGIAN_GRID,
+        cmdps=10,
+        drawn="nothing",
     ),
     "gridworld/scaling": Plan(
         about="Scaling with the number of objectives, d = 1 + {1, 4, 16, 64}",
