@@ -47,8 +47,8 @@ from bettersafe.mdp.ends import ending, undiscounted
 from bettersafe.mdp.mdp import by_state
 from bettersafe.mdp.policy import check_policy
 from bettersafe.methods.choices import PROPOSALS, SELECTIONS, ProposedBy, Selection
-from bettersafe.methods.facts import METHODS
 from bettersafe.methods.result import Improvement, check_preference, three_digits
+from bettersafe.methods.s_opt import adv_linearized, linearized
 from bettersafe.model import Model, estimate_model, model_return
 from bettersafe.typing import Bools, Floats, Log, Progress, frozen
 
@@ -201,7 +201,8 @@ def h_opt(
     check_vector("zeta", rule.zeta, d, "objective")
     base = check_policy(baseline, train.n_states, train.n_actions, name="baseline", state_labels=train.state_labels)
     fitted = estimate_model(count(train), baseline=base, horizon=rule.horizon) if model is None else model
-    target = METHODS[proposal.method].make(fitted, base, preference=weights, progress=progress)
+    propose = linearized if proposal.method == "linearized" else adv_linearized
+    target = propose(fitted, base, preference=weights, progress=progress)
     if rule.strict:
         target = with_support(target, fitted)
 
