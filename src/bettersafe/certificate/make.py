@@ -196,17 +196,18 @@ def certify_theory(
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
     gain = check_vector("gain", gain, d, "objective")
-    bound = np.array([-proof.proven_loss for proof in theory.proofs])
+    bound = np.array([proof.gain_at_least for proof in theory.proofs])
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
     if wanted.any():
-        # Hoeffding on the mean logged return; the proof and this bound share δ. There is no bound if episodes are truncated,
-        # because their logged return is incomplete, nor for derived objectives, which are not logged
+        # Hoeffding on the mean logged return; the proof and this bound share δ. It says nothing if episodes are truncated, because
+        # their logged return is incomplete, nor for derived objectives, which are not logged. The proof has a bound of its own
         level = theory.delta / int(wanted.sum())
         width = np.array([proof.return_range for proof in theory.proofs])
         error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
         mean = counts.return_sum / counts.n_episodes if counts.n_truncated == 0 else np.full(d, np.nan)
-        floors = _floors(counts.objectives, np.asarray(thresholds, float), mean - error, bound, level)
+        own = np.fmax(mean - error, np.array([proof.baseline_at_least for proof in theory.proofs], dtype=np.float64))
+        floors = _floors(counts.objectives, np.asarray(thresholds, float), own, bound, level)
     return Certificate(
         findings=tuple(
             _finding(objective, g, b, theory.delta, z)
@@ -287,6 +288,8 @@ def prove(
                 proven_loss=float(loss.loss_at_most[k]),
                 return_range=float(loss.span[k]),
                 share_safe=float(loss.share_safe[k]),
+                proven_gain=float(loss.gain_at_least[k]),
+                baseline_at_least=float(loss.baseline_at_least[k]),
             )
             for k, name in enumerate(model.objectives)
         ),
@@ -310,7 +313,7 @@ def _from_test(
     seed: int | None = None,
 ) -> Certificate:
     cut = first_steps(data, rule.horizon).n_truncated
-    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut and rule.comparison == "paired"
     return Certificate(
         findings=tuple(
             _finding(objective, e, b, test.level, z)
@@ -329,6 +332,8 @@ def _from_test(
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
+            "coverage": "required" if rule.strict else "ignored",
+            "truncation": _by_objective(data, rule.truncation),
             "horizon": rule.horizon,
             "folds": folds if ESTIMATORS[rule.estimator].has_folds else None,
         },
@@ -353,6 +358,20 @@ def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) ->
         texts.append("Rewards always lie in the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
+    if rule.comparison == "empirical":
+        texts.append(
+            "The mean return of the test episodes is taken as the baseline's exact return, although it is an estimate."
+        )
+    if (
+        rule.comparison != "paired"
+        and BOUNDS[rule.bound].finite_sample
+        and ESTIMATORS[rule.estimator].known_range is None
+    ):
+        texts.append(
+            f"The terms of {rule.estimator!r} have no known smallest value; the smallest one of these episodes is used."
+        )
+    if not rule.strict:
+        texts.append("The bounds alone decide: a policy that the test episodes hardly cover was not refused for that.")
     if cut:
         after = "left out"
         if ESTIMATORS[rule.estimator].fills_in:
@@ -381,6 +400,12 @@ def _skewed(test: SafetyTest, objectives: Sequence[Objective]) -> tuple[str, ...
         f"A few large losses carry the variance of {names}, so the bound there is 'skew' instead of 't': it counts one more of the largest"
         " loss seen. Losses that no episode has shown are not in it.",
     )
+
+
+def _by_objective(data: Log, values: npt.ArrayLike | None) -> dict[str, float]:
+    """Values [d] by objective, without those that are NaN."""
+    given = [] if values is None else np.asarray(values, dtype=np.float64).tolist()
+    return {each.name: value for each, value in zip(data.objectives, given, strict=False) if not math.isnan(value)}
 
 
 def _finding(objective: Objective, estimate: float, bound: float, level: float, zeta: float) -> Finding:

@@ -59,8 +59,9 @@ INTERVAL = Setting(
 POSTERIOR = {"methods": ("--posterior",)}
 FROM_RUN = {"otherwise": "the run's"}
 TEST_OPTIONS = options(
-    "delta", "zeta", "threshold", "estimator", "bound", "levels",
-    delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN,
+    "delta", "zeta", "threshold", "estimator", "bound", "levels", "coverage", "truncation",
+    delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN, coverage=FROM_RUN,
+    truncation=FROM_RUN,
 )  # fmt: skip
 POSTERIOR_OPTIONS = options(
     *OF_POSTERIOR, "seed", "engine",

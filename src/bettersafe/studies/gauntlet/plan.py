@@ -37,7 +37,7 @@ KNOWN = ("choose", "confirm")
 """Halves that run if neither a half nor kinds are asked for."""
 
 METHODS = (
-    "linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr", "g-opt 1.0", "b-opt",
+    "linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt uncovered dr", "g-opt 1.0", "b-opt",
 )  # fmt: skip
 
 
