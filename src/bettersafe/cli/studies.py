@@ -87,7 +87,7 @@ STUDY = (
     ),
     Setting(
         name="half", kind="text", default=None, metavar="HALF", otherwise="choose and confirm",
-        help="Gauntlet: choose (kinds to choose rules by), confirm, fresh, fourth, fifth, sixth, seventh (others, each to be looked at once) or all",
+        help="Gauntlet: choose (kinds to choose rules by), confirm, fresh, fourth, fifth, sixth, seventh (others, each looked at once) or all",
     ),
     Setting(
         name="kinds", kind="text", default=None, metavar="NAMES", otherwise="all of the half",

@@ -15,8 +15,8 @@ and for the policy that B-OPT proposes, over the d objectives,
 
 An estimated baseline says nothing about states that the log never visits; there a proposed policy is taken to leave the practice as
 it is. Kinds of the half "choose" may be used to choose rules; those of the half "confirm" were looked at once, when the first rules stood.
-Rules that were chosen later had a third set, "fresh", then a fourth, "fourth", and a fifth, "fifth", and those that are chosen after that have
-a sixth, "sixth", and a seventh, "seventh", each to be looked at once. These five run only if they are asked for, so that nobody looks at them by accident.
+Rules that were chosen later had other sets, "fresh", "fourth", "fifth", "sixth" and "seventh", each looked at once, when the rules of its time
+stood. These five run only if they are asked for.
 """
 
 from __future__ import annotations
