@@ -71,14 +71,16 @@ def value_in(row, task):
 
 def log_of_every_column(folder, **names):
     """A log with every column that there can be; ``names`` rename columns."""
-    columns = ("episode", "step", "state", "action", "relief", "pain", "next_state", "terminated", "truncated", "baseline_prob")  # fmt: skip
+    columns = ("episode", "step", "state", "action", "relief", "pain", "next_state", "terminated", "truncated", "baseline_prob", "sampling_unit")  # fmt: skip
     lines = [",".join(names.get(name, name) for name in columns)]
     for episode in range(40):
         for step in range(2):
             action = (episode + step) % 2
             end = ("", "false", "true") if episode % 5 == 0 else ("", "true", "false")
             after = end if step else ("b", "false", "false")
-            lines.append(f"{episode},{step},{'ab'[step]},{action},{episode % 3},{episode % 4},{','.join(after)},0.5")
+            lines.append(
+                f"{episode},{step},{'ab'[step]},{action},{episode % 3},{episode % 4},{','.join(after)},0.5,{episode // 2}"
+            )
     path = folder / "log.csv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -28,6 +28,7 @@ __all__ = [
     "ParameterError",
     "PolicyError",
     "RunError",
+    "UnsolvedError",
     "WrongTypeError",
 ]
 
@@ -81,6 +82,10 @@ class WrongTypeError(BettersafeError, TypeError):
 
 class NoSolutionError(BettersafeError, RuntimeError):
     """The problem has no solution, e.g. no policy satisfies the thresholds."""
+
+
+class UnsolvedError(BettersafeError, RuntimeError):
+    """The solver did not reach its tolerance. Whether the problem has a solution is not known."""
 
 
 class RunError(BettersafeError, RuntimeError):

@@ -115,6 +115,11 @@ class Log(Protocol):
         ...
 
     @property
+    def units(self) -> Ints | None:
+        """Sampling unit of every episode, shape [n]; None if every episode is one."""
+        ...
+
+    @property
     def state_labels(self) -> Labels:
         """The user's names of the states, shape [X]."""
         ...

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import public
 from bettersafe.cli.main import app
+from bettersafe.studies.catalogue import CATALOGUE
 from patience import TIMEOUT
 from places import ROOT
 from quick import rest_slow
@@ -221,3 +222,50 @@ def test_the_site_builds_and_asks_nobody_for_anything(tmp_path):
     for page in (tmp_path / "site").rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?:https?:)?//", text), page
+
+
+def paper_rows():
+    """Cells (item, where, test, status) of the tables of docs/paper.md."""
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8").replace("\\|", "¦")
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and len(cells) == 4 and cells[0] != "item" and not cells[1].startswith("best"):
+            yield cells
+
+
+def test_what_the_page_of_the_paper_names_is_there():
+    """Every function, option, command and test on docs/paper.md exists, and every item has a status."""
+    import typer
+
+    commands = {name: each.params for name, each in commands_of(typer.main.get_command(app))}
+    rows = [
+        cells
+        for cells in paper_rows()
+        if not cells[0].startswith(("published", "paper", "paired", "sequential", "rule"))
+    ]
+    assert len(rows) > 80
+    for item, where, test, status in rows:
+        assert status.startswith(("works", "differs", "not done")), item
+        assert status.startswith("not done") or where != "–" or test != "–" or "[" in status, item
+        for name in re.findall(r"`(bettersafe\.[\w.]+)`", f"{where} {status}"):
+            found = importlib.import_module("bettersafe")
+            for part in name.split(".")[1:]:
+                found = getattr(found, part, None) or importlib.import_module(f"{found.__name__}.{part}")
+        for words in re.findall(r"`bettersafe ([a-z][^`]*)`", f"{where} {status}"):
+            parts = words.split()
+            known = next(name for name in (" ".join(parts[:2]), parts[0]) if name in commands)
+            if known == "study run" and len(parts) > 2:
+                assert parts[2] in CATALOGUE
+        options = {flag for params in commands.values() for each in params for flag in getattr(each, "opts", ())}
+        for flag in re.findall(r"(--[a-z][a-z-]+)", f"{where} {status}"):
+            assert flag in options, (item, flag)
+        for path, name in re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", test):
+            code = (ROOT / "tests" / path).read_text(encoding="utf-8")
+            assert not name or f"def {name}(" in code, (path, name)
+
+
+def commands_of(command, before=""):
+    """(name, command) of every command below ``command``: "study run"."""
+    for name, each in getattr(command, "commands", {}).items():
+        full = f"{before} {name}".strip()
+        yield from commands_of(each, full) if hasattr(each, "commands") else [(full, each)]

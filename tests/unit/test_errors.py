@@ -26,6 +26,7 @@ BASES = {
     "ParameterError": ValueError,
     "WrongTypeError": TypeError,
     "NoSolutionError": RuntimeError,
+    "UnsolvedError": RuntimeError,
     "RunError": RuntimeError,
     "MemoryLimitError": MemoryError,
 }

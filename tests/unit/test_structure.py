@@ -45,6 +45,9 @@ TESTED_WITH = {
     "studies.gauntlet.fifth": "studies.gauntlet.kinds",
     "studies.gauntlet.fourth": "studies.gauntlet.kinds",
     "studies.gauntlet.fresh": "studies.gauntlet.kinds",
+    "studies.gauntlet.seventh": "studies.gauntlet.kinds",
+    "studies.gauntlet.sixth": "studies.gauntlet.kinds",
+    "studies.rules": "studies.case",
     "tasks.draft.words": "tasks.draft.guess",
 }
 # Test files that are not about one module.

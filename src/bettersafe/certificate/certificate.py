@@ -12,6 +12,8 @@ With thresholds c_k (constrained RL, a remark of the paper), the policy must als
 
     c_k ≤ (lower bound on J_k(π_b)) + (lower bound on J_k(π) − J_k(π_b)).
 
+The second bound is above 0 where a gain is shown, by a test or by the counts (`theory`).
+
 Otherwise the verdict is "no solution found", with the shortfall. Each of the two bounds then gets half of δ.
 
 This module imports no solver and no method, so that reading a run is cheap.
@@ -147,6 +149,8 @@ class Proof:
         proven_loss: Upper bound on the loss computed for this policy after optimisation (a-posteriori bound).
         return_range: Width of the range of returns; a loss bound is informative only if it is smaller.
         share_safe: Share of states in which the a-posteriori bound rules out any loss.
+        proven_gain: Lower bound on the gain by the same proof, −``proven_loss`` or above 0; None in certificates of earlier versions.
+        baseline_at_least: Lower bound on the baseline's return by the same proof; None in certificates of earlier versions.
     """
 
     objective: str
@@ -154,6 +158,13 @@ class Proof:
     proven_loss: float
     return_range: float
     share_safe: float
+    proven_gain: float | None = None
+    baseline_at_least: float | None = None
+
+    @property
+    def gain_at_least(self) -> float:
+        """Lower bound on the gain: ``proven_gain``, or −``proven_loss`` in certificates of earlier versions; never −0."""
+        return 0.0 - self.proven_loss if self.proven_gain is None else self.proven_gain
 
     @property
     def proposition_informative(self) -> bool:
@@ -498,5 +509,5 @@ class Certificate:
 
 
 def _number(value: float) -> str:
-    """Number with three significant digits and a typographic minus sign."""
-    return f"{value:.3g}".replace("-", "−")
+    """Number with three significant digits and a typographic minus sign; never −0."""
+    return f"{value + 0.0:.3g}".replace("-", "−")

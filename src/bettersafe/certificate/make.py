@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bettersafe.certificate.certificate import Certificate, Evidence, Finding, Floor, Proof, Theory
+from bettersafe.certificate.certificate import MARKOV, Certificate, Evidence, Finding, Floor, Proof, Theory
 from bettersafe.errors import (
     ParameterError,
     as_numbers,
@@ -21,14 +21,15 @@ from bettersafe.errors import (
     check_table,
     check_type,
     check_vector,
+    listed,
 )
-from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.bounds import by_unit, lower_bound
 from bettersafe.evaluation.evaluate import evaluate_policy
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
 from bettersafe.evaluation.held_out import SafetyRule, SafetyTest, return_range, safety_test
 from bettersafe.evaluation.theory import proposition_loss, proven_loss
 from bettersafe.logs.counts import Counts
-from bettersafe.logs.episodes import first_steps
+from bettersafe.logs.episodes import first_steps, n_units
 from bettersafe.mdp.policy import distributions
 from bettersafe.model import Model
 
@@ -195,17 +196,18 @@ def certify_theory(
     d = len(theory.proofs)
     loss = check_vector("zeta", zeta, d, "objective")
     gain = check_vector("gain", gain, d, "objective")
-    bound = np.array([-proof.proven_loss for proof in theory.proofs])
+    bound = np.array([proof.gain_at_least for proof in theory.proofs])
     wanted = _thresholds(thresholds, d)
     floors: tuple[Floor, ...] = ()
     if wanted.any():
-        # Hoeffding on the mean logged return; the proof and this bound share δ. There is no bound if episodes are truncated,
-        # because their logged return is incomplete, nor for derived objectives, which are not logged
+        # Hoeffding on the mean logged return; the proof and this bound share δ. It says nothing if episodes are truncated, because
+        # their logged return is incomplete, nor for derived objectives, which are not logged. The proof has a bound of its own
         level = theory.delta / int(wanted.sum())
         width = np.array([proof.return_range for proof in theory.proofs])
         error = width * math.sqrt(math.log(1.0 / level) / (2.0 * counts.n_episodes))
         mean = counts.return_sum / counts.n_episodes if counts.n_truncated == 0 else np.full(d, np.nan)
-        floors = _floors(counts.objectives, np.asarray(thresholds, float), mean - error, bound, level)
+        own = np.fmax(mean - error, np.array([proof.baseline_at_least for proof in theory.proofs], dtype=np.float64))
+        floors = _floors(counts.objectives, np.asarray(thresholds, float), own, bound, level)
     return Certificate(
         findings=tuple(
             _finding(objective, g, b, theory.delta, z)
@@ -286,6 +288,8 @@ def prove(
                 proven_loss=float(loss.loss_at_most[k]),
                 return_range=float(loss.span[k]),
                 share_safe=float(loss.share_safe[k]),
+                proven_gain=float(loss.gain_at_least[k]),
+                baseline_at_least=float(loss.baseline_at_least[k]),
             )
             for k, name in enumerate(model.objectives)
         ),
@@ -309,7 +313,7 @@ def _from_test(
     seed: int | None = None,
 ) -> Certificate:
     cut = first_steps(data, rule.horizon).n_truncated
-    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut
+    finite = BOUNDS[rule.bound].finite_sample and baseline_known and not cut and rule.comparison == "paired"
     return Certificate(
         findings=tuple(
             _finding(objective, e, b, test.level, z)
@@ -317,19 +321,21 @@ def _from_test(
         ),
         evidence=evidence,
         grade="finite-sample" if finite else "approximate",
-        assumptions=_assumptions(data, rule, baseline_known, cut),
+        assumptions=(*_assumptions(data, rule, baseline_known, cut), *_skewed(test, data.objectives)),
         delta=delta,
         unsupported=test.unsupported,
         refusal=test.refusal,
         floors=floors,
-        diagnostics={"complete": not cut or ESTIMATORS[rule.estimator].needs_model},
+        diagnostics={"complete": not cut or ESTIMATORS[rule.estimator].fills_in},
         settings={
             "estimator": rule.estimator,
             "bound": rule.bound,
             "comparison": rule.comparison,
             "levels": rule.levels,
+            "coverage": "required" if rule.strict else "ignored",
+            "truncation": _by_objective(data, rule.truncation),
             "horizon": rule.horizon,
-            "folds": folds if ESTIMATORS[rule.estimator].needs_model else None,
+            "folds": folds if ESTIMATORS[rule.estimator].has_folds else None,
         },
         seed=seed,
     )
@@ -337,25 +343,69 @@ def _from_test(
 
 def _assumptions(data: Log, rule: SafetyRule, baseline_known: bool, cut: int) -> tuple[str, ...]:
     texts = [
-        "The test episodes were not used to make the policy, are independent of each other, and come from the process in which"
-        " the policy will act.",
+        f"{_tested(data)}, and come from the process in which the policy will act.",
         "The logged actions were taken with the baseline's probabilities."
         if baseline_known
         else "The baseline was estimated from the data; errors of that estimate are not accounted for, and the logged state must"
         " contain everything that the logged decisions depended on.",
         BOUNDS[rule.bound].assumption,
     ]
+    if ESTIMATORS[rule.estimator].marginal:
+        texts.append(MARKOV)
     if not ESTIMATORS[rule.estimator].independent:
         texts.append(f"The terms of {rule.estimator!r} are linearised, which is valid for large samples.")
     if BOUNDS[rule.bound].finite_sample:
         texts.append("Rewards always lie in the declared ranges.")
     if rule.comparison == "published":
         texts.append("The baseline's return in the trained model is taken as exact, although it is an estimate.")
+    if rule.comparison == "empirical":
+        texts.append(
+            "The mean return of the test episodes is taken as the baseline's exact return, although it is an estimate."
+        )
+    if (
+        rule.comparison != "paired"
+        and BOUNDS[rule.bound].finite_sample
+        and ESTIMATORS[rule.estimator].known_range is None
+    ):
+        texts.append(
+            f"The terms of {rule.estimator!r} have no known smallest value; the smallest one of these episodes is used."
+        )
+    if not rule.strict:
+        texts.append("The bounds alone decide: a policy that the test episodes hardly cover was not refused for that.")
     if cut:
-        after = "filled in by the model" if ESTIMATORS[rule.estimator].needs_model else "left out"
+        after = "left out"
+        if ESTIMATORS[rule.estimator].fills_in:
+            after = "estimated" if ESTIMATORS[rule.estimator].marginal else "filled in by the model"
         before = "" if rule.horizon is None else f" before step {rule.horizon:,}"
         texts.append(f"{cut} of {data.n_episodes} episodes are truncated{before}; their later rewards are {after}.")
     return tuple(texts)
+
+
+def _tested(data: Log) -> str:
+    """What was tested on, as the beginning of an assumption."""
+    if data.units is None:
+        return "The test episodes were not used to make the policy, are independent of each other"
+    return (
+        "The test episodes were not used to make the policy; they belong to"
+        f" {n_units(data):,} sampling units, which are independent of each other"
+    )
+
+
+def _skewed(test: SafetyTest, objectives: Sequence[Objective]) -> tuple[str, ...]:
+    """Additional assumption where rare losses decide."""
+    if test.skewed is None:
+        return ()
+    names = listed([objective.title for objective, rare in zip(objectives, test.skewed, strict=True) if rare])
+    return (
+        f"A few large losses carry the variance of {names}, so the bound there is 'skew' instead of 't': it counts one more of the largest"
+        " loss seen. Losses that no episode has shown are not in it.",
+    )
+
+
+def _by_objective(data: Log, values: npt.ArrayLike | None) -> dict[str, float]:
+    """Values [d] by objective, without those that are NaN."""
+    given = [] if values is None else np.asarray(values, dtype=np.float64).tolist()
+    return {each.name: value for each, value in zip(data.objectives, given, strict=False) if not math.isnan(value)}
 
 
 def _finding(objective: Objective, estimate: float, bound: float, level: float, zeta: float) -> Finding:
@@ -408,21 +458,21 @@ def _baseline_bound(
 ) -> Floats:
     """Lower bound on J_k(π_b) from the log, shape [d]; NaN if episodes are truncated and there is no model."""
     discount = np.array([objective.discount for objective in data.objectives])
-    needs = ESTIMATORS[rule.estimator].needs_model
-    if not needs and first_steps(data, rule.horizon).n_truncated:
+    facts = ESTIMATORS[rule.estimator]
+    if not facts.fills_in and first_steps(data, rule.horizon).n_truncated:
         return np.full(discount.size, np.nan)
     returns = evaluate_policy(
         data,
         baseline,
         baseline,
         estimator=rule.estimator,
-        model=model if needs else None,
-        folds=fit.folds if needs else None,
+        model=model if facts.needs_model else None,
+        folds=fit.folds if facts.has_folds else None,
         rng=fit.rng(),
         horizon=rule.horizon,
     ).per_trajectory
     if not BOUNDS[rule.bound].finite_sample:
-        return lower_bound(returns, level, method=rule.bound)
+        return lower_bound(by_unit(returns, data.units), level, method=rule.bound)
     if rule.return_range is not None:
         low, high = (np.asarray(edge, dtype=np.float64) for edge in rule.return_range)
     else:

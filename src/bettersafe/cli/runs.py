@@ -45,7 +45,7 @@ FOLDS = Setting(
     default=5,
     metavar="K",
     group=TEST,
-    help="Folds for cross-fitting: models of dr and wdr are fitted on K-1 folds and applied to the other",
+    help="Folds for cross-fitting: models of dr, wdr and drl are fitted on K-1 folds and applied to the other",
 )
 INTERVAL = Setting(
     name="interval",
@@ -59,8 +59,9 @@ INTERVAL = Setting(
 POSTERIOR = {"methods": ("--posterior",)}
 FROM_RUN = {"otherwise": "the run's"}
 TEST_OPTIONS = options(
-    "delta", "zeta", "threshold", "estimator", "bound", "levels",
-    delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN,
+    "delta", "zeta", "threshold", "estimator", "bound", "levels", "coverage", "truncation",
+    delta=FROM_RUN, zeta=FROM_RUN, threshold=FROM_RUN, estimator=FROM_RUN, bound=FROM_RUN, levels=FROM_RUN, coverage=FROM_RUN,
+    truncation=FROM_RUN,
 )  # fmt: skip
 POSTERIOR_OPTIONS = options(
     *OF_POSTERIOR, "seed", "engine",
@@ -241,6 +242,7 @@ def evaluate(
     A run has its objectives and columns; for a policy file give them as options. Use a log that the policy was not made from.
     """
     from bettersafe.cli import show
+    from bettersafe.evaluation.references import reference_rows
     from bettersafe.logs._reader.files import data_digest
     from bettersafe.runs.evaluation_file import write_evaluation
     from bettersafe.runs.run import Decision, load_run
@@ -268,7 +270,10 @@ def evaluate(
             opened, horizon = evidence_for_policy(policy, job, progress=progress), job.horizon
         with opened as evidence:
             asked = settings_from(given, "delta", "interval", "folds")
-            rows = evaluate_saved(evidence, **asked, rng=given.get("seed", 0), horizon=given.get("horizon", horizon))
+            chosen = {"rng": given.get("seed", 0), "horizon": given.get("horizon", horizon)}
+            rows = evaluate_saved(evidence, **asked, **chosen)
+            asked.pop("folds", None)
+            references = reference_rows(evidence.log, evidence.baseline, **{"delta": 0.1, **asked}, **chosen)
     if output is not None:
         write_evaluation(output, rows)
     notes = [*evidence.notes]
@@ -277,9 +282,10 @@ def evaluate(
     if same:
         notes.append("this is the log that the policy was made from: every estimate on it is optimistic")
     if as_json:
-        show.print_json({"rows": show.json_rows(rows), "notes": notes})
+        show.print_json({"rows": show.json_rows(rows), "references": references, "notes": notes})
     else:
         show.print_evaluation(rows, evidence.log.objectives, notes, every=every)
+        show.print_references(references, evidence.log.objectives)
         if output is not None:
             typer.echo(f"Written to {output}.")
 
@@ -299,6 +305,16 @@ def certify(
             rich_help_panel=TEST,
         ),
     ] = False,
+    plan: Annotated[
+        int | None,
+        typer.Option(
+            "--plan",
+            metavar="N",
+            min=2,
+            help="Make no test: say what a test on N other episodes could show. HELD_OUT is then the log that the policy was made from.",
+            rich_help_panel=TEST,
+        ),
+    ] = None,
     address: AddressOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the result of an earlier test, which stays on record.")
@@ -319,8 +335,13 @@ def certify(
     from bettersafe.tasks.retest import HeldOutTest, certify_run
     from bettersafe.tasks.retest_posterior import PosteriorTest, certify_run_posterior
 
+    if posterior and plan is not None:
+        raise typer.BadParameter("is only for a test on held-out episodes, without --posterior", param_hint="--plan")
     _check_used(given, posterior=posterior, address=address)
     saved = load_run(run)
+    if plan is not None:
+        _plan(given, saved, data, plan, as_json=as_json)
+        return
     cluster = cluster_from(given.get("engine"), address)
     columns = columns_over_run(saved, given)
     with show.working("Reading" if posterior else "Reading and testing") as progress:
@@ -335,6 +356,23 @@ def certify(
             certificate, rows = certify_run(saved, data, test, columns=columns, force=force, progress=progress)
         tested = save_certificate(run, certificate, rows)
     _show_outcome(tested, as_json=as_json, every=every, page=write_page(run, no_report))
+
+
+def _plan(given: Given, saved: Run, data: str, episodes: int, *, as_json: bool) -> None:
+    """Say what a test on more episodes could show."""
+    from bettersafe.cli import show
+    from bettersafe.tasks.plan import plan_document, plan_run
+    from bettersafe.tasks.retest import HeldOutTest
+
+    test = HeldOutTest(**settings_from(given, *(row.name for row in TEST_OPTIONS), "folds", "seed"))
+    with show.working("Reading and planning") as progress:
+        found = plan_run(
+            saved, data, test, episodes=episodes, columns=columns_over_run(saved, given), progress=progress
+        )
+    if as_json:
+        show.print_json(plan_document(found, saved.objectives, episodes))
+    else:
+        show.print_plan(found, saved.objectives, episodes)
 
 
 def _check_used(given: Given, *, posterior: bool, address: str | None) -> None:

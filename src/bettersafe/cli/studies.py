@@ -82,12 +82,12 @@ STUDY = (
         help="Garnets, gauntlet: number of random worlds of each kind and size",
     ),
     Setting(
-        name="delta", kind="number", default=None, metavar="D", otherwise="0.1",
-        help="gridworld/bopt, gridworld/bopt-scaling, garnet/bopt, gauntlet: allowed risk",
+        name="delta", kind="number", default=None, metavar="D", otherwise="0.1, gridworld/delta-0.9 0.9",
+        help="Gridworlds, garnets, gauntlet: allowed risk",
     ),
     Setting(
         name="half", kind="text", default=None, metavar="HALF", otherwise="choose and confirm",
-        help="Gauntlet: choose (kinds to choose rules by), confirm, fresh, fourth, fifth (others, each looked at once) or all",
+        help="Gauntlet: choose (kinds to choose rules by), confirm, fresh, fourth, fifth, sixth, seventh (others, each to be looked at once) or all",
     ),
     Setting(
         name="kinds", kind="text", default=None, metavar="NAMES", otherwise="all of the half",

@@ -13,6 +13,10 @@ city        a ferry, a tram line, a market cart, a car park, a desk for patients
 works       products, crops, a greenhouse, a kiln, a long building
 business    a sales funnel, donors, an exchange, a street stall, a restaurant, a help desk
 country     sea lanes, an apiary, a brewery, a water mill, a pasture
+people      prescriptions, hotel guests, lawsuits, a ward, readers of headlines, members of a club
+firms       an insurer, pumps, a baking line, crews, faults of machines
+clients     chats, exercises, mail order, headaches, a portal, rides
+land        wells, fields, a lake, the fruit tree
 gridworld   gridworlds with pits
 icu_sepsis  ICU-Sepsis: a simulator of sepsis treatment, and its clinicians' policy
 gym         Gymnasium environments of these worlds, and logs of any Gymnasium environment; needs the extra 'gym'

@@ -1,7 +1,7 @@
 """Public tabular benchmarks as worlds with several objectives, each with a random map or random constants.
 
 FrozenLake, CliffWalking and Taxi follow Gymnasium; deep sea treasure and resource gathering MO-Gymnasium; wet chicken
-Scholl et al. (2022), RiverSwim Strehl and Littman (2008), blackjack, the mountain car and the windy gridworld Sutton and Barto (2018). Penalties of the originals
+Scholl et al. (2022), RiverSwim Strehl and Littman (2008), blackjack, the mountain car, the windy gridworld and Jack's car rental Sutton and Barto (2018). Penalties of the originals
 are objectives of their own, so that they can be protected. Moves of grids are down, left, right, up.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csgraph, csr_array
 
 from bettersafe.envs.gridworld import MOVES
-from bettersafe.envs.hazards import Hazard
+from bettersafe.envs.hazards import Hazard, poisson
 from bettersafe.envs.tabular import END, world_of
 from bettersafe.typing import frozen, generator
 
@@ -393,6 +393,52 @@ def windy_gridworld(rng: Rng, *, rows: int = 7, columns: int = 10) -> World:
         objectives=("goal", "falls"),
         discount=0.98,
         end=0.01,
+    )
+
+
+def car_rental(rng: Rng, *, most: int = 6) -> World:
+    """Jack's car rental: states are cars at the first place × at the second, actions move 2 or 1 cars to the first, none, or 1 or 2 to the second.
+
+    A step is a day. "rented" counts cars that are rented, a Poisson number at each place as far as there are cars; "moved" is −(cars moved
+    overnight), and "refused" −(places, of the two, where a customer got no car). A Poisson number of cars comes back to each place.
+    """
+    draw = generator(rng)
+    asks, returns = draw.uniform(0.8, 2.5, size=2), draw.uniform(0.6, 2.2, size=2)
+    customers, back = [poisson(float(mean), 5) for mean in asks], [poisson(float(mean), 3) for mean in returns]
+    side = most + 1
+
+    def day(cars: int, place: int) -> dict[tuple[int, int, int], float]:
+        """Probabilities of cars in the evening, cars rented and whether a customer is refused at one place."""
+        found: dict[tuple[int, int, int], float] = {}
+        for wanted, p in enumerate(customers[place]):
+            for came, q in enumerate(back[place]):
+                rented = min(wanted, cars)
+                key = (min(cars - rented + came, most), rented, int(wanted > rented))
+                found[key] = found.get(key, 0.0) + p * q
+        return found
+
+    days = [[day(cars, place) for cars in range(side)] for place in range(2)]
+
+    def step(x: int, a: int) -> list[Result]:
+        first, second = divmod(x, side)
+        moved = min(max(a - 2, -second), first)
+        joint: dict[tuple[int, int, int], float] = {}
+        for (here, out, lost), p in days[0][min(first - moved, most)].items():
+            for (there, gone, missed), q in days[1][min(second + moved, most)].items():
+                key = (here * side + there, out + gone, lost + missed)
+                joint[key] = joint.get(key, 0.0) + p * q
+        return [(p, y, (float(out), -float(abs(moved)), -float(lost))) for (y, out, lost), p in joint.items()]
+
+    initial = np.zeros((side, side))
+    initial[most // 2, most // 2] = 1.0
+    return world_of(
+        step,
+        n_states=initial.size,
+        n_actions=5,
+        initial=initial.ravel(),
+        objectives=("rented", "moved", "refused"),
+        discount=0.95,
+        end=0.05,
     )
 
 

@@ -5,12 +5,12 @@ The first objective is what is to be gained, with the tram line the first two; t
 
 from __future__ import annotations
 
-from math import comb, exp, factorial
+from math import comb, exp
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.envs.hazards import EXPONENTIAL_POINTS, with_noise
+from bettersafe.envs.hazards import EXPONENTIAL_POINTS, poisson, with_noise
 from bettersafe.envs.tabular import END, world_of
 from bettersafe.typing import generator
 
@@ -41,8 +41,8 @@ def ferry(rng: Rng, *, longest: int = 5, seats: int = 4) -> World:
         turns = calms if wind else blows
         return [
             (p * q * share, (min(near + n, longest) * side + min(far + m, longest)) * 2 + sky, paid)
-            for n, p in enumerate(_poisson(float(comes[0]) * time[a], 3))
-            for m, q in enumerate(_poisson(float(comes[1]) * time[a], 3))
+            for n, p in enumerate(poisson(float(comes[0]) * time[a], 3))
+            for m, q in enumerate(poisson(float(comes[1]) * time[a], 3))
             for sky, share in ((wind, 1.0 - turns), (1 - wind, turns))
         ]
 
@@ -84,7 +84,7 @@ def tram_line(rng: Rng, *, behind: int = 4, fullest: int = 4) -> World:
             now = min(max(delay + change, 0), behind)
             for left, q in enumerate(off[period]):
                 stays = max(load - left, 0)
-                for came, share in enumerate(_poisson(float(boards[period]) * more[a], 4)):
+                for came, share in enumerate(poisson(float(boards[period]) * more[a], 4)):
                     on = min(came, fullest - stays)
                     for yes, chance in ((1.0, connects), (0.0, 1.0 - connects)):
                         paid = (float(on), yes, -now / behind, -float(stays + on == fullest), -wears * (a == 3))
@@ -152,7 +152,7 @@ def car_park(rng: Rng, *, spaces: int = 10, hours: int = 10) -> World:
 
     def step(x: int, a: int) -> list[Result]:
         hour, inside = divmod(x, spaces + 1)
-        comes = _poisson(float(demand[hour]) * exp(-minds * float(tariff[a])), 6)
+        comes = poisson(float(demand[hour]) * exp(-minds * float(tariff[a])), 6)
         p = float(leaves[hour])
         results: list[Result] = []
         for gone in range(inside + 1):
@@ -257,9 +257,3 @@ def debts(rng: Rng, *, months: int = 6, debtors: int = 4) -> World:
         objectives=("recovered", "complaints", "effort"),
         discount=0.98,
     )
-
-
-def _poisson(mean: float, most: int) -> list[float]:
-    """Poisson probabilities of 0 … most; the last has the rest."""
-    found = [exp(-mean) * mean**n / factorial(n) for n in range(most)]
-    return [*found, 1.0 - sum(found)]

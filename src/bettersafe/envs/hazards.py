@@ -7,6 +7,7 @@ what is to be gained; the other objectives are to be protected.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import exp, factorial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,6 +58,12 @@ def with_noise(
         for p, there, paid in results
         for value, share in points
     ]
+
+
+def poisson(mean: float, most: int) -> list[float]:
+    """Poisson probabilities of 0 … most; the last has the rest."""
+    found = [exp(-mean) * mean**n / factorial(n) for n in range(most)]
+    return [*found, 1.0 - sum(found)]
 
 
 def successors(rng: np.random.Generator, n_states: int, n_actions: int, branching: int = 3) -> tuple[Ints, Floats]:

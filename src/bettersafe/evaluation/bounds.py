@@ -1,7 +1,7 @@
 """One-sided lower bounds on a mean from independent terms, at level δ: P(bound ≤ mean) ≥ 1 − δ.
 
-There are two grades. *Approximate*: Student t and the bootstrap. They need many terms without strong skewness, and may fail
-more often than δ. *Finite-sample*: Hoeffding, empirical Bernstein, Anderson (with the DKW band) and betting. They hold for
+There are two grades. *Approximate*: Student t, skew and the bootstrap. They need many terms, t and the bootstrap without strong
+skewness, and may fail more often than δ. *Finite-sample*: Hoeffding, empirical Bernstein, Anderson (with the DKW band) and betting. They hold for
 every n if the terms are independent and never below a known ``low``. Importance-weighted terms have a long upper tail, which
 may be truncated at a ``cap`` chosen without these terms, because truncation from above can only lower the mean. With
 Y = (min(X, cap) − low) / (cap − low) in [0, 1]:
@@ -12,7 +12,13 @@ Y = (min(X, cap) − low) / (cap − low) in [0, 1]:
     betting     sup{ m : max_t Π_{i≤t} (1 + λ_i (Y_i − m)) ≥ 1/δ }       (Waudby-Smith & Ramdas; Ville's inequality)
 
     t           X̄ − t_{1−δ, n−1} s / √n                                 (the published code divides by √(n−1))
+    skew        X̄ − θ ( G_a^{-1}(1−δ) − a + 1 ),  G_a the gamma distribution of shape a, θ = κ/q, a = q/θ²
+                q = s²/n + (M/n)²,  κ = Σ (X̄ − X_i)³/n³ + (M/n)³,  M = X̄ − (smallest term)
     bootstrap   the δ quantile of resampled means;   bca: its bias-corrected, accelerated form
+
+skew is for terms of which a few large losses carry the variance: it counts one more of the largest, as the exact bound on a rate does.
+Of k losses of equal size it is that bound (Poisson; with several sizes much like Fay & Feuer 1997), and for large a it is t, with a
+correction for skewness. a is about the number of large losses. What has never been seen it can't know, unless ``low`` says so.
 """
 
 from __future__ import annotations
@@ -28,10 +34,13 @@ from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.typing import generator
 
 if TYPE_CHECKING:
-    from bettersafe.typing import Floats, Rng
+    from bettersafe.typing import Floats, Ints, Rng
 
 RESAMPLES = 4_000
 """Resamples of the bootstrap; the Monte-Carlo error of the level is about 0.3 % at δ = 0.05."""
+
+MANY_LOSSES = 50.0
+"""Effective number of large losses from which t is good enough; below it, t at 0.1 fails in 0.12 or more."""
 
 LARGEST_BET = 0.75
 """Largest share of the capital in one bet (λ ≤ LARGEST_BET / m)."""
@@ -52,7 +61,8 @@ def lower_bound(
         terms: Independent terms, shape [n, d].
         delta: δ of each bound; divide it by d if all bounds must hold together.
         method: Name of the bound, a key of `bettersafe.evaluation.BOUNDS`.
-        low: Smallest possible value of the terms, shape [d]; for finite-sample bounds.
+        low: Smallest possible value of the terms, shape [d]; for finite-sample bounds. For skew, a value that other terms have had,
+            if one is known.
         cap: Upper truncation level of the terms, shape [d], chosen without these terms (`choose_cap`), or their largest possible
             value; for finite-sample bounds.
         rng: Seed or generator for the bootstrap; with a seed, all columns are resampled alike.
@@ -80,10 +90,9 @@ def lower_bound(
     if n < 2:
         return np.full(d, -np.inf)
     if method == "t":
-        from scipy import stats
-
-        spread = values.std(axis=0, ddof=1)
-        return np.asarray(values.mean(axis=0) - float(stats.t.ppf(1.0 - delta, n - 1)) * spread / math.sqrt(n))
+        return _student(values, delta)
+    if method == "skew":
+        return _skew(values, delta, low)
     if not BOUNDS[method].finite_sample:
         return np.array([_bootstrap(column, delta, method, rng) for column in values.T])
     if low is None or cap is None:
@@ -108,6 +117,65 @@ def lower_bound(
         unit = np.clip((values[:, k] - least[k]) / width, 0.0, 1.0)
         result[k] = least[k] + width * max(_unit_bound(unit, delta, method), 0.0)
     return result
+
+
+def by_unit(terms: Floats, units: Ints | None) -> Floats:
+    """Independent terms with the same mean from terms [n, d] of episodes, one for each of U sampling units, shape [U, d].
+
+        Y_u = X̄ + (U/n) Σ_{i in u} (X_i − X̄)
+
+    Their standard error is that of the mean over units of different sizes (a ratio), linearised. Without units, the terms.
+    """
+    if units is None:
+        return terms
+    of_episode = np.unique(units, return_inverse=True)[1]
+    mean = terms.mean(axis=0)
+    size = int(of_episode.max()) + 1
+    summed = np.stack([np.bincount(of_episode, weights=column, minlength=size) for column in (terms - mean).T], axis=1)
+    return np.asarray(mean + size / terms.shape[0] * summed)
+
+
+def large_losses(terms: Floats, low: npt.ArrayLike | None = None) -> Floats:
+    """Effective number of large losses among terms [n, d], shape [d]: a of the bound "skew"; infinite without skewness to losses."""
+    scale, q = _loss_scale(terms, low)
+    return np.asarray(np.divide(q, scale**2, out=np.full(q.shape, np.inf), where=scale > 0.0))
+
+
+def _loss_scale(values: Floats, low: npt.ArrayLike | None) -> tuple[Floats, Floats]:
+    """θ and q of the bound "skew", each of shape [d]."""
+    n = values.shape[0]
+    loss = values.mean(axis=0) - values
+    most = loss.max(axis=0)
+    if low is not None:
+        most = np.maximum(most, values.mean(axis=0) - np.asarray(low, dtype=np.float64))
+    unit = np.where(most > 0.0, most, 1.0)  # so that cubes of small terms don't vanish
+    loss, one = loss / unit, np.where(most > 0.0, 1.0, 0.0)
+    q = (loss**2).sum(axis=0) / (n - 1) / n + (one / n) ** 2
+    third = (loss**3).sum(axis=0) / n**3 + (one / n) ** 3
+    scale = np.divide(third, q, out=np.zeros_like(q), where=q > 0.0)
+    return np.maximum(scale, 0.0) * unit, q * unit**2
+
+
+def _student(values: Floats, delta: float) -> Floats:
+    from scipy import stats
+
+    n = values.shape[0]
+    spread = values.std(axis=0, ddof=1)
+    return np.asarray(values.mean(axis=0) - float(stats.t.ppf(1.0 - delta, n - 1)) * spread / math.sqrt(n))
+
+
+def _skew(values: Floats, delta: float, low: npt.ArrayLike | None) -> Floats:
+    """The bound "skew", and never more than t."""
+    from scipy import stats
+
+    scale, q = _loss_scale(values, low)
+    shape = np.divide(q, scale**2, out=np.full(q.shape, np.inf), where=scale > 0.0)
+    student = _student(values, delta)
+    some = shape < 1e8  # beyond, the gamma distribution is normal to eight digits
+    a = np.where(some, shape, 1.0)
+    width = scale * (stats.gamma.ppf(1.0 - delta, a) - a + 1.0)
+    degrees = float(stats.t.ppf(1.0 - delta, values.shape[0] - 1) / stats.norm.ppf(1.0 - delta)) if delta < 0.5 else 1.0
+    return np.where(some, np.minimum(values.mean(axis=0) - max(degrees, 1.0) * width, student), student)
 
 
 def choose_cap(

@@ -1,4 +1,4 @@
-"""Levels and comparisons of the held-out test; without NumPy, for the command line."""
+"""Levels, comparisons and coverage of the held-out test; without NumPy, for the command line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ LEVELS: dict[str, str] = {
     "full": "each at delta, which is enough for the verdict",
 }
 
-Comparison = Literal["paired", "published"]
+Comparison = Literal["paired", "empirical", "published"]
 COMPARISONS: dict[str, str] = {
-    "paired": "with the baseline's return in the same episodes",
-    "published": "with a fixed number, as if that return were known",
+    "paired": "with the baseline's estimate, episode by episode",
+    "empirical": "with the mean return of the episodes as if it were exact, as in the paper",
+    "published": "with the model's return as if it were exact, as in the published code",
+}
+
+Coverage = Literal["required", "ignored"]
+COVERAGES: dict[str, str] = {
+    "required": "refused",
+    "ignored": "tested by the bounds alone, as in the paper",
 }

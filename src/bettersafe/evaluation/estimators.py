@@ -18,6 +18,8 @@ With a horizon H, J(π) = E Σ_{t<H} γ^t r_t: episodes are cut at step H, where
 H − t steps to go. If logging stopped earlier, or without a horizon before the end, dr and wdr fill in the rest by v̂(x_H); the
 other estimators are of the logged steps only (``complete`` is False).
 
+Estimators without weights along trajectories are in `marginal`.
+
 Blocks contain whole trajectories and are read several times, so that only one is in memory. The kernel adds up trajectories one by
 one, so the results don't depend on the blocks, bit for bit.
 """
@@ -30,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe import _kernel
-from bettersafe.evaluation.facts import TESTABLE
+from bettersafe.evaluation.facts import KERNEL_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -71,7 +73,7 @@ class Trajectories:
 def trajectory_terms(
     ptr: Ints, log_ratio: Floats, rewards: Floats, discount: Floats, v: Floats, q: Floats, tail: Floats
 ) -> tuple[Floats, Floats]:
-    """Terms of the E estimators in `TESTABLE`, [E, n, d] by `kernel_row`, and log ρ_{0:H−1}, [n], for trajectories in memory.
+    """Terms of E estimators, [E, n, d] by `kernel_row`, and log ρ_{0:H−1}, [n], for trajectories in memory.
 
     Args:
         ptr: Rows of trajectory i are ptr[i]:ptr[i+1], shape [n+1].
@@ -107,7 +109,7 @@ def terms_of_blocks(
         estimates.weigh(_whole_numbers(block.ptr), _doubles(block.log_ratio), own)
         log_weights.append(own)
     log_weight = np.concatenate(log_weights)
-    terms = np.empty((len(TESTABLE), log_weight.size, gamma.size))
+    terms = np.empty((KERNEL_ROWS, log_weight.size, gamma.size))
     for step in (estimates.average, estimates.finish) if weighted else (estimates.average,):
         first = 0
         for block in blocks():
@@ -168,7 +170,7 @@ def _numpy_terms(
     plain_mean, reward_mean, residual_mean = plain_sum * inverse[-1], reward_sum * inverse, residual_sum * inverse
     value_mean = value_sum * inverse_before
 
-    terms, final = np.zeros((len(TESTABLE), n, d)), np.empty(n)
+    terms, final = np.zeros((KERNEL_ROWS, n, d)), np.empty(n)
     for place, piece in pieces():
         logs = piece.log_weights()
         final[place] = logs[:, -1]

@@ -28,26 +28,31 @@ from bettersafe.errors import (
     check_type,
     check_types,
 )
-from bettersafe.evaluation.bounds import lower_bound
+from bettersafe.evaluation.bounds import by_unit, lower_bound
 from bettersafe.evaluation.estimators import Trajectories, terms_of_blocks
 from bettersafe.evaluation.facts import APPROXIMATE, BOUNDS, ESTIMATORS
+from bettersafe.evaluation.marginal import Following, MarginalTerms, following, marginal_terms
 from bettersafe.evaluation.value_models import ValueModel, check_support, crossfit, row_values, value_model_of
 from bettersafe.logs.dataset import user_sign
-from bettersafe.logs.episodes import first_steps, longest_episode
+from bettersafe.logs.episodes import first_steps, longest_episode, n_units
 from bettersafe.mdp.horizon import check_horizon
 from bettersafe.mdp.policy import check_policy
-from bettersafe.model import Model, check_all_ended
-from bettersafe.typing import Floats, Log, frozen, generator
+from bettersafe.model import Model, check_all_ended, estimate_model
+from bettersafe.typing import Floats, Ints, Log, frozen, generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bettersafe.logs.dataset import Dataset, Objective
-    from bettersafe.typing import Bools, Ints, Rng
+    from bettersafe.typing import Bools, Rng
 
 
 MANY_EPISODES = 50_000
 """Episodes from which available memory is checked; for a small log the check takes longer than the evaluation."""
+
+
+FOLDS = 5
+"""Folds of drl where none are asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +81,7 @@ class Evaluation:
         horizon: Number of steps H of the returns; None for no limit.
         biased: Reason for an intentional bias (clipping, dropping), or empty.
         endless: With discount 1, number of states from which the policy never ends in the model; there v̂ is the baseline's.
+        units: Sampling unit of every episode, shape [n], by which errors and intervals are; None if every episode is one.
     """
 
     estimator: str
@@ -96,11 +102,12 @@ class Evaluation:
     horizon: int | None = None
     biased: str = ""
     endless: int = 0
+    units: Ints | None = None
 
     @property
     def complete(self) -> bool:
         """Whether the estimate is of all steps up to the horizon; if not, it is of the logged steps."""
-        return not self.truncated_episodes or ESTIMATORS[self.estimator].needs_model
+        return not self.truncated_episodes or ESTIMATORS[self.estimator].fills_in
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -114,7 +121,7 @@ class Evaluation:
             doubts.append(f"the effective sample size is only about {self.ess:.3g} of {self.n_episodes} episodes")
         if self.max_weight_share > max(0.1, 2.0 / self.n_episodes):
             doubts.append(f"one episode has {100 * self.max_weight_share:.0f} % of all weight")
-        weights_alone = not ESTIMATORS[self.estimator].needs_model
+        weights_alone = not ESTIMATORS[self.estimator].fills_in
         if weights_alone and self._weights_are_off:
             doubts.append(
                 f"the mean weight is {self.mean_weight:.3g} instead of 1, so the baseline's probabilities don't fit the data, or the"
@@ -168,8 +175,9 @@ class Evaluation:
             )
         if not ESTIMATORS[self.estimator].on_trajectories:
             return np.full(self.value.shape, np.nan), np.full(self.value.shape, np.nan)
-        low = lower_bound(self.per_trajectory, delta / 2.0, method=method)
-        return low, -lower_bound(-self.per_trajectory, delta / 2.0, method=method)
+        terms = by_unit(self.per_trajectory, self.units)
+        low = lower_bound(terms, delta / 2.0, method=method)
+        return low, -lower_bound(-terms, delta / 2.0, method=method)
 
 
 def evaluate_policy(
@@ -249,27 +257,88 @@ def evaluate_many(
     _check_asked(data, estimators, model, folds)
     if horizon is None:
         check_all_ended(data.objectives, data.n_truncated, data.n_episodes)
-    labels, d = data.state_labels, data.n_objectives
-    policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=labels)
-    behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=labels)
+    policy = check_policy(target, data.n_states, data.n_actions, name="target", state_labels=data.state_labels)
+    behaviour = check_policy(baseline, data.n_states, data.n_actions, name="baseline", state_labels=data.state_labels)
     fitted_on, data = data, first_steps(data, horizon)  # models may use later rows too
     steps = 0 if horizon is None else longest_episode(data)
     value_models: tuple[ValueModel, ...] = ()
     fold = np.zeros(data.n_episodes, dtype=np.int64)
+    followed: tuple[Following, ...] | None = None
     if model is not None:
         _check_model(data, model, horizon)
         value_models = (value_model_of(model, policy, behaviour, steps=steps),)
     elif folds is not None:
-        value_models, fold = crossfit(fitted_on, policy, behaviour, folds, rng, horizon=horizon, steps=steps)
+
+        def make(fit: Model) -> tuple[ValueModel, Following | None]:
+            used = following(fit, policy, behaviour) if "drl" in estimators else None
+            return value_model_of(fit, policy, behaviour, steps=steps), used
+
+        both, fold = crossfit(fitted_on, behaviour, folds, rng, make, horizon=horizon, steps=steps)
+        value_models = tuple(values for values, _ in both)
+        followed = tuple(used for _, used in both if used is not None)
     survey = check_support(data, policy, behaviour, value_models, fold)
     keep = ~survey.unsupported if drop_unsupported else np.ones(data.n_episodes, dtype=bool)
     if not np.any(keep):
         raise ParameterError(
             "every episode has a pair that is not in the model's data; no episode is left to evaluate on."
         )
+    reasons = []
+    if drop_unsupported:
+        reasons.append(f"{int(survey.unsupported.sum())} episodes were dropped")
+    if clip is not None:
+        reasons.append("terms were clipped")
+    shared: _Shared = {
+        "unsupported_episodes": int(survey.unsupported.sum()),
+        "truncated_episodes": data.n_truncated,
+        "n_episodes": int(keep.sum()),
+        "longest": survey.longest,
+        "horizon": horizon,
+        "endless": max((values.endless for values in value_models), default=0),
+        "biased": " and ".join(reasons),
+        "units": None if data.units is None else data.units[keep],
+    }
+    limits = None if clip is None else check_range("clip", clip, data.n_objectives)
+    along = [name for name in estimators if not ESTIMATORS[name].marginal]
+    results = {}
+    if along:
+        with np.errstate(divide="ignore", invalid="ignore"):  # ln 0 = −inf is intended; no row has π_b = 0
+            log_ratio = np.log(policy) - np.log(behaviour)
+        results = _along_trajectories(
+            data, along, log_ratio, value_models, fold, keep, limits=limits, missing=survey.missing, shared=shared
+        )
+    for name in estimators:
+        if ESTIMATORS[name].marginal:
+            found = _marginal(fitted_on, policy, behaviour, name, followed, fold, rng, horizon=horizon)
+            results[name] = _of_marginal(name, found, keep, limits, shared)
+    return {name: results[name] for name in estimators}
 
-    with np.errstate(divide="ignore", invalid="ignore"):  # ln 0 = −inf is intended; no row has π_b = 0
-        log_ratio = np.log(policy) - np.log(behaviour)
+
+class _Shared(TypedDict):
+    """Fields of `Evaluation` that all estimators share."""
+
+    unsupported_episodes: int
+    truncated_episodes: int
+    n_episodes: int
+    longest: int
+    horizon: int | None
+    endless: int
+    biased: str
+    units: Ints | None
+
+
+def _along_trajectories(
+    data: Log,
+    estimators: Sequence[str],
+    log_ratio: Floats,
+    value_models: tuple[ValueModel, ...],
+    fold: Ints,
+    keep: Bools,
+    *,
+    limits: tuple[Floats, Floats] | None,
+    missing: float,
+    shared: _Shared,
+) -> dict[str, Evaluation]:
+    """Estimators with weights along trajectories, and the model's own estimate; ``log_ratio`` is ln π/π_b, shape [X, A]."""
 
     def trajectories() -> Iterator[Trajectories]:
         first = 0
@@ -284,44 +353,80 @@ def evaluate_many(
         has_model=bool(value_models),
         weighted=any(ESTIMATORS[estimator].normalised for estimator in estimators),
     )
-
-    n = log_weight.size
-    of_weights = _of_weights(log_weight)
-    reasons = []
-    if drop_unsupported:
-        reasons.append(f"{int(survey.unsupported.sum())} episodes were dropped")
-    if clip is not None:
-        reasons.append("terms were clipped")
+    with np.errstate(over="ignore"):  # a weight beyond 1e308 becomes infinite
+        of_weights = _of_weights(log_weight, np.exp(log_weight))
     results: dict[str, Evaluation] = {}
     for estimator in estimators:
         row = ESTIMATORS[estimator].kernel_row
+        value = error = None
         if row is None:
             value = np.mean([values.value for values in value_models], axis=0)
-            per = np.repeat(value[None, :], n, axis=0)
-            error = np.full(d, np.nan)
+            per, error = np.repeat(value[None, :], log_weight.size, axis=0), np.full(value.size, np.nan)
         else:
-            per = terms[row]
-            if clip is not None:
-                per = np.clip(per, *check_range("clip", clip, d))
-            value = per.mean(axis=0)
-            error = per.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(d, np.nan)
-        results[estimator] = Evaluation(
-            estimator=estimator,
-            value=value,
-            standard_error=error,
-            per_trajectory=frozen(per, np.float64),
-            independent=ESTIMATORS[estimator].independent,
-            **of_weights,
-            unsupported_mass=survey.missing,
-            unsupported_episodes=int(survey.unsupported.sum()),
-            truncated_episodes=data.n_truncated,
-            n_episodes=n,
-            longest=survey.longest,
-            horizon=horizon,
-            endless=max((values.endless for values in value_models), default=0),
-            biased=" and ".join(reasons),
-        )
+            per = terms[row] if limits is None else np.clip(terms[row], *limits)
+        results[estimator] = _evaluation(estimator, per, of_weights, missing, shared, value=value, error=error)
     return results
+
+
+def _marginal(
+    data: Log,
+    policy: Floats,
+    baseline: Floats,
+    estimator: str,
+    followed: tuple[Following, ...] | None,
+    fold: Ints,
+    rng: np.random.Generator,
+    *,
+    horizon: int | None,
+) -> MarginalTerms:
+    """Terms of mis or drl; drl is cross-fitted here unless visits and values in the models without each fold are ``followed``."""
+
+    def make(fit: Model) -> Following:
+        return following(fit, policy, baseline)
+
+    if estimator == "mis":
+        own = estimate_model(data, unseen="baseline", baseline=baseline, horizon=horizon)
+        return marginal_terms(data, policy, baseline, (make(own),), np.zeros_like(fold), own_model=True)
+    if followed is None:
+        followed, fold = crossfit(data, baseline, min(FOLDS, n_units(data)), rng, make, horizon=horizon)
+    return marginal_terms(data, policy, baseline, followed, fold, own_model=False)
+
+
+def _of_marginal(
+    estimator: str, found: MarginalTerms, keep: Bools, limits: tuple[Floats, Floats] | None, shared: _Shared
+) -> Evaluation:
+    """Evaluation by a marginalised estimator."""
+    per, weights = found.terms[keep], found.weights[keep]
+    with np.errstate(divide="ignore"):  # ln 0 = −inf is intended
+        of_weights = _of_weights(np.log(weights), weights)
+    return _evaluation(estimator, per if limits is None else np.clip(per, *limits), of_weights, found.missing, shared)
+
+
+def _evaluation(
+    estimator: str,
+    per: Floats,
+    of_weights: _OfWeights,
+    missing: float,
+    shared: _Shared,
+    *,
+    value: Floats | None = None,
+    error: Floats | None = None,
+) -> Evaluation:
+    """Evaluation from terms [n, d]; by default with their mean and its standard error."""
+    if error is None:
+        terms = by_unit(per, shared["units"])
+        n = terms.shape[0]
+        error = terms.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(per.shape[1], np.nan)
+    return Evaluation(
+        estimator=estimator,
+        value=per.mean(axis=0) if value is None else value,
+        standard_error=error,
+        per_trajectory=frozen(per, np.float64),
+        independent=ESTIMATORS[estimator].independent,
+        unsupported_mass=missing,
+        **of_weights,
+        **shared,
+    )
 
 
 class _OfWeights(TypedDict):
@@ -334,15 +439,13 @@ class _OfWeights(TypedDict):
     max_weight_share: float
 
 
-def _of_weights(log_weight: Floats) -> _OfWeights:
-    """Statistics of the weights of trajectories, from their logarithms [n]."""
+def _of_weights(log_weight: Floats, weights: Floats) -> _OfWeights:
+    """Statistics of the weights of trajectories [n], which may be infinite, from them and their logarithms."""
     top = float(np.max(log_weight))
     relative = np.exp(log_weight - top) if np.isfinite(top) else np.zeros(log_weight.size)
     total = float(relative.sum())
-    with np.errstate(over="ignore"):  # a weight beyond 1e308 becomes infinite
-        weights = frozen(np.exp(log_weight), np.float64)
     return {
-        "weights": weights,
+        "weights": frozen(weights, np.float64),
         "ess": total**2 / float(relative @ relative) if total > 0.0 else 0.0,
         "mean_weight": float(weights.mean()),
         "max_weight": float(weights.max()),
@@ -436,14 +539,15 @@ def comparison_rows(
     """
     seed = fold_seed(rng)
     # without a model, all estimates of the baseline are its logged return
-    modelled = tuple(name for name in estimators if ESTIMATORS[name].needs_model)
+    modelled = tuple(name for name in estimators if ESTIMATORS[name].fills_in)
+    needs_model = any(ESTIMATORS[name].needs_model for name in modelled)
     own = evaluate_many(
         data,
         baseline,
         baseline,
         estimators=("is", *modelled),
-        model=model if modelled else None,
-        folds=folds if modelled else None,
+        model=model if needs_model else None,
+        folds=folds if any(ESTIMATORS[name].has_folds for name in modelled) else None,
         rng=seed,
         horizon=horizon,
     )

@@ -18,9 +18,12 @@ class EstimatorFacts:
         name: Name in settings, such as "dr".
         words: Full name.
         sentence: Description for help, to follow the name; no capital, no full stop.
-        kernel_row: Row of the estimator in the terms of the kernel and of its NumPy twin; None if it does not use trajectories.
+        kernel_row: Row of the estimator in the terms of the kernel and of its NumPy twin; None if it is not made of weights along
+            trajectories.
         independent: Whether the estimate is a mean of independent terms, one per trajectory.
         needs_model: Whether it needs v̂ and q̂ of a model fitted on other data.
+        marginal: Whether it weights states and actions by how often the policy visits them (`marginal`); its models are fitted on
+            the evaluated log itself.
         known_range: Range that gives the smallest value of its terms, for finite-sample bounds; None if there is none.
     """
 
@@ -30,6 +33,7 @@ class EstimatorFacts:
     kernel_row: int | None
     independent: bool = False
     needs_model: bool = False
+    marginal: bool = False
     known_range: Literal["reward_range", "return_range"] | None = None
 
     @property
@@ -44,13 +48,23 @@ class EstimatorFacts:
 
     @property
     def on_trajectories(self) -> bool:
-        """Whether the estimate uses trajectories, so that a test can use it."""
-        return self.kernel_row is not None
+        """Whether the estimate has a term for every trajectory, so that a test can use it."""
+        return self.kernel_row is not None or self.marginal
+
+    @property
+    def has_folds(self) -> bool:
+        """Whether it may be cross-fitted on the evaluated log."""
+        return self.needs_model or self.name == "drl"
+
+    @property
+    def fills_in(self) -> bool:
+        """Whether the steps after the end of the logging are part of the estimate."""
+        return self.needs_model or self.marginal
 
     @property
     def normalised(self) -> bool:
         """Whether the weights are divided by their sum over trajectories."""
-        return self.on_trajectories and not self.independent
+        return self.kernel_row is not None and not self.independent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +129,20 @@ ESTIMATORS: dict[str, EstimatorFacts] = {
             needs_model=True,
         ),
         EstimatorFacts(
+            name="mis",
+            words="marginalised importance sampling",
+            sentence="reweights states and actions by the visits of the policy, in the log's own model",
+            kernel_row=None,
+            marginal=True,
+        ),
+        EstimatorFacts(
+            name="drl",
+            words="double reinforcement learning",
+            sentence="mis, with the model of each part of the log from the other parts",
+            kernel_row=None,
+            marginal=True,
+        ),
+        EstimatorFacts(
             name="model",
             words="the model alone",
             sentence="a model's value alone",
@@ -132,6 +160,12 @@ BOUNDS: dict[str, BoundFacts] = {
             name="t",
             finite_sample=False,
             assumption="The mean of the terms is normally distributed; approximately true for many terms without strong skewness.",
+        ),
+        BoundFacts(
+            name="skew",
+            finite_sample=False,
+            assumption="The mean of the terms is distributed like a sum of many small terms and a few large losses, of sizes that have"
+            " been seen.",
         ),
         BoundFacts(
             name="bootstrap",
@@ -168,7 +202,10 @@ BOUNDS: dict[str, BoundFacts] = {
 """All bounds by name."""
 
 TESTABLE = tuple(name for name, facts in ESTIMATORS.items() if facts.on_trajectories)
-"""Estimators that a test can use: all that use trajectories."""
+"""Estimators that a test can use: all with terms per trajectory."""
+
+KERNEL_ROWS = sum(facts.kernel_row is not None for facts in ESTIMATORS.values())
+"""Number of estimators made of weights along trajectories, which the kernel computes together."""
 
 BOUNDED = tuple(name for name, facts in ESTIMATORS.items() if facts.known_range is not None)
 """Estimators that work with finite-sample bounds."""

@@ -15,8 +15,15 @@ error of q^{π_b} propagates through the known p̂:
 
     J_k(π) − J_k(π_b) ≥ Σ_x d^π(x) g_k(x),    g_k(x) = Σ_a π(a|x) Adv_k(x,a) − Σ_a u_k(x,a) |π(a|x) − π_b(a|x)|
 
-so g_k ≥ 0 in every state proves that there is no loss on k. The baseline must be known: if it were estimated from the same
-data, V would be random too.
+so g_k ≥ 0 in every state proves that there is no loss on k. A policy visits the states with d^π(x) ≥ μ(x) and
+Σ_x d^π(x) ≤ 1/(1 − γ_k), so the smallest gain that is left is
+
+    J_k(π) − J_k(π_b) ≥ Σ_x μ(x) g_k(x) + γ_k/(1 − γ_k) · min(0, min_x g_k(x)),
+
+which is Σ_x μ(x) g_k(x), and may be above 0, where no g_k(x) is below 0. This takes the place of v̂_t − v̂_b − ξ in the paper's remark
+on constrained RL. The same event bounds the baseline's own return: J_k(π_b) ≥ Σ_x μ(x) ( v̂_k(x) − Σ_a π_b(a|x) u_k(x,a) ).
+
+The baseline must be known: if it were estimated from the same data, V would be random too.
 
 With discount 1 the range of returns is not limited, and both bounds are infinite. They are about returns without a horizon.
 """
@@ -52,14 +59,21 @@ class ProvenLoss:
     Attributes:
         guard: g_k(x), shape [d, X].
         share_safe: Share of states with g_k(x) ≥ 0, shape [d].
-        loss_at_most: Upper bound on the loss of J_k, shape [d]; 0 if a loss is ruled out, infinite at discount 1.
+        gain_at_least: Lower bound on J_k(π) − J_k(π_b), shape [d]; above 0 if a gain is proven, −infinite at discount 1.
+        baseline_at_least: Lower bound on J_k(π_b) of the same event, shape [d]; −infinite at discount 1.
         span: s_k, the range of returns, shape [d]; infinite at discount 1; the bound is informative only if it is smaller.
     """
 
     guard: Floats
     share_safe: Floats
-    loss_at_most: Floats
+    gain_at_least: Floats
+    baseline_at_least: Floats
     span: Floats
+
+    @property
+    def loss_at_most(self) -> Floats:
+        """Upper bound on the loss of J_k, shape [d]; 0 if a loss is ruled out, infinite at discount 1."""
+        return np.maximum(0.0 - self.gain_at_least, 0.0)
 
     @property
     def informative(self) -> Bools:
@@ -130,6 +144,7 @@ def proven_loss(
     played, played_elsewhere = policy.take(mdp.pair_index), _elsewhere(mdp, policy)
     del deviation
     guard = np.empty((mdp.n_objectives, mdp.n_states))
+    own_return = np.empty(mdp.n_objectives)
     for k in range(mdp.n_objectives):
         gamma = float(mdp.discount[k])
         own = np.minimum((width[k] + gamma * span[k]) * per_visit, span[k])
@@ -144,15 +159,26 @@ def proven_loss(
                 break
         guard[k] = by_state(mdp, played * (q[k] - v[k].take(mdp.pair_state)) - u * moved)
         guard[k] += played_elsewhere * (mdp.unseen_value[k] - v[k]) - span[k] * moved_elsewhere
+        own_return[k] = (v[k] - by_state(mdp, weight * u) - unseen_mass * span[k]) @ mdp.initial
     guard[~limited] = -np.inf
     guard[:, same] = 0.0  # an unchanged row has no loss; other values are rounding errors
-    loss = np.where(limited, np.maximum(-guard.min(axis=1), 0.0) * factor, np.inf)
     return ProvenLoss(
         guard=guard,
         share_safe=np.mean(guard >= 0.0, axis=1),
-        loss_at_most=loss,
+        gain_at_least=_least_gain(guard, mdp, factor),
+        baseline_at_least=np.where(limited, own_return, -np.inf),
         span=np.where(limited, span, np.inf),
     )
+
+
+def _least_gain(guard: Floats, mdp: MDP, steps: Floats) -> Floats:
+    """Σ_x μ(x) g_k(x) + (steps − 1) min(0, min_x g_k(x)), shape [d]; −infinite where a guard is."""
+    worst = np.minimum(guard.min(axis=1, initial=0.0), 0.0)
+    limited = np.isfinite(worst)
+    first = np.where(limited[:, None], guard, 0.0) @ mdp.initial
+    return np.asarray(
+        np.where(limited, first + (steps - 1.0) * np.where(limited, worst, 0.0), -np.inf) + 0.0
+    )  # never −0
 
 
 def _elsewhere(mdp: MDP, table: Floats) -> Floats:

@@ -7,7 +7,7 @@ fitted. A `ValueModel` stores tables by state or pair only (with a horizon by st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from bettersafe.mdp.values import policy_values
 from bettersafe.model import estimate_model, steps_to_go
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from scipy import sparse
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
     from bettersafe.typing import Bools, Floats, Ints, Log
+
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,24 +206,31 @@ def _by_step(model: Model, policy: Floats, baseline: Floats, steps: int) -> tupl
 
 def crossfit(
     data: Log,
-    policy: Floats,
     baseline: Floats,
     folds: int,
     rng: np.random.Generator,
+    make: Callable[[Model], Made],
     *,
     horizon: int | None = None,
     steps: int = 0,
-) -> tuple[tuple[ValueModel, ...], Ints]:
-    """Value models for ``folds`` parts of the episodes, each fitted on the other parts; and the part of every episode, shape [n].
+) -> tuple[tuple[Made, ...], Ints]:
+    """What ``make`` makes of the models for ``folds`` parts of the episodes, and the part of every episode, shape [n].
 
-    With a horizon, values are kept for the first ``steps`` steps.
+    The model of a part is fitted on the other parts. With a horizon, values are kept for the first ``steps`` steps.
     """
     n = data.n_episodes
     if not 2 <= folds <= n:
         raise ParameterError(f"folds must be at least 2 and at most the number of episodes, {n}; got {folds}.")
-    fold = np.empty(n, dtype=np.int64)
-    for number, part in enumerate(np.array_split(rng.permutation(n), folds)):
-        fold[part] = number
+    units = np.arange(n) if data.units is None else np.unique(data.units, return_inverse=True)[1]
+    n_units = int(units.max()) + 1
+    if n_units < folds:
+        raise ParameterError(
+            f"folds must be at most the number of sampling units, {n_units}; got {folds}.", setting="folds"
+        )
+    of_unit = np.empty(n_units, dtype=np.int64)
+    for number, part in enumerate(np.array_split(rng.permutation(n_units), folds)):
+        of_unit[part] = number
+    fold = of_unit[units]
     tally = Tally(folds)
     for block, own in _with_folds(data, fold):
         tally.add(block, own)
@@ -228,12 +238,12 @@ def crossfit(
     if horizon is not None:
         needed += folds * step_values_bytes(min(steps, horizon), data.n_states, data.n_objectives)
     check_memory(needed, f"fitting {folds} models to {tally.n_groups:,} different transitions")
-    models = []
+    models: list[Made] = []
     for number in range(folds):
         # the value of a pair without data is unknown; the baseline's value is a neutral choice
         counts = tally.counts(without=number)
         others = estimate_model(counts, unseen="baseline", baseline=baseline, horizon=horizon)
-        models.append(value_model_of(others, policy, baseline, steps=steps))
+        models.append(make(others))
     return tuple(models), fold
 
 

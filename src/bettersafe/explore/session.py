@@ -241,4 +241,4 @@ def spread(session: Session, policy: Floats) -> Spread:
             policy[None], session.baseline, *(session.played_priors if inside else session.priors)
         )
     doubt, d = session.doubt, len(session.objectives)
-    return found.corrected(doubt.shift(1, d), doubt.covariance(1, d), doubt.widening)
+    return found.corrected(doubt.shift(1, d), doubt.covariance(1, d), doubt.factors(d))

@@ -100,7 +100,7 @@ class Columns:
     """Names of the columns of a log.
 
     ``step="row-order"`` takes the rows of an episode in the order of the file. None stands for the column with the
-    field's own name, if the file has one.
+    field's own name, if the file has one; for ``sampling_unit``, for no column.
 
     Examples:
         >>> columns = bettersafe.Columns(episode="stay", step="hour", state="condition", action="treatment")
@@ -116,6 +116,7 @@ class Columns:
     terminated: str | None = None
     truncated: str | None = None
     baseline_prob: str | None = None
+    sampling_unit: str | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -147,6 +148,8 @@ class Dataset:
         episode_labels: User's names of the episodes, shape [n].
         objectives: Reward signals, in the order of the columns of ``rewards``.
         notes: Remarks of the reader, for people.
+        units: Number of every episode's sampling unit (a patient, a ward, a shop), from 0, shape [n]; None if every episode is
+            one. Splits, folds and bounds are by unit.
 
     Examples:
         One episode of two rows, from a state "ill" to its end:
@@ -179,6 +182,7 @@ class Dataset:
     episode_labels: Labels
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...] = ()
+    units: Ints | None = None
 
     def __post_init__(self) -> None:
         fields: dict[str, npt.NDArray[np.generic]] = {
@@ -194,6 +198,8 @@ class Dataset:
         }
         if self.baseline_prob is not None:
             fields["baseline_prob"] = frozen(self.baseline_prob, np.float64, name="baseline_prob")
+        if self.units is not None:
+            fields["units"] = frozen(self.units, np.int64, name="units")
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         check_objectives(self.objectives)
@@ -220,6 +226,8 @@ class Dataset:
             raise DataError(f"episode_ptr must rise from 0 to {n_rows}, the number of rows, with no empty episode.")
         if self.episode_labels.shape != (ptr.size - 1,):
             raise DataError(f"{ptr.size - 1} episodes need as many labels; got {self.episode_labels.shape}.")
+        if self.units is not None and self.units.shape != (ptr.size - 1,):
+            raise DataError(f"units must have {ptr.size - 1} entries, one per episode; got shape {self.units.shape}.")
         for name in ("state_labels", "action_labels"):
             labels = getattr(self, name)
             if labels.ndim != 1 or not _each_once(labels):
@@ -393,16 +401,17 @@ def take_episodes(dataset: Dataset, indices: npt.ArrayLike) -> Dataset:
         baseline_prob=None if prob is None else prob[rows],
         episode_ptr=ptr,
         episode_labels=dataset.episode_labels[chosen],
+        units=None if dataset.units is None else dataset.units[chosen],
         notes=(),
     )
 
 
 def split(dataset: Dataset, fractions: Sequence[float], rng: Rng = 0) -> tuple[Dataset, ...]:
-    """Split a dataset by episode, at random.
+    """Split a dataset by episode, or by sampling unit if it has them, at random.
 
     Args:
         dataset: Dataset to split.
-        fractions: Share of episodes of each part; positive, summing to 1. Cumulative shares are rounded.
+        fractions: Share of episodes (units) of each part; positive, summing to 1. Cumulative shares are rounded.
         rng: Seed or generator of the permutation.
 
     Returns:
@@ -414,11 +423,18 @@ def split(dataset: Dataset, fractions: Sequence[float], rng: Rng = 0) -> tuple[D
         (750, 250)
     """
     check_type("dataset", dataset, Dataset)
-    return tuple(take_episodes(dataset, part) for part in random_parts(dataset.n_episodes, fractions, rng))
+    parts = random_parts(dataset.n_episodes, fractions, rng, units=dataset.units)
+    return tuple(take_episodes(dataset, part) for part in parts)
 
 
-def random_parts(n_episodes: int, fractions: Sequence[float], rng: Rng) -> tuple[Ints, ...]:
+def random_parts(
+    n_episodes: int, fractions: Sequence[float], rng: Rng, *, units: Ints | None = None
+) -> tuple[Ints, ...]:
     """Indices of the episodes of every part, sorted; as in `split`."""
+    if units is not None:
+        of_episode = np.unique(units, return_inverse=True)[1]
+        chosen = random_parts(int(of_episode.max()) + 1, fractions, rng)
+        return tuple(np.flatnonzero(np.isin(of_episode, part)) for part in chosen)
     shares = as_numbers("fractions", fractions)
     if shares.ndim != 1 or not shares.size or not np.all(shares > 0) or not np.isclose(shares.sum(), 1.0):
         raise ParameterError(f"fractions must be positive and sum to 1; got {shares.tolist()}.")

@@ -35,6 +35,7 @@ class Episodes:
         action_labels: User's names of the actions, shape [A].
         objectives: Reward signals, in the order of the columns of ``rewards``.
         notes: Remarks of the reader, for people.
+        units: As in a Dataset.
 
     Examples:
         >>> with bettersafe.open_episodes("log.parquet", objectives=log.objectives) as episodes:
@@ -50,6 +51,7 @@ class Episodes:
     action_labels: Labels
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...] = ()
+    units: Ints | None = None
 
     @property
     def n_states(self) -> int:
@@ -81,6 +83,7 @@ def with_blocks(data: Log, change: Callable[[Dataset], Dataset]) -> Log:
         action_labels=like.action_labels,
         objectives=like.objectives,
         notes=data.notes,
+        units=data.units,
     )
 
 
@@ -106,6 +109,7 @@ def first_steps(data: Log, horizon: int | None) -> Log:
         action_labels=data.action_labels,
         objectives=data.objectives,
         notes=data.notes,
+        units=data.units,
     )
 
 
@@ -137,8 +141,8 @@ def longest_episode(data: Log) -> int:
 
 
 def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...]:
-    """Split a log by episode, at random, as `split` does; the parts are in memory if the log is one block, else on disk."""
-    parts = random_parts(data.n_episodes, fractions, rng)
+    """Split a log by episode or unit, at random, as `split` does; the parts are in memory if the log is one block, else on disk."""
+    parts = random_parts(data.n_episodes, fractions, rng, units=data.units)
     n_rows, n_truncated = np.zeros((2, len(parts)), dtype=np.int64)
     at = 0
     for block in data.blocks():
@@ -159,6 +163,7 @@ def split_log(data: Log, fractions: Sequence[float], rng: Rng) -> tuple[Log, ...
             state_labels=data.state_labels,
             action_labels=data.action_labels,
             objectives=data.objectives,
+            units=None if data.units is None else data.units[part],
         )
         for i, part in enumerate(parts)
     )
@@ -178,6 +183,11 @@ def _within(part: Ints, at: int, n: int) -> Ints:
     """Those of the sorted indices ``part`` in [at, at + n), counted from ``at``."""
     first, last = np.searchsorted(part, [at, at + n])
     return part[first:last] - at
+
+
+def n_units(data: Log) -> int:
+    """Number of sampling units; of episodes, if every episode is one."""
+    return data.n_episodes if data.units is None else int(np.unique(data.units).size)
 
 
 def row_visits(data: Log) -> Ints:

@@ -7,7 +7,10 @@ from dataclasses import fields
 from bettersafe.logs.dataset import Columns
 
 REQUIRED = tuple(field.name for field in fields(Columns) if field.default is not None)
-OPTIONAL = tuple(field.name for field in fields(Columns) if field.default is None)
+UNIT = "sampling_unit"
+"""Role of a column that only tests and splits use, and only if it is named."""
+
+OPTIONAL = tuple(field.name for field in fields(Columns) if field.default is None and field.name != UNIT)
 ROLES = (*REQUIRED, *OPTIONAL)
 
 VOCABULARY = {"episode": "episode", "state": "state", "next_state": "state", "action": "action"}

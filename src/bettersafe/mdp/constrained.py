@@ -21,10 +21,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bettersafe.errors import NoSolutionError, ParameterError, check_choice, check_table, check_type, check_vector
+from bettersafe.errors import (
+    NoSolutionError,
+    ParameterError,
+    UnsolvedError,
+    check_choice,
+    check_table,
+    check_type,
+    check_vector,
+)
 from bettersafe.mdp.ends import check_discounted
 from bettersafe.mdp.mdp import MDP
-from bettersafe.mdp.programs import highs
+from bettersafe.mdp.programs import INFEASIBLE, highs
 from bettersafe.mdp.values import occupancy, policy_values, solve_policy
 from bettersafe.typing import Floats, Ints, frozen
 
@@ -73,6 +81,7 @@ def cmdp_optimum(mdp: MDP, thresholds: npt.ArrayLike, *, engine: Solver = "auto"
 
     Raises:
         NoSolutionError: No policy satisfies the thresholds.
+        UnsolvedError: The solver did not reach its tolerance; there may be such a policy.
 
     Examples:
         >>> from bettersafe.mdp import cmdp_optimum
@@ -172,10 +181,10 @@ def _by_lp(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
         method="highs-ipm",
         tol=1e-9,
     )
-    if answer.status == 2:
+    if answer.status == INFEASIBLE:
         raise NoSolutionError(f"no policy keeps the thresholds {floors.tolist()}.")
     if answer.status != 0:
-        raise NoSolutionError(f"the program of the constrained optimum was not solved: {answer.message}")
+        raise UnsolvedError(f"the program of the constrained optimum was not solved: {answer.message}")
     return np.maximum(answer.x, 0.0), np.maximum(-answer.ineqlin.marginals, 0.0) if floors.size else np.empty(0)
 
 
@@ -218,7 +227,7 @@ def _by_columns(mdp: MDP, floors: Floats) -> tuple[Floats, Floats]:
                     )
                 break
             if len(policies) > MAX_COLUMNS:
-                raise NoSolutionError(f"the constrained optimum was not found with {MAX_COLUMNS} policies.")
+                raise UnsolvedError(f"the constrained optimum was not found with {MAX_COLUMNS} policies.")
     mixed = np.zeros(mdp.n_pairs)
     for weight, policy in zip(weights, policies, strict=True):
         if weight > 0.0:
@@ -245,7 +254,7 @@ def _mixture(returns: Floats, floors: Floats, goal: str) -> tuple[Floats, Floats
         retry=True,
     )
     if answer.status != 0:
-        raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")
+        raise UnsolvedError(f"the mixture of policies was not solved: {answer.message}")
     unit = 1.0 if shortfall else scale
     multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) * unit / size if m else np.empty(0)
     return answer.x[:n], multipliers, -float(answer.eqlin.marginals[0]) * unit, answer.x[n:]

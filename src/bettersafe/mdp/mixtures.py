@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bettersafe import _kernel
-from bettersafe.errors import NoSolutionError
-from bettersafe.mdp.programs import highs
+from bettersafe.errors import NoSolutionError, UnsolvedError
+from bettersafe.mdp.programs import INFEASIBLE, highs
 
 if TYPE_CHECKING:
     from bettersafe.mdp.choices import Engine, Resolved
@@ -67,6 +67,7 @@ def best_mixture(
 
     Raises:
         NoSolutionError: No mixture reaches the floors.
+        UnsolvedError: The solver did not reach its tolerance.
     """
     kernel = _kernel.compiled
     if kernel is None or engine == "highs":
@@ -111,8 +112,10 @@ def _by_highs(gains: Floats, value: Floats, floors: Floats, *, reach: bool) -> M
         presolve=False,  # it takes half of the time and does not help small dense programs
         retry=True,
     )
+    if answer.status == INFEASIBLE:
+        raise NoSolutionError("no mixture of the policies reaches the floors.")
     if answer.status != 0:
-        raise NoSolutionError(f"the mixture of policies was not solved: {answer.message}")
+        raise UnsolvedError(f"the mixture of policies was not solved: {answer.message}")
     unit = 1.0 if reach else scale
     multipliers[needed] = np.maximum(-answer.ineqlin.marginals, 0.0) * unit / size
     weights = np.maximum(answer.x[:n], 0.0)

@@ -216,6 +216,10 @@ NUMERICAL_TROUBLE = 4
 """SciPy's status of a program that was neither solved nor found infeasible or unbounded, within the iteration limit."""
 
 
+INFEASIBLE = 2
+"""SciPy's status of a program without a feasible point."""
+
+
 def highs(
     cost: Floats,
     *,

@@ -5,6 +5,7 @@ from .facts import Facts as Facts
 from .g_opt import g_opt as g_opt
 from .g_opt import g_opt_path as g_opt_path
 from .h_opt import HOpt as HOpt
+from .h_opt import Proposal as Proposal
 from .h_opt import h_opt as h_opt
 from .lagrangian import Mixture as Mixture
 from .lagrangian import lagrangian as lagrangian

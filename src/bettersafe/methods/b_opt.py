@@ -11,7 +11,7 @@ of the log show how much too high the gains of a policy look to the log that mad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -197,11 +197,10 @@ def b_opt(
         progress=progress,
     )
     made, places = _different(recipes, own)
-    for name, table in handed_in.items():
-        given = part.policy(table)
-        if _is_new(given, own, made):  # a recipe's policy keeps its optimism, whoever gives it
-            made.append((name, given))
-    doubt = _doubt(found_audit, places, len(made), part.model, own, part.outcomes, estimated=baseline_estimated)
+    given = [(name, part.policy(table)) for name, table in handed_in.items()]
+    made += _different(given, own, made)[0]  # a recipe's policy keeps its optimism, whoever gives it
+    common = doubt_of_log(part.model, own, part.outcomes, estimated=baseline_estimated, preference=weights)
+    doubt = _doubt(found_audit, places, len(made), common)
     answer = judge(
         [policy for _, policy in made],
         part.outcomes,
@@ -311,38 +310,27 @@ def _re_estimated(outcomes: Outcomes, baseline: Floats) -> Floats:
     return found
 
 
-def _different(recipes: list[tuple[str, Floats]], baseline: Floats) -> tuple[list[tuple[str, Floats]], list[int]]:
-    """Recipes whose policies differ from the baseline and from each other, and their places."""
+def _different(
+    named: list[tuple[str, Floats]], baseline: Floats, before: Sequence[tuple[str, Floats]] = ()
+) -> tuple[list[tuple[str, Floats]], list[int]]:
+    """Policies, with their names, that differ from the baseline, from those made before and from each other; and their places."""
     made: list[tuple[str, Floats]] = []
     places = []
-    for place, (name, policy) in enumerate(recipes):
-        if _is_new(policy, baseline, made):
+    for place, (name, policy) in enumerate(named):
+        others = (baseline, *(each for _, each in (*before, *made)))
+        if all(np.max(np.abs(policy - other)) > 1e-9 for other in others):
             made.append((name, policy))
             places.append(place)
     return made, places
 
 
-def _is_new(policy: Floats, baseline: Floats, made: list[tuple[str, Floats]]) -> bool:
-    """Whether a policy differs from the baseline and from those made before."""
-    return all(np.max(np.abs(policy - other)) > 1e-9 for other in (baseline, *(each for _, each in made)))
-
-
-def _doubt(
-    found: Audit | None,
-    places: list[int],
-    n_policies: int,
-    model: Model,
-    baseline: Floats,
-    outcomes: Outcomes | CountedOutcomes,
-    *,
-    estimated: bool,
-) -> Doubt:
-    """What the posterior does not know; policies that the caller gave have no optimism."""
-    optimism = error = None
-    if found is not None:
-        optimism, error = (np.zeros((n_policies, model.mdp.n_objectives)) for _ in range(2))
-        optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
-    return replace(doubt_of_log(model, baseline, outcomes, estimated=estimated), optimism=optimism, error=error)
+def _doubt(found: Audit | None, places: list[int], n_policies: int, common: Doubt) -> Doubt:
+    """What the posterior does not know: what all policies have in ``common``, and optimism; policies that the caller gave have none."""
+    if found is None:
+        return common
+    optimism, error = (np.zeros((n_policies, found.optimism.shape[1])) for _ in range(2))
+    optimism[: len(places)], error[: len(places)] = found.optimism[places], found.error[places]
+    return replace(common, optimism=optimism, error=error)
 
 
 def _best(answer: Answer, preference: Floats) -> int | None:

@@ -41,8 +41,8 @@ import numpy.typing as npt
 from bettersafe import _kernel
 from bettersafe._system.workers import cores
 from bettersafe.errors import (
-    NoSolutionError,
     ParameterError,
+    UnsolvedError,
     as_numbers,
     check_choice,
     check_epsilon,
@@ -58,7 +58,7 @@ from bettersafe.mdp.ends import check_ends, undiscounted
 from bettersafe.mdp.mdp import MDP, by_state, dense_q, policy_matrix
 from bettersafe.mdp.mixtures import Mixture, best_mixture, no_basis
 from bettersafe.mdp.policy import check_policy
-from bettersafe.mdp.programs import highs, resolve_engine
+from bettersafe.mdp.programs import INFEASIBLE, highs, resolve_engine
 from bettersafe.mdp.values import (
     ACCEPT,
     AIM,
@@ -711,11 +711,11 @@ def _by_lp(
             )
             if answer.status == 0:
                 break  # presolve can be wrong about infeasibility, so both methods must agree on it
-        if answer.status == 2 and np.any(margin):
+        if answer.status == INFEASIBLE and np.any(margin):
             yield _found(setting, "lp", baseline, 1, reason=UNREACHABLE)
             continue
         if answer.status != 0:
-            raise NoSolutionError(f'the program of g-opt was not solved: {answer.message}. Try the engine "native".')
+            raise UnsolvedError(f'the program of g-opt was not solved: {answer.message}. Try the engine "native".')
         value = -float(answer.fun) * scale
         if progress is not None:
             start = float(preference @ setting.values.v @ mdp.initial)

@@ -2,7 +2,8 @@
 
 outcomes           outcomes of a log by pair
 rewards            posterior of noisy rewards: effects of states, actions and pairs
-rare               rare outcomes, pooled over states and actions
+rare               rare events: the part of a step's value that they carry
+rare_rates         posterior of their rates: factors of states, actions and pairs
 recovered          rewards of single steps, recovered from counts
 events             declared events: harm that the log has never shown
 end_rates          rates of harmful ends after rarely played actions

@@ -77,12 +77,12 @@ class Spread:
     pessimistic_gain: Floats
     pessimistic_sd: Floats
 
-    def corrected(self, shift: Floats, covariance: Floats, widening: float) -> Spread:
-        """Without the optimism ``shift`` [C, d], wider, and with the covariance [C, d, d] of what the posterior does not know."""
+    def corrected(self, shift: Floats, covariance: Floats, widening: Floats) -> Spread:
+        """Without the optimism ``shift`` [C, d], wider by factors [d], and with the covariance [C, d, d] of what the posterior does not know."""
         more = np.diagonal(covariance, axis1=1, axis2=2)
         return Spread(
             gain=self.gain - shift,
-            covariance=widening**2 * self.covariance + covariance,
+            covariance=np.outer(widening, widening) * self.covariance + covariance,
             pessimistic_gain=self.pessimistic_gain - shift,
             pessimistic_sd=np.sqrt((widening * self.pessimistic_sd) ** 2 + more),
         )

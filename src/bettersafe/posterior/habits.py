@@ -148,7 +148,7 @@ def _own_mean(o: Outcomes, k: int, value: Floats) -> tuple[Floats, Floats]:
     size = np.maximum(o.visits, 1.0)
     mean = np.bincount(o.count_pair, o.count * value, size.size) / size
     spread = np.bincount(o.count_pair, o.count * (value - mean[o.count_pair]) ** 2, size.size)
-    noisy = [each for each in o.moments[:1] if each.asked[k]]  # the second is that of rare events
+    noisy = [each for each in o.moments[:1] if each.asked[k]]  # the others are of rare events
     spread += sum(each.spread[k] for each in noisy)
     mean += o.known_reward[k] + sum(each.mean[k] for each in noisy)
     free = np.maximum(o.visits - 1.0, 0.0)

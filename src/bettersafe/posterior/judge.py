@@ -33,7 +33,6 @@ from bettersafe.errors import (
     as_numbers,
     check_choice,
     check_integer,
-    check_number,
     check_options,
     check_probability,
     check_table,
@@ -90,6 +89,9 @@ draws."""
 WIDENING = 1.15
 """Factor on the posterior's standard deviations in B-OPT, chosen on the first half of the gauntlet, where the posterior was a little too
 certain."""
+
+PURSUED_WIDENING = 1.25
+"""Further factor for objectives that are pursued: a candidate is chosen, of all that pass, because its gain on them looks largest."""
 
 ROUNDING = 1e-9
 """Losses below this share of the largest value are rounding errors, for example on an objective that no action changes."""
@@ -152,17 +154,17 @@ class Doubt:
     Attributes:
         optimism: How much too high the gains of every policy are, because the log that made it also evaluates it, shape [C, d].
         error: Standard error of ``optimism``, shape [C, d]; told, and covered by ``widening``.
-        widening: Factor on the posterior's standard deviations.
+        widening: Factors on the posterior's standard deviations, shape [d]; one number for all objectives.
         baseline: Covariance of J(π_b) if the baseline is estimated (`baseline_covariance`), shape [d, d].
     """
 
     optimism: Floats | None = None
     error: Floats | None = None
-    widening: float = 1.0
+    widening: Floats | float = 1.0
     baseline: Floats | None = None
 
     def __post_init__(self) -> None:
-        check_number("widening", self.widening)
+        as_numbers("widening", self.widening)
         check_arrays(self)
 
     def of(self, place: int) -> Doubt:
@@ -176,6 +178,10 @@ class Doubt:
     def shift(self, n_policies: int, n_objectives: int) -> Floats:
         """Optimism, shape [C, d]."""
         return np.zeros((n_policies, n_objectives)) if self.optimism is None else self.optimism
+
+    def factors(self, n_objectives: int) -> Floats:
+        """Factors on the standard deviations, shape [d]."""
+        return np.broadcast_to(np.asarray(self.widening, dtype=np.float64), n_objectives)
 
     def covariance(self, n_policies: int, n_objectives: int) -> Floats:
         """Covariance of what is not known, shape [C, d, d]."""
@@ -212,10 +218,28 @@ def baseline_covariance(model: Model, baseline: Floats, visits: Floats) -> Float
     return np.asarray((moved * weight) @ moved.T)
 
 
-def doubt_of_log(model: Model, baseline: Floats, outcomes: Outcomes | CountedOutcomes, *, estimated: bool) -> Doubt:
-    """What the posterior does not know about any policy: `WIDENING`, and the baseline if it was ``estimated`` from the same log."""
+def doubt_of_log(
+    model: Model,
+    baseline: Floats,
+    outcomes: Outcomes | CountedOutcomes,
+    *,
+    estimated: bool,
+    preference: Floats | None = None,
+) -> Doubt:
+    """What the posterior does not know about any policy.
+
+    Args:
+        model: Model of the log.
+        baseline: π_b, shape [X, A].
+        outcomes: Outcomes of the log.
+        estimated: Whether the baseline was estimated from the same log.
+        preference: λ, shape [d], if the policy is the best of many for it; standard deviations are then wider (`PURSUED_WIDENING`).
+    """
     covariance = baseline_covariance(model, baseline, visits_of(outcomes, baseline)) if estimated else None
-    return Doubt(widening=WIDENING, baseline=covariance)
+    widening: Floats | float = WIDENING
+    if preference is not None:
+        widening = WIDENING * np.where(preference > 0.0, PURSUED_WIDENING, 1.0)
+    return Doubt(widening=widening, baseline=covariance)
 
 
 def rounding_of(baseline_v: Floats) -> Floats:
@@ -383,7 +407,7 @@ def judge(
         question=replace(question, form=form),
         best_by=best_by,
         shift=doubt.shift(len(tables), loss.size),
-        widening=doubt.widening,
+        widening=doubt.factors(loss.size),
         doubt=doubt.covariance(len(tables), loss.size),
         known=known.candidates,
         progress=progress,
@@ -412,8 +436,8 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding, ``shift`` [C, d] the optimism, ``widening``
-    the factor on standard deviations, ``doubt`` [C, d, d] the covariance of what the posterior does not know.
+    """Checked arguments of `judge`; ``slack`` [d] is ζ plus a tolerance for rounding, ``shift`` [C, d] the optimism, ``widening`` [d]
+    the factors on standard deviations, ``doubt`` [C, d, d] the covariance of what the posterior does not know.
     """
 
     policies: list[Floats]
@@ -424,7 +448,7 @@ class _Case:
     question: Question
     best_by: Floats | None
     shift: Floats
-    widening: float
+    widening: Floats
     doubt: Floats
     known: Sequence[Candidate] | None
     progress: Progress | None
@@ -434,7 +458,7 @@ class _Case:
         asked = list(range(self.slack.size)) if objectives is None else list(objectives)
         covariance = self.doubt[i][np.ix_(asked, asked)]
         centre = gains.mean(axis=0)
-        found = centre + self.widening * (gains - centre) - self.shift[i, asked]
+        found = centre + self.widening[asked] * (gains - centre) - self.shift[i, asked]
         if np.any(covariance):
             size, axes = np.linalg.eigh(covariance)
             noise = np.random.default_rng([self.question.seed, *asked]).standard_normal(gains.shape)
@@ -629,7 +653,7 @@ def _linearised(case: _Case, outcomes: Outcomes | CountedOutcomes) -> tuple[list
             if k not in gains:
                 gains[k] = gains_under(_pessimistic(neutral, k, case.baseline_v), case.baseline, [k])
             mean, covariance = gains[k]([case.policies[i]], None)
-            sd = np.sqrt(case.widening**2 * float(covariance[0, 0, 0]) + float(case.doubt[i, k, k]))
+            sd = np.sqrt(float(case.widening[k]) ** 2 * float(covariance[0, 0, 0]) + float(case.doubt[i, k, k]))
             p_pessimistic[k] = normal_chance(mean[0, 0] - case.shift[i, k] + case.slack[k], sd)
             report(k + 1)
         candidates[i] = with_pessimistic(candidates[i], p_pessimistic, 0, delta)

@@ -14,8 +14,9 @@ from bettersafe.logs.counts import Counts
 from bettersafe.logs.dataset import Dataset, Objective, lowest_rewards
 from bettersafe.posterior.events import EventPairs, event_pairs
 from bettersafe.posterior.rare import rare_excess
-from bettersafe.posterior.recovered import is_function, recover_steps, reward_parts
-from bettersafe.posterior.rewards import OWN_VISITS, Effects, Moments, pair_rewards
+from bettersafe.posterior.rare_rates import rare_rewards
+from bettersafe.posterior.recovered import by_action, is_function, recover_steps, reward_parts
+from bettersafe.posterior.rewards import Effects, Moments, pair_rewards
 from bettersafe.typing import Bools, Floats, Ints, check_arrays, frozen, generator
 
 if TYPE_CHECKING:
@@ -234,6 +235,33 @@ def _kinds_of_ends(reward: Floats, end: Bools, asked: list[int]) -> Ints:
     return kind
 
 
+def _tied(reward: Floats, key: Ints, pair: Ints, x: Ints, end: Bools, known: set[int]) -> tuple[list[bool], Ints]:
+    """Whether the rewards of objectives are a function of the outcome, and the kind of end of every row.
+
+    Rewards that depend on the action, such as its price, make no kinds of ends: every action would have kinds of its own, and how often a
+    step ends the episode could not be learnt from the other actions.
+
+    Args:
+        reward: Rewards of the rows, shape [N, d].
+        key: Number of every row's state and next state, shape [N].
+        pair: Pair of every row, shape [N].
+        x: State of every row, shape [N].
+        end: Whether a row ends its episode, shape [N].
+        known: Objectives with known rewards.
+    """
+
+    def follows(k: int, kind: Ints) -> bool:
+        return k not in known and is_function(reward[:, k], np.unique(key * MOST_ENDS + kind, return_inverse=True)[1])
+
+    d = reward.shape[1]
+    tied = [
+        follows(k, _kinds_of_ends(reward, end, [k])) and not by_action(reward[end, k], pair[end], x[end])
+        for k in range(d)
+    ]
+    kind = _kinds_of_ends(reward, end, [k for k in range(d) if tied[k]])
+    return [tied[k] and follows(k, kind) for k in range(d)], kind
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Listed:
     """Outcomes of all states, sorted by state: those that were observed, and in every state every kind of end in the log.
@@ -308,10 +336,9 @@ def gather_outcomes(
     reward = dataset.rewards[rows]
     end = following < 0
     key = x * (n_states + 1) + following + 1
-    kind = _kinds_of_ends(reward, end, [k for k in range(d) if k not in known])
-    where = np.unique(key * MOST_ENDS + kind, return_inverse=True)[1]
-    tied = [k not in known and is_function(reward[:, k], where) for k in range(d)]
-    excess, arrival = rare_excess(dataset, rows)
+    tied, kind = _tied(reward, key, x * n_actions + a, x, end, set(known))
+    random = [not is_function(row, x * n_actions + a) for row in reward.T]
+    excess, arrival = rare_excess(dataset, rows, tied, random)
     excess[:, list(known)] = arrival[:, list(known)] = 0.0
     noisy = np.array([not tied[k] and k not in known for k in range(d)])
 
@@ -340,7 +367,10 @@ def gather_outcomes(
     visits = np.bincount(pair_of_row, minlength=n_pairs).astype(np.float64)
     moments = (
         pair_moments(reward, pair_of_row, visits, noisy),
-        pair_moments(excess, pair_of_row, visits, np.any(excess != 0.0, axis=0), own_visits=np.inf),
+        *(
+            replace(pair_moments(one, pair_of_row, visits, np.any(one != 0.0, axis=0)), rare=True)
+            for one in (np.minimum(excess, 0.0), np.maximum(excess, 0.0))
+        ),
     )
     logged = dataset.rewards[rows]
     given = known_of_pairs(known, pair_state, pair_action, d)
@@ -367,13 +397,13 @@ def gather_outcomes(
     )
 
 
-def pair_moments(value: Floats, pair: Ints, visits: Floats, asked: Bools, *, own_visits: float = OWN_VISITS) -> Moments:
+def pair_moments(value: Floats, pair: Ints, visits: Floats, asked: Bools) -> Moments:
     """Moments of every pair, from the values [N, d] and pairs [N] of rows."""
     mean, spread = (np.zeros((asked.size, visits.size)) for _ in range(2))
     for k in np.flatnonzero(asked).tolist():
         mean[k] = np.bincount(pair, weights=value[:, k], minlength=visits.size) / np.maximum(visits, 1.0)
         spread[k] = np.bincount(pair, weights=(value[:, k] - mean[k][pair]) ** 2, minlength=visits.size)
-    return Moments(mean=mean, spread=spread, asked=asked, own_visits=own_visits)
+    return Moments(mean=mean, spread=spread, asked=asked)
 
 
 def _known_tables(
@@ -417,13 +447,15 @@ def _pooled(
     n_actions: int,
 ) -> _Pooled:
     """Rewards of pairs from the moments of noisy rewards and from known rewards [d, P]."""
-    parts = [pair_rewards(state, action, visits, each, n_states=n_states, n_actions=n_actions) for each in moments]
+    usual = pair_rewards(state, action, visits, moments[0], n_states=n_states, n_actions=n_actions)
+    rare = [rare_rewards(state, action, visits, each, n_states=n_states, n_actions=n_actions) for each in moments[1:]]
+    excess = sum((part.mean for part in rare), np.zeros_like(known))
     return {
-        "pair_reward": known + sum(part.mean for part in parts),
-        "rare_reward": parts[1].mean,
-        "pair_noise": np.sqrt(sum(part.noise**2 for part in parts)),
-        "effects": tuple(each for part in parts for each in (part.effects, part.common)),
-        "moments": tuple(part.moments for part in parts),
+        "pair_reward": known + usual.mean + excess,
+        "rare_reward": excess,
+        "pair_noise": np.sqrt(usual.noise**2 + sum(part.noise**2 for part in rare)),
+        "effects": (usual.effects, usual.common, *(each for part in rare for each in part.effects)),
+        "moments": (usual.moments, *(part.moments for part in rare)),
         "known_reward": known,
     }
 
@@ -552,14 +584,18 @@ def outcomes_of(
     visits = np.zeros(n_pairs)
     visits[tried] = counts.pair_count[inside]
     noisy = np.array([k not in known and not steps.tied[k] for k in range(d)])
-    mean, within, rare, rare_spread = (np.zeros((d, n_pairs)) for _ in range(4))
+    mean, within = (np.zeros((d, n_pairs)) for _ in range(2))
+    rare, rare_spread = (np.zeros((2, d, n_pairs)) for _ in range(2))  # harm, then gains
     for k, part in parts.items():
-        rare[k, tried], rare_spread[k, tried] = part.rare[inside], part.rare_spread[inside]
+        rare[:, k, tried], rare_spread[:, k, tried] = part.rare[:, inside], part.rare_spread[:, inside]
         if noisy[k]:
             mean[k, tried], within[k, tried] = part.mean[inside], part.spread[inside]
     moments = (
         Moments(mean=mean, spread=within, asked=noisy),
-        Moments(mean=rare, spread=rare_spread, asked=np.any(rare != 0.0, axis=1), own_visits=np.inf),
+        *(
+            Moments(mean=one, spread=each, asked=np.any(one != 0.0, axis=1), rare=True)
+            for one, each in zip(rare, rare_spread, strict=True)
+        ),
     )
     given = known_of_pairs(known, pair_state, pair_action, d)
     usual = counts.reward_sum.sum(axis=1) / counts.pair_count.sum()

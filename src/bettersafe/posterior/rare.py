@@ -1,17 +1,19 @@
-"""Rare events: the part of a step's value that they carry, pooled over states and actions like a noisy reward.
+"""Rare events: the part of a step's value that they carry, so that it can be pooled over states and actions.
 
 A state that has never shown a catastrophe can't reach it in a model of its own outcomes, and a policy made from the log goes where
 nothing was seen. It also leaves what pays rarely and much, where it has not paid yet. What an action did in *other* states is the better
 guide. So the value of a logged step for objective k,
 
-    y = r_k + γ_k v_k(x')        surprise u = y − median of y in state x        v_k(x): mean logged return from x on
+    y = r_k + γ_k v_k(x')        surprise u = y − median of y in state x        v_k: value under the logged actions
 
 is split. A share of `EXTREME` of the steps has surprises below some size; those below `BEYOND` times that size are rare *and* harmful, as
 in no light-tailed distribution, and lose their excess over it. Above, for gains, it is the same. The rest follows its model as before
-(`priors`, `rewards`). The mean excess of a pair is a noisy reward of its own: it has effects of the state, the action and the pair, and
-how much these differ is learnt from the log (`rewards`), here with one variance for all pairs, because a variance by pair would give
-the pairs that have not shown the event the larger weight. What an action does everywhere is then expected everywhere, and what it does
+(`priors`, `rewards`). The mean excess of a pair has a model of its own, of rates with factors of the state, the action and the pair, and
+how much these differ is learnt from the log (`rare_rates`). What an action does everywhere is then expected everywhere, and what it does
 in single states is uncertain where few visits could not have shown it.
+
+A noisy reward that is the same in most steps (`SPARSE`), such as a yes/no cost, has nothing but events, however small: the rates of its
+events differ by factors, and where they are low its noise is small, so effects that add up do not describe it.
 
 The value of an end does not count, because ends have a model of their own (`priors`). The split changes no mean of a pair, whatever v
 is; it changes what is pooled.
@@ -19,11 +21,14 @@ is; it changes what is pooled.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bettersafe.logs.dataset import Dataset
     from bettersafe.typing import Floats, Ints
 
@@ -31,22 +36,49 @@ EXTREME = 0.025
 BEYOND = 2.0
 """Surprises are cut off at `BEYOND` times the size below which a share of `EXTREME` of the rows lies."""
 
+SURE = 2.0
+"""Standard errors by which the value of where a step leads counts as less extreme than it is: else every state in which a rare event
+happened once would look like a place of rare events."""
+
+TOL = 1e-6
+"""Relative change at which values are taken as settled."""
+
+SPARSE = 0.2
+"""A reward that differs from the median of its state in at most this share of steps, such as a yes/no cost, has events and nothing else."""
+
 NORMAL = 1.96
 """That size for a normal distribution, in standard deviations."""
 
 
-def rare_excess(dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
-    """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d]."""
+def rare_excess(dataset: Dataset, rows: Ints, tied: Sequence[bool], random: Sequence[bool]) -> tuple[Floats, Floats]:
+    """Excess of the chosen rows for every objective, and the part of it that is due to where they lead, each of shape [N, d].
+
+    Args:
+        dataset: Log.
+        rows: Rows, shape [N].
+        tied: Whether the rewards of an objective are a function of the outcome, d of them.
+        random: Whether they are no function of the pair, d of them.
+    """
     x, following = dataset.states[rows], dataset.next_states[rows]
+    longest = int(np.max(np.diff(dataset.episode_ptr)))
     whole, arrival = (np.zeros((rows.size, dataset.n_objectives)) for _ in range(2))
     for k, objective in enumerate(dataset.objectives):
-        value = objective.discount * logged_values(dataset, k, objective.discount)
-        whole[:, k], arrival[:, k] = excess_of(x, following, dataset.rewards[rows, k], value)
+        reward = dataset.rewards[rows, k]
+        after = values_after(x, following, reward, objective.discount, n_states=dataset.n_states, longest=longest)
+        whole[:, k], arrival[:, k] = excess_of(x, following, reward, after, tied=tied[k], random=random[k])
     return whole, arrival
 
 
 def excess_of(
-    x: Ints, following: Ints, reward: Floats, value: Floats, times: Floats | None = None, noise: float = 0.0
+    x: Ints,
+    following: Ints,
+    reward: Floats,
+    after: After,
+    times: Floats | None = None,
+    noise: float = 0.0,
+    *,
+    tied: bool = False,
+    random: bool = True,
 ) -> tuple[Floats, Floats]:
     """Excess of steps for one objective, and the part of it that is due to where they lead, each of shape [N].
 
@@ -54,22 +86,31 @@ def excess_of(
         x: State of every step, shape [N].
         following: Next state, −1 for the end, shape [N].
         reward: Reward, shape [N].
-        value: γ_k v_k, shape [X].
+        after: γ_k v_k of every state, and its standard error.
         times: How often a step was seen, shape [N]; once if None.
         noise: Standard deviation of what ``reward`` leaves out, taken as normal.
+        tied: Whether rewards are a function of the outcome. How often they are paid then follows from how often outcomes happen
+            (`priors`), and only harm is pooled, because an outcome that a state has not shown can't happen there in that model.
+        random: Whether rewards are no function of the pair, such as the price of an action; that is no event.
     """
     if not x.size:
         return np.zeros(0), np.zeros(0)
     often = np.ones(x.size) if times is None else times
     goes = following >= 0
-    after = value[np.maximum(following, 0)]
+    place = np.maximum(following, 0)
     led, paid = np.zeros(x.size), _apart(x, reward, often)
-    led[goes] = _apart(x[goes], after[goes], often[goes])
-    surprise = led + paid
-    excess, arrival = np.zeros(x.size), np.zeros(x.size)
-    for sign in (1.0, -1.0):  # harm, then gains
-        beyond = _beyond(sign * surprise, times, noise)
-        low, cost = np.minimum(sign * led, 0.0), np.minimum(sign * paid, 0.0)
+    led[goes] = _apart(x[goes], after.value[place][goes], often[goes])
+    doubt = SURE * after.error[place]
+    paid_at_times = float(often @ (np.abs(paid) > 1e-9 * float(np.max(np.abs(reward))))) <= SPARSE * float(often.sum())
+    sparse = paid if paid_at_times and random and not tied and noise == 0.0 else np.zeros(x.size)
+    paid = paid - sparse
+    excess, arrival = sparse.copy(), np.zeros(x.size)
+    # harm, then gains; what only some outcomes pay, such as a goal, is learnt with how often they happen
+    for sign in (1.0,) if tied else (1.0, -1.0):
+        towards = sign * led
+        towards = np.where(towards < 0.0, np.minimum(towards + doubt, 0.0), towards)
+        beyond = _beyond(towards + sign * paid, times, noise)
+        low, cost = np.minimum(towards, 0.0), np.minimum(sign * paid, 0.0)
         excess += sign * beyond
         arrival += sign * beyond * low / np.minimum(low + cost, -1e-300)
     return excess, arrival
@@ -122,12 +163,61 @@ def _apart(x: Ints, value: Floats, times: Floats) -> Floats:
     return apart
 
 
-def logged_values(dataset: Dataset, k: int, discount: float) -> Floats:
-    """Mean logged return of objective k from a state on, shape [X]; 0 for states without decisions."""
-    begin, end = dataset.episode_ptr[:-1], dataset.episode_ptr[1:]
-    total = dataset.rewards[:, k].astype(np.float64).copy()
-    for back in range(2, int(np.max(end - begin)) + 1):
-        row = end[end - begin >= back] - back
-        total[row] += discount * total[row + 1]
-    visits = np.bincount(dataset.states, minlength=dataset.n_states)
-    return np.asarray(np.bincount(dataset.states, weights=total, minlength=dataset.n_states) / np.maximum(visits, 1.0))
+@dataclass(frozen=True, kw_only=True)
+class After:
+    """γ v of every state under the logged actions, 0 for states without decisions, and its standard error; each of shape [X]."""
+
+    value: Floats
+    error: Floats
+
+
+def values_after(
+    x: Ints,
+    following: Ints,
+    reward: Floats,
+    discount: float,
+    *,
+    n_states: int,
+    longest: int,
+    times: Floats | None = None,
+    noise: float = 0.0,
+) -> After:
+    """Values of the states that steps lead to, in the model of the logged actions, up to ``longest`` steps.
+
+        v(x) = E[y | x]     y = r + γ v(x')         V(x) = Var(y | x) + γ² E[V(x') | x]          error = γ √( max(V(x), mean V) / n(x) )
+
+    Args:
+        x: State of every step, shape [N].
+        following: Next state, −1 for the end, shape [N].
+        reward: Reward, shape [N].
+        discount: γ.
+        n_states: |X|.
+        longest: Steps of the longest episode.
+        times: How often a step was seen, shape [N]; once if None.
+        noise: Standard deviation of what ``reward`` leaves out.
+    """
+    from scipy import sparse
+
+    often = np.ones(x.size) if times is None else times
+    total = np.bincount(x, often, n_states)
+    visits = np.maximum(total, 1.0)
+    goes = following >= 0
+    moves = sparse.csr_array(
+        (discount * (often / visits[x])[goes], (x[goes], following[goes])), shape=(n_states, n_states)
+    )
+
+    def settled(paid: Floats, matrix: sparse.csr_array) -> Floats:
+        value = paid
+        for _ in range(longest - 1):
+            before, value = value, paid + matrix @ value
+            if np.max(np.abs(value - before)) <= TOL * np.max(np.abs(value)):
+                break
+        return np.asarray(value)
+
+    v = settled(np.bincount(x, often * reward, n_states) / visits, moves)
+    y = reward + np.where(goes, discount * v[np.maximum(following, 0)], 0.0)
+    centre = np.bincount(x, often * y, n_states) / visits
+    inside = np.bincount(x, often * (y - centre[x]) ** 2, n_states) / visits + np.where(total > 0.0, noise**2, 0.0)
+    variance = settled(inside, discount * moves)
+    pooled = float(total @ variance) / max(float(total.sum()), 1.0)
+    return After(value=discount * v, error=discount * np.sqrt(np.maximum(variance, pooled) / visits))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.posterior.rare import excess_of
+from bettersafe.posterior.rare import excess_of, values_after
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,6 +33,9 @@ TOL = 1e-8
 
 MOST_SOLVED = 500
 """Largest number of next states whose rewards are found from a system of equations."""
+
+REPEATED = 10
+"""Ends that must have been seen in a pair with another end, before rewards that never differ in a pair are taken to depend on it."""
 
 MOST_MIXED = 20_000
 """Largest number of pairs with several kinds of ends; beyond it, kinds are not told apart."""
@@ -220,7 +223,8 @@ def _ends(counts: Counts, ended: Ints, sums: Floats, squares: Floats, tied: Bool
     distinct = np.array([np.unique(row[ok]).size for row, ok in zip(label, flat, strict=True)])
     # with many end rewards, an objective is tied if they follow from the state
     by_state = np.array([is_function(row, state) for row in label]) & np.all(flat, axis=1)
-    tied = tied & ((distinct <= most) | by_state)
+    of_action = [bool(np.all(ok)) and by_action(row, ended, state, n) for row, ok in zip(label, flat, strict=True)]
+    tied = tied & ((distinct <= most) | by_state) & ~np.array(of_action, dtype=np.bool_)
     # if pairs can't be divided, only objectives that tell no ends of a pair apart are tied
     for allowed in (tied, tied & np.all(flat, axis=1), tied & np.all(flat, axis=1) & (distinct <= 1)):
         asked = np.flatnonzero(allowed & (distinct <= most))
@@ -240,6 +244,19 @@ def is_function(value: Floats, group: Ints) -> bool:
     order = np.argsort(group, kind="stable")
     same = np.diff(group[order]) == 0
     return bool(np.all(np.diff(value[order])[same] == 0.0))
+
+
+def by_action(value: Floats, pair: Ints, state: Ints, times: Floats | None = None) -> bool:
+    """Whether the rewards of ends differ in a state but never in a pair, as the price of an action does, and the log has shown that.
+
+    Args:
+        value: Reward of an end, shape [N].
+        pair: Its pair, shape [N].
+        state: Its state, shape [N].
+        times: How often it was seen, shape [N]; once if None.
+    """
+    again = (float(value.size) if times is None else float(times.sum())) - np.unique(pair).size
+    return again >= REPEATED and is_function(value, pair) and not is_function(value, state)
 
 
 def _split(
@@ -300,8 +317,8 @@ class Parts:
         by_kind: Mean reward of every kind of end, less the excess, shape [kinds]; 0 if rewards are not tied.
         mean: Mean reward of every pair, shape [P].
         spread: Σ (r − mean)² of every pair, shape [P].
-        rare: Mean excess of every pair, shape [P].
-        rare_spread: Σ (excess − mean)² of every pair, shape [P].
+        rare: Mean excess of every pair by harm and by gains, shape [2, P].
+        rare_spread: Σ (excess − mean)² of every pair, shape [2, P].
         hidden: Whether the counts leave the rewards of single steps open.
     """
 
@@ -342,13 +359,13 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
     tied = bool(steps.tied[k])
     hidden = not tied and low is None and bool(np.any(spread > 0.0))
     gamma = counts.objectives[k].discount
+    noise = float(np.sqrt(spread.sum() / n.sum())) if hidden else 0.0
+    x = counts.pair_state[pair]
+    led_to = values_after(
+        x, following, reward, gamma, n_states=counts.n_states, longest=counts.length_max, times=times, noise=noise
+    )
     excess, arrival = excess_of(
-        counts.pair_state[pair],
-        following,
-        reward,
-        gamma * counted_values(counts, k, gamma),
-        times,
-        noise=float(np.sqrt(spread.sum() / n.sum())) if hidden else 0.0,
+        x, following, reward, led_to, times, noise, tied=tied, random=bool(np.any(spread > 0.0))
     )
 
     def averaged(value: Floats, group: Ints, size: int) -> Floats:
@@ -359,10 +376,11 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
         arrival = excess
     due = averaged(arrival, outcome, int(outcome.max()) + 1)
     rest = reward - (excess - due[outcome])
-    rare, own, left = (averaged(value, pair, n.size) for value in (excess, reward, rest))
-    inside, after, rare_spread = (
+    harm, gain = np.minimum(excess, 0.0), np.maximum(excess, 0.0)
+    struck, paid_out, own, left = (averaged(value, pair, n.size) for value in (harm, gain, reward, rest))
+    inside, after, struck_spread, paid_spread = (
         np.bincount(pair, times * (value - centre[pair]) ** 2, n.size).astype(np.float64)
-        for value, centre in ((reward, own), (rest, left), (excess, rare))
+        for value, centre in ((reward, own), (rest, left), (harm, struck), (gain, paid_out))
     )
     ends = np.flatnonzero(kind >= 0)
     n_kinds = int(np.max(kind, initial=-1)) + 1
@@ -373,8 +391,8 @@ def reward_parts(counts: Counts, steps: Steps, outcome: Ints, k: int, spread: Fl
         by_kind=paid if tied else np.zeros(n_kinds),
         mean=mean + (left - own),
         spread=np.maximum(spread - inside, 0.0) + after,
-        rare=rare,
-        rare_spread=rare_spread,
+        rare=np.array([struck, paid_out]),
+        rare_spread=np.array([struck_spread, paid_spread]),
         hidden=hidden,
     )
 
@@ -398,22 +416,3 @@ def _share_low(counts: Counts, steps: Steps, low: Floats) -> Floats:
     inside = np.where(explained > low, low / np.maximum(explained, 1.0), 1.0)
     outside = np.maximum(low - explained, 0.0) / np.maximum(n - explained, 1.0)
     return np.where(first, inside[steps.pair], outside[steps.pair])
-
-
-def counted_values(counts: Counts, k: int, discount: float) -> Floats:
-    """Mean return of objective k from a state on under the logged actions, up to the length of the longest episode, shape [X]."""
-    from scipy import sparse
-
-    n_states = counts.n_states
-    visits = np.maximum(np.bincount(counts.pair_state, counts.pair_count, n_states), 1.0)
-    owner = counts.pair_state[np.repeat(np.arange(counts.n_pairs), np.diff(counts.outcome_ptr))]
-    paid = np.bincount(counts.pair_state, counts.reward_sum[k], n_states) / visits
-    moves = sparse.csr_array(
-        (discount * counts.outcome_count / visits[owner], (owner, counts.outcome_state)), shape=(n_states, n_states)
-    )
-    value = paid
-    for _ in range(counts.length_max - 1):
-        before, value = value, paid + moves @ value
-        if np.max(np.abs(value - before)) <= TOL * np.max(np.abs(value)):
-            break
-    return np.asarray(value)

@@ -107,7 +107,6 @@ def reward_posterior(
     n_states: int,
     n_actions: int,
     strengths: Strengths | None = None,
-    own_visits: float = OWN_VISITS,
     variance: Floats | None = None,
 ) -> RewardPosterior:
     """Posterior of the mean rewards of pairs.
@@ -121,7 +120,6 @@ def reward_posterior(
         n_states: |X|.
         n_actions: |A|.
         strengths: Posterior of the standard deviations, if it was learnt before, for example from a larger log.
-        own_visits: Visits after which a pair's own variance weighs as much as that of its state or action; inf for one variance of all pairs.
         variance: Variance of ``mean`` around its expectation, if known, shape [P]; ``spread`` is then used for the unit alone.
     """
     tried = np.flatnonzero(visits > 0.0)
@@ -135,7 +133,7 @@ def reward_posterior(
     # states and actions without data take no part, so that declaring more of them changes nothing, not even rounding
     rows, x = np.unique(state[tried], return_inverse=True)
     columns, a = np.unique(action[tried], return_inverse=True)
-    noise = _noise(x, a, n, spread[tried], own_visits) / n if variance is None else variance[tried]
+    noise = _noise(x, a, n, spread[tried]) / n if variance is None else variance[tried]
     if strengths is None:
         strengths = _learn(x, a, y / size, noise / size**2, rows.size, columns.size)
     given = _given(x, a, y, noise, np.maximum(strengths.points, 1e-9) * size, rows.size, columns.size)
@@ -214,17 +212,15 @@ def _constant(
     )
 
 
-def _noise(x: Ints, a: Ints, n: Floats, spread: Floats, own_visits: float) -> Floats:
+def _noise(x: Ints, a: Ints, n: Floats, spread: Floats) -> Floats:
     """s² of every pair with data, shape [T]."""
     free = np.maximum(n - 1.0, 0.0)
     pooled = spread.sum() / max(free.sum(), 1.0)
-    if np.isinf(own_visits):
-        return np.full(n.size, pooled)
     shared = np.zeros(n.size)
     for group in (x, a):
         group_spread, group_free = (np.bincount(group, weights=w) for w in (spread, free))
-        shared = np.maximum(shared, ((own_visits * pooled + group_spread) / (own_visits + group_free))[group])
-    return np.asarray(np.maximum(shared, (own_visits * shared + spread) / (own_visits + free)))
+        shared = np.maximum(shared, ((OWN_VISITS * pooled + group_spread) / (OWN_VISITS + group_free))[group])
+    return np.asarray(np.maximum(shared, (OWN_VISITS * shared + spread) / (OWN_VISITS + free)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,23 +397,25 @@ class Moments:
         mean: Mean of every pair, 0 without data, shape [d, P].
         spread: Σ (r − mean of its pair)² of every pair, shape [d, P].
         asked: Whether an objective has this reward, shape [d].
-        own_visits: Visits after which a pair's own variance counts (`reward_posterior`).
+        rare: Whether it is the excess of rare events, all of one sign (`rare_rates`).
         strengths: Posteriors of the standard deviations by objective, if they were learnt before.
     """
 
     mean: Floats
     spread: Floats
     asked: Bools
-    own_visits: float = OWN_VISITS
+    rare: bool = False
     strengths: Mapping[int, Strengths] = field(default_factory=dict)
 
     def thinned(self, visits: Floats, mine: Floats, rng: np.random.Generator) -> tuple[Moments, Moments]:
         """Moments of a random part with ``mine`` of the ``visits`` of every pair [P], and of the rest.
 
-        The mean of the part is drawn with the mean and variance of the mean of a random part. Pairs without visits need no random
-        numbers.
+        The mean of the part is drawn with the mean and variance of the mean of a random part; of rare events, the part gets a random
+        number. Pairs without visits need no random numbers.
         """
         rest = visits - mine
+        if self.rare:
+            return self._struck(visits, mine, rng)
         drawn = np.zeros(self.mean.shape)
         drawn[:, visits > 0.0] = rng.standard_normal((self.asked.size, np.count_nonzero(visits)))
         variance = self.spread / np.maximum(visits - 1.0, 1.0)
@@ -429,6 +427,21 @@ class Moments:
             replace(self, mean=np.where(mine > 0.0, one, 0.0), spread=variance * np.maximum(mine - 1.0, 0.0)),
             replace(self, mean=other, spread=variance * np.maximum(rest - 1.0, 0.0)),
         )
+
+    def _struck(self, visits: Floats, mine: Floats, rng: np.random.Generator) -> tuple[Moments, Moments]:
+        """`thinned` for rare events: those of a pair, as many as if they were of one size, are distributed over its visits."""
+        rest = visits - mine
+        total, square = visits * self.mean, self.spread + visits * self.mean**2
+        k, pair = np.nonzero(total)
+        number = np.clip(np.rint(total[k, pair] ** 2 / square[k, pair]), 1.0, visits[pair]).astype(np.int64)
+        drawn = rng.hypergeometric(number, visits[pair].astype(np.int64) - number, mine[pair].astype(np.int64))
+        share = np.zeros(total.shape)
+        share[k, pair] = drawn / number
+        parts = []
+        for part, size in ((share, mine), (1.0 - share, rest)):
+            mean = np.where(size > 0.0, part * total / np.maximum(size, 1.0), 0.0)
+            parts.append(replace(self, mean=mean, spread=np.maximum(part * square - size * mean**2, 0.0)))
+        return parts[0], parts[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -477,7 +490,6 @@ def pair_rewards(
             n_states=n_states,
             n_actions=n_actions,
             strengths=learnt.get(k),
-            own_visits=moments.own_visits,
         )
         mean[k], noise[k], common[k], share[k] = found.mean, found.sd, found.common, found.share
         state_sd[k], action_sd[k] = found.state_sd, found.action_sd

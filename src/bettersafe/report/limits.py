@@ -37,12 +37,13 @@ TEST_SETTINGS = {
     "estimator": "Estimator of the test",
     "bound": "Bound of the test",
     "levels": "Risk per objective",
+    "coverage": "Coverage by the test episodes",
     "selection": "Rule of H-OPT",
     "draws": "Draws",
 }
 SETTINGS_SHOWN = {
-    "held-out": ("estimator", "bound", "levels"),
-    "safety-test": ("estimator", "bound", "levels", "selection"),
+    "held-out": ("estimator", "bound", "levels", "coverage"),
+    "safety-test": ("estimator", "bound", "levels", "coverage", "selection"),
     "posterior": ("draws",),
     "theory": (),
 }

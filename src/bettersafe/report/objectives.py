@@ -197,8 +197,8 @@ def _proven(run: Run, name: str, digits: int) -> tuple[str, Mark | None]:
     doubt = "" if theory.rigorous else " (a guide only: not everything that the proof needs is known)"
     if not proof.informative:
         return f"Proven by the counts alone{doubt}: nothing, the bound is wider than the range of returns.", None
-    mark = Mark(label="Proof", estimate=math.nan, low=-proof.proven_loss, high=math.nan, kind="model")
-    return f"Proven by the counts alone{doubt}: {at_least(-proof.proven_loss, digits)}.", mark
+    mark = Mark(label="Proof", estimate=math.nan, low=proof.gain_at_least, high=math.nan, kind="model")
+    return f"Proven by the counts alone{doubt}: {at_least(proof.gain_at_least, digits)}.", mark
 
 
 def _note(run: Run, k: int, zeta: float) -> str:

@@ -8,6 +8,7 @@ gridworld  gridworlds with pits
 garnet     random worlds
 gauntlet   many kinds of difficult worlds
 sepsis     ICU-Sepsis and MIMIC-III
+rules      H-OPT's rules in studies
 case       one log of a known MDP, and the true returns of the methods' policies
 summary    means, standard errors and intervals over the rows of a study
 tables     parts shared by the tables

@@ -1,8 +1,8 @@
 """One log of a known MDP, and the true returns of the policies that the methods compute from it.
 
 A method is written as text: a key of `bettersafe.methods.METHODS` and its parameter, such as ``s-opt 0.1`` (ε), ``h-opt paper dr``
-(rule and estimator; Student t), ``linearized`` or ``b-opt`` (all three kinds of candidates). Two methods exist only in studies:
-``lagrangian 0.01`` (η), and ``optimum``, which uses the true MDP: it maximises the first objective over all policies that are no
+(rule, a key of `rules.RULES`, and estimator; Student t), ``linearized`` or ``b-opt`` (all three kinds of candidates). Two methods exist only in studies:
+``lagrangian 0.01`` (η; more as ``norm=1``, `lagrangian_settings`), and ``optimum``, which uses the true MDP: it maximises the first objective over all policies that are no
 worse than the baseline on any other objective. It shows how much can be gained in each world.
 """
 
@@ -17,17 +17,17 @@ import numpy as np
 
 from bettersafe.errors import check_choice
 from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
-from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.evaluation.held_out import Covered, SafetyRule, coverage, logged_return
 from bettersafe.logs.counts import count
 from bettersafe.mdp.constrained import cmdp_optimum
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.facts import METHODS
-from bettersafe.methods.h_opt import Trial, try_candidates
+from bettersafe.methods.h_opt import Trial, try_candidates, with_support
 from bettersafe.methods.lagrangian import lagrangian, mixture_return
-from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.posterior.judge import DRAWS, Question
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
+from bettersafe.studies.rules import RULES, Rule
 
 if TYPE_CHECKING:
     from bettersafe.logs.dataset import Dataset
@@ -43,6 +43,21 @@ LEAST_FAILURES = 2
 
 TOL = 1e-6
 """Losses below this share of a return's range count as rounding errors, not as failures."""
+
+
+def _rule(word: str) -> Rule:
+    check_choice("rule of h-opt", word, RULES)
+    return RULES[word]
+
+
+def lagrangian_settings(words: list[str]) -> dict[str, Any]:
+    """Arguments of `lagrangian` from the words after its name: η, then NAME=VALUE of norm, tol or max_rounds."""
+    found: dict[str, Any] = {"eta": float(words[0])}
+    for word in words[1:]:
+        name, _, value = word.partition("=")
+        check_choice("setting of the Lagrangian", name, ("norm", "tol", "max_rounds"))
+        found[name] = int(value) if name == "max_rounds" else float(value)
+    return found
 
 
 def draws_for(delta: float) -> int:
@@ -61,6 +76,7 @@ class Case:
         model: Model estimated from all the data.
         train_model: Model estimated from the training part; H-OPT's proposal comes from it.
         data: The whole log.
+        train: The part from which H-OPT proposes.
         safety: The part on which H-OPT tests.
         delta: δ of H-OPT and B-OPT.
         draws: Number of B-OPT's draws.
@@ -77,6 +93,7 @@ class Case:
     model: Model
     train_model: Model
     data: Dataset
+    train: Dataset
     safety: Dataset
     delta: float
     draws: int
@@ -104,7 +121,7 @@ class Case:
             if name == "optimum":
                 found[method] = cmdp_optimum(self.truth, self.before[1:]).returns
             elif name == "lagrangian":
-                mixture = lagrangian(self.model, self.baseline, preference=preference, eta=float(words[0]))
+                mixture = lagrangian(self.model, self.baseline, preference=preference, **lagrangian_settings(words))
                 found[method] = mixture_return(self.truth, mixture)
             else:
                 found[method] = expected_return(self.truth, policies[method])
@@ -112,16 +129,29 @@ class Case:
 
     def policies(self, methods: list[str], preference: Floats) -> dict[str, Floats]:
         """The policies [X, A] that the methods make for ``preference``; all but ``optimum`` and ``lagrangian``."""
-        estimators = [method.split()[2] for method in methods if method.startswith("h-opt ")]
-        trial = self._trial(preference, list(dict.fromkeys(estimators))) if estimators else None
+        tested: dict[tuple[str, bool], list[str]] = {}
+        on_train = any(
+            method.startswith("h-opt ") and _rule(method.split()[1]).selection == "paper" for method in methods
+        )
+        for method in methods:
+            name, *words = method.split()
+            if name == "h-opt":
+                rule = _rule(words[0])
+                tested.setdefault((rule.proposal, rule.strict), []).append(words[1])
+        trials = {
+            (proposal, strict): self._trial(
+                preference, list(dict.fromkeys(estimators)), proposal, strict=strict, on_train=on_train and not strict
+            )
+            for (proposal, strict), estimators in tested.items()
+        }
         found: dict[str, Floats] = {}
         for method in methods:
             name, *words = method.split()
-            found[method] = (
-                self._tested(trial, words, preference)
-                if trial is not None and name == "h-opt"
-                else self._improved(name, words, preference)
-            )
+            if name == "h-opt":
+                rule = _rule(words[0])
+                found[method] = self._tested(trials[rule.proposal, rule.strict], rule, words[1], preference)
+            else:
+                found[method] = self._improved(name, words, preference)
         return found
 
     def b_opt(self, preference: Floats) -> BOpt:
@@ -151,32 +181,42 @@ class Case:
         ).policy
         return policy if facts.budget else self._settled(policy, self.model)
 
-    def _tested(self, trial: Trial, words: list[str], preference: Floats) -> Floats:
+    def _tested(self, trial: Trial, rule: Rule, estimator: str, preference: Floats) -> Floats:
         """H-OPT's policy for a rule and an estimator."""
-        selection: Any = words[0]
-        rule = SafetyRule(
+        test = SafetyRule(
             delta=self.delta,
             zeta=np.zeros(self.before.size),
-            estimator=words[1],
-            comparison="published" if selection == "published" else "paired",
-            strict=False,  # the baseline plays every action
+            estimator=estimator,
+            comparison=rule.comparison,
+            strict=rule.strict,
         )
-        return trial.choose(rule, selection, preference)
+        return trial.choose(test, rule.selection, preference)
 
-    def _trial(self, preference: Floats, estimators: list[str]) -> Trial:
-        """H-OPT's candidates, evaluated on the safety part with all estimators."""
+    def _trial(
+        self, preference: Floats, estimators: list[str], proposal: str, *, strict: bool, on_train: bool
+    ) -> Trial:
+        """H-OPT's candidates, evaluated with all estimators; with ``strict`` those, and the coverage, that `h_opt` has by default."""
         model = self.train_model
-        proposal = adv_linearized(model, self.baseline, preference=preference, max_rounds=self.max_rounds).policy
+        found = METHODS[proposal].make(model, self.baseline, preference=preference, max_rounds=self.max_rounds)
 
-        def evaluate(policy: Floats) -> dict[str, Evaluation]:
-            return evaluate_many(self.safety, policy, self.baseline, estimators=estimators, model=model)
+        def evaluate(policy: Floats, data: Dataset) -> dict[str, Evaluation]:
+            return evaluate_many(data, policy, self.baseline, estimators=estimators, model=model)
+
+        def covered(policy: Floats) -> Covered:
+            rule = SafetyRule(delta=self.delta, zeta=np.zeros(self.before.size))
+            return coverage(policy, self.baseline, self.safety, rule, model=model)
 
         return try_candidates(
-            self._settled(proposal, model),
+            with_support(found, model).policy if strict else self._settled(found.policy, model),
             self.baseline,
-            evaluate,
+            lambda policy: evaluate(policy, self.safety),
             estimators=estimators,
-            baseline_return=expected_return(model.mdp, self.baseline),
+            fixed={
+                "published": expected_return(model.mdp, self.baseline),
+                "empirical": logged_return(self.safety),
+            },
+            train=(lambda policy: evaluate(policy, self.train)) if on_train else None,
+            covered=covered if strict else None,
         )
 
     def _settled(self, policy: Floats, model: Model) -> Floats:

@@ -65,7 +65,7 @@ def _gridworld(study_id: str) -> Entry:
         full=plan.cmdps,
         unit="CMDPs",
         repeated="cmdp",
-        options=("cmdps", "delta") if plan.has_b_opt else ("cmdps",),
+        options=("cmdps", "delta"),
         make=lambda seed, **options: gridworld.gridworld_study(study_id, seed=seed, **options),
         draw=lambda rows, note: draw_gridworld(rows, study_id, note=note),
         tables=lambda rows, note: gridworld_tables(rows, study_id, note=note),

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bettersafe.methods.facts import METHODS, facts_of
-
-RULES = {"published": "published code", "paper": "paper's rule", "sequential": "valid rule"}
+from bettersafe.studies.rules import RULES
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,12 @@ STYLES: dict[str, Style] = {
     "s-opt tuned": Style("#0072B2", "h"),
     "h-opt published dr": Style("#6FCFAE", "^", "--"),
     "h-opt paper dr": Style("#009E73", ">", "--"),
+    "h-opt paper-linearized dr": Style("#8FBF3F", "8", "--"),
+    "h-opt paired dr": Style("#4E8F7A", "h", "--"),
+    "h-opt uncovered dr": Style("#A8C800", "H", "--"),
     "h-opt sequential dr": Style("#00523C", "<", "--"),
     "h-opt published tuned": Style("#6FCFAE", "^", "--"),
+    "h-opt paper tuned": Style("#009E73", ">", "--"),
     "h-opt sequential tuned": Style("#00523C", "<", "--"),
     "soft-spibb 0.1": Style("#CC79A7", "d", "-."),
     "soft-spibb 1.0": Style("#7D2F59", "P", "-."),
@@ -54,15 +57,21 @@ OTHERS = {"lagrangian": ("Lagrangian", "η"), "optimum": ("Best possible", "")}
 """Title and parameter symbol of the methods that exist only in studies."""
 
 
+LAGRANGIAN_WORDS = {"norm": "B", "tol": "ω", "max_rounds": "rounds"}
+"""Signs of the Lagrangian's other settings."""
+
+
 def plain_name(words: str) -> str:
     """Display name of a method: "S-OPT ε = 0.1" for ``s-opt 0.1``."""
     method, _, parameter = words.partition(" ")
     facts = facts_of(method)
     if facts.episodes:
         rule, _, estimator = parameter.partition(" ")
-        detail = {"dr": "", "tuned": ", tuned"}.get(estimator, f", {estimator.upper()}")
-        return f"{facts.title} ({RULES.get(rule, rule)}{detail})"
+        detail = {"dr": "", "tuned": ", tuned", "tuned once": ", tuned once"}.get(estimator, f", {estimator.upper()}")
+        return f"{facts.title} ({RULES[rule].title if rule in RULES else rule}{detail})"
+    for word, sign in LAGRANGIAN_WORDS.items():
+        parameter = parameter.replace(f" {word}=", f", {sign} = ")
     name, symbol = OTHERS.get(method, (facts.title, "ε" if facts.budget else ""))
     if not symbol:
         return name if method in (*METHODS, *OTHERS) else words
-    return f"{name} {symbol} tuned" if parameter == "tuned" else f"{name} {symbol} = {parameter}"
+    return f"{name} {symbol} {parameter}" if parameter.startswith("tuned") else f"{name} {symbol} = {parameter}"

@@ -6,6 +6,7 @@ toml              task files
 run               from a task to a run
 evidence          log and policies for the test of a saved policy, and off-policy estimates
 retest            test of a saved policy on held-out episodes; the one-test rule
+plan              what a test of a saved policy could show, before it is made
 retest_posterior  certificate of a saved policy from the posterior
 verify            verification of a saved run
 checks            checks of a log: is the state enough, does it drift?

@@ -34,7 +34,7 @@ from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.logs._reader.files import expand
 from bettersafe.logs.counts import count, visit_table
 from bettersafe.logs.dataset import Columns, in_vocabulary
-from bettersafe.logs.episodes import row_visits, with_blocks
+from bettersafe.logs.episodes import n_units, row_visits, with_blocks
 from bettersafe.logs.source import open_episodes
 from bettersafe.mdp.policy import check_policy
 from bettersafe.model import check_logged_baseline, logged_baseline
@@ -293,10 +293,10 @@ def evaluate_saved(
         check_choice("estimator", estimator, ESTIMATORS)
     check_risk(delta)
     check_integer("folds", folds, least=1)
-    folds = min(folds, data.n_episodes)
+    folds = min(folds, n_units(data))
     if folds < 2:  # cross-fitting needs at least two episodes
-        estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].needs_model)
-    needed = folds if any(ESTIMATORS[estimator].needs_model for estimator in estimators) else None
+        estimators = tuple(estimator for estimator in estimators if not ESTIMATORS[estimator].fills_in)
+    needed = folds if any(ESTIMATORS[estimator].has_folds for estimator in estimators) else None
     rows = comparison_rows(
         data,
         evidence.policy,

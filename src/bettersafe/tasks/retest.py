@@ -22,7 +22,7 @@ from bettersafe.errors import ParameterError, RunError, check_integer, check_opt
 from bettersafe.evaluation.facts import BOUNDS
 from bettersafe.logs._reader.files import data_digest
 from bettersafe.logs.counts import count, visit_table
-from bettersafe.logs.episodes import split_log
+from bettersafe.logs.episodes import n_units, split_log
 from bettersafe.model import estimate_model
 from bettersafe.runs.run import Run, certificate_summary, certificates_before
 from bettersafe.tasks.events import untested_events
@@ -40,7 +40,7 @@ from bettersafe.tasks.task import check_losses
 
 if TYPE_CHECKING:
     from bettersafe.certificate.certificate import Certificate
-    from bettersafe.evaluation.choices import Levels
+    from bettersafe.evaluation.choices import Coverage, Levels
     from bettersafe.evaluation.evaluate import EstimateRow
     from bettersafe.logs.dataset import Columns
     from bettersafe.model import Model
@@ -62,6 +62,8 @@ class HeldOutTest:
         estimator: Off-policy estimator of the test.
         bound: Lower bound of the test.
         levels: Rule that splits δ over the objectives.
+        coverage: What happens to a policy that the episodes hardly cover.
+        truncation: Truncation of finite-sample bounds by objective, as a share of the range of returns.
         folds: Number of folds for cross-fitting dr and wdr.
         seed: Seed of the split into folds and of the tuning part of finite-sample bounds.
     """
@@ -72,13 +74,15 @@ class HeldOutTest:
     estimator: str | None = None
     bound: str | None = None
     levels: Levels | None = None
+    coverage: Coverage | None = None
+    truncation: Mapping[str, float] = field(default_factory=dict)
     folds: int = 5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        rows = ("delta", "zeta", "threshold", "estimator", "bound", "levels", "seed")
+        rows = ("delta", "zeta", "threshold", "estimator", "bound", "levels", "coverage", "truncation", "seed")
         check_fields(self, (BY_NAME[name] for name in rows), optional=True)
-        for name in ("zeta", "threshold"):
+        for name in ("zeta", "threshold", "truncation"):
             check_type(name, getattr(self, name), Mapping)
         check_losses(self.zeta)
         check_integer("folds", self.folds, least=2)
@@ -152,12 +156,12 @@ def certify_run(
             f"{known} is {'the' if known == str(data) else 'a'} log that the policy was made from; a test on it proves nothing. Give"
             " held-out episodes."
         )
-    settings = _filled(test, run.info.settings)
+    settings = filled(test, run.info.settings)
     rule = safety_rule(settings, run.objectives)
     with evidence_for_run(run, data, columns=columns, progress=progress) as evidence:
         held_out = evidence.log
         _check_held_out(run, held_out, data)
-        folds = min(test.folds, held_out.n_episodes)
+        folds = min(test.folds, n_units(held_out))
         tuning: Log | None = None
         model: Model | CrossFit = CrossFit(folds=folds, seed=test.seed)
         if BOUNDS[rule.bound].finite_sample:
@@ -247,16 +251,23 @@ class _TestSettings:
     estimator: str
     bound: str
     levels: Levels
+    coverage: Coverage
+    truncation: dict[str, float]
     horizon: int | None
 
 
-def _filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
+def filled(test: HeldOutTest, old: Mapping[str, Any]) -> _TestSettings:
+    """Settings of a test, with those of the run where none are given."""
+    bound = test.bound or old.get("bound", "t")
+    truncates = bound in BOUNDS and BOUNDS[bound].finite_sample
     return _TestSettings(
         delta=old.get("delta", 0.1) if test.delta is None else test.delta,
         zeta={**old.get("zeta", {}), **test.zeta},
         threshold={**old.get("threshold", {}), **test.threshold},
         estimator=test.estimator or old.get("estimator", "dr"),
-        bound=test.bound or old.get("bound", "t"),
+        bound=bound,
         levels=test.levels or old.get("levels", "split"),
+        coverage=test.coverage or old.get("coverage", "required"),
+        truncation={**(old.get("truncation", {}) if truncates else {}), **test.truncation},
         horizon=old.get("horizon"),
     )

@@ -224,14 +224,20 @@ def _doubt(
     model: Model,
     outcomes: Outcomes | CountedOutcomes,
 ) -> Doubt:
-    """What the posterior does not know: the optimism that an earlier certificate took off, and the baseline if it is estimated."""
+    """What the posterior does not know: the optimism that an earlier certificate took off, the choice, and an estimated baseline."""
     names = [objective.name for objective in run.objectives]
     optimism, error = (
         (None, None)
         if test.optimism is None
         else (np.array([[each[name] for name in names]]) for each in test.optimism)
     )
-    found = doubt_of_log(model, evidence.baseline, outcomes, estimated=not evidence.baseline_known)
+    found = doubt_of_log(
+        model,
+        evidence.baseline,
+        outcomes,
+        estimated=not evidence.baseline_known,
+        preference=np.array(run.info.preference) if run.info.method == "b-opt" else None,
+    )
     return dataclasses.replace(found, optimism=optimism, error=error)
 
 

@@ -17,7 +17,7 @@ from bettersafe.tasks.settings import BY_NAME, OF_POSTERIOR
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bettersafe.evaluation.choices import Levels
+    from bettersafe.evaluation.choices import Coverage, Levels
     from bettersafe.logs.dataset import Objective
     from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.posterior.draws import RayCluster
@@ -62,6 +62,10 @@ class HeldOutSettings(Protocol):
     @property
     def levels(self) -> Levels: ...  # noqa: D102
     @property
+    def coverage(self) -> Coverage: ...  # noqa: D102
+    @property
+    def truncation(self) -> Mapping[str, float]: ...  # noqa: D102
+    @property
     def horizon(self) -> int | None: ...  # noqa: D102
 
 
@@ -78,6 +82,10 @@ def safety_rule(settings: HeldOutSettings, objectives: tuple[Objective, ...]) ->
         reward_range=ranges,
         return_range=None if ranges is None else return_range(*ranges, discount, settings.horizon),
         horizon=settings.horizon,
+        strict=settings.coverage == "required",
+        truncation=by_objective(settings.truncation, objectives, "truncation", otherwise=np.nan)
+        if settings.truncation
+        else None,
     )
 
 

@@ -32,7 +32,7 @@ from bettersafe.logs.episodes import split_log, with_blocks
 from bettersafe.mdp.ends import check_ends
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.facts import METHODS
-from bettersafe.methods.h_opt import h_opt
+from bettersafe.methods.h_opt import Proposal, h_opt
 from bettersafe.model import estimate_model
 from bettersafe.posterior.draws import RayCluster, connected
 from bettersafe.posterior.judge import NO_DOUBT, sensitivity
@@ -324,6 +324,7 @@ def _chosen_by_test(problem: _Problem, parts: _Parts, progress: Progress | None)
         preference=problem.preference,
         rule=dataclasses.replace(parts.rule, comparison=task.comparison),
         selection=task.selection,
+        proposal=Proposal(method=task.proposal),
         model=problem.model,
         control=parts.control,
         progress=progress,

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from bettersafe.errors import WrongTypeError, as_kind, listed, shown
-from bettersafe.evaluation.choices import COMPARISONS, LEVELS
+from bettersafe.evaluation.choices import COMPARISONS, COVERAGES, LEVELS
 from bettersafe.evaluation.facts import BOUNDED, BOUNDS, ESTIMATORS, TESTABLE
 from bettersafe.mdp.choices import ENGINES, ERROR_KINDS, UNSEEN_RULES
-from bettersafe.methods.choices import SELECTIONS
+from bettersafe.methods.choices import PROPOSALS, SELECTIONS
 from bettersafe.methods.facts import METHODS
 from bettersafe.posterior.choices import FORMS, NEUTRAL
 
@@ -219,6 +219,19 @@ SETTINGS: tuple[Setting, ...] = (
         help="Split of delta over the objectives", choices=LEVELS,
     ),
     Setting(
+        name="coverage", kind="text", default="required", metavar="RULE", group=TEST,
+        help="What happens to a policy that the test episodes hardly cover, or whose weights rest on too few of them", choices=COVERAGES,
+    ),
+    Setting(
+        name="truncation", kind="number", by_objective=True, default={}, metavar="NAME=C", group=TEST,
+        otherwise="chosen on other episodes",
+        help="Where a finite-sample bound truncates an objective's terms, as a share of the range of returns above their smallest value; the paper: 0.5",
+    ),
+    Setting(
+        name="proposal", kind="text", default="adv-linearized", metavar="NAME", group=TEST, methods=WITH_EPISODES,
+        help="Method that proposes the policy whose mixtures with the baseline are tested", choices=PROPOSALS,
+    ),
+    Setting(
         name="selection", kind="text", default="sequential", metavar="RULE", group=TEST, methods=WITH_EPISODES,
         help="Rule that selects among tested candidates", choices=SELECTIONS,
     ),
@@ -333,6 +346,10 @@ COLUMNS: tuple[Setting, ...] = (
     Setting(
         name="baseline_prob", kind="text", default=None, metavar="COL", group=ROLES,
         help="Column with the baseline's probability of the action taken", otherwise="baseline_prob if there",
+    ),
+    Setting(
+        name="sampling_unit", kind="text", default=None, metavar="COL", group=ROLES, otherwise="every episode is one",
+        help="Column with what several episodes belong to (a patient, a ward, a shop); tests, folds and splits are by it",
     ),
 )  # fmt: skip
 """Fields of `Columns`: keys of [columns]."""

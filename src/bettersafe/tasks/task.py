@@ -72,10 +72,10 @@ from bettersafe.tasks.settings import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bettersafe.evaluation.choices import Comparison, Levels
+    from bettersafe.evaluation.choices import Comparison, Coverage, Levels
     from bettersafe.logs.source import Source
     from bettersafe.mdp.choices import Engine, ErrorKind, Unseen
-    from bettersafe.methods.choices import Selection
+    from bettersafe.methods.choices import ProposedBy, Selection
     from bettersafe.posterior.choices import Form, Neutral
     from bettersafe.typing import Json
 
@@ -135,6 +135,10 @@ class Task:
         hold_out: Share of episodes held out for the test.
         estimator: Off-policy estimator of the test.
         bound: Lower bound of the test.
+        coverage: What happens to a policy that the test episodes hardly cover, or whose weights rest on too few of them.
+        truncation: Where a finite-sample bound truncates an objective's terms, as a share of the range of returns above their smallest
+            value; the paper: 0.5.
+        proposal: Method that proposes the policy whose mixtures with the baseline are tested.
         selection: Rule that selects among tested candidates.
         levels: Split of delta over the objectives.
         comparison: Quantity with which the test compares the policy.
@@ -173,6 +177,9 @@ class Task:
     hold_out: float | None = None
     estimator: str = "dr"
     bound: str = "t"
+    coverage: Coverage = "required"
+    truncation: dict[str, float] = dataclasses.field(default_factory=dict)
+    proposal: ProposedBy = "adv-linearized"
     selection: Selection = "sequential"
     levels: Levels = "split"
     comparison: Comparison = "paired"

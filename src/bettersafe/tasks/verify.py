@@ -105,6 +105,8 @@ def _again(run: Run, certificate: Certificate, data: str) -> Certificate:
         estimator=settings["estimator"],
         bound=settings["bound"],
         levels=settings["levels"],
+        coverage=settings.get("coverage", "required"),
+        truncation=settings.get("truncation", {}),
         folds=settings["folds"] or 5,
         seed=certificate.seed or 0,
     )

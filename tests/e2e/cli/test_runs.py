@@ -427,6 +427,18 @@ def test_certify_accepts_what_is_better_and_refuses_what_is_worse(folder, logs):
 
 
 @pytest.mark.slow
+def test_certify_plans_a_test_without_making_it(folder, logs):
+    before = load_run(folder).certificate
+    text, _ = run("certify", folder, logs[0], "--plan", "200", "--estimator", "drl")
+    assert "A test on 200 other episodes could show (no test was made):" in text
+    document = json.loads(call("certify", folder, logs[0], "--plan", "200", "--json")[0])
+    assert [each["step"] for each in document["steps"]] == [1.0, 0.5, 0.2, 0.1]
+    assert document["episodes"] == 200
+    assert load_run(folder).certificate == before
+    assert "can't be used in it" in call("certify", folder, logs[1], "--plan", "200", code=1)[1].replace("\n", " ")
+    assert "--posterior" in call("certify", folder, logs[0], "--plan", "200", "--posterior", code=2)[1]
+
+
 def test_certify_options(folder, logs):
     known = call("certify", folder, logs[1], "--threshold", "recovery=100", "--json", code=3)[0]
     document = json.loads(known)

@@ -187,7 +187,7 @@ def test_by_hand():
         # t ≤ w_1 and t ≤ w_2 − 2 w_1 = 1 − 3 w_1
         assert (half.share, half.weights[1]) == pytest.approx((0.25, 0.25))
         assert best_mixture(gains, gains[:, 0], np.array([1.0, 0.25]), reach=True, engine=engine).share == 1.0
-        with pytest.raises(NoSolutionError, match="was not solved"):
+        with pytest.raises(NoSolutionError, match="no mixture of the policies reaches"):
             best_mixture(gains, gains[:, 0], np.array([4.0, 1.0]), reach=False, engine=engine)
 
 

@@ -126,3 +126,55 @@ def test_catches_bets_that_see_the_future(monkeypatch):
 
     monkeypatch.setattr(bounds, "_unit_bound", faulty)
     assert failures("betting", "bounded", 20, 300) > allowed(300)
+
+
+# Rare losses: the approximate bound for them, and when it takes the place of t.
+
+
+def rare_losses(n, repetitions, seed=6):
+    """Terms with an outcome of −10 in 0.5 % and noise of 0.3, [n, repetitions], and their mean."""
+    rng = np.random.default_rng(seed)
+    return -10.0 * (rng.random((n, repetitions)) < 0.005) + 0.3 * rng.normal(size=(n, repetitions)), -0.05
+
+
+def test_skew_holds_where_a_rare_loss_decides_and_student_t_does_not():
+    repetitions = 3000
+    values, mean = rare_losses(1000, repetitions)
+    assert np.sum(lower_bound(values, DELTA, method="skew") > mean) <= allowed(repetitions)
+    assert np.sum(lower_bound(values, DELTA, method="t") > mean) > allowed(repetitions)
+    few, _ = rare_losses(200, repetitions)  # most samples show at most one; other data have shown the loss
+    assert np.sum(lower_bound(few, DELTA, method="skew") > mean) > allowed(repetitions)
+    seen = lower_bound(few, DELTA, method="skew", low=np.full(repetitions, -10.0))
+    assert np.sum(seen > mean) <= allowed(repetitions)
+
+
+def test_skew_of_equal_losses_is_the_exact_bound_on_a_rate():
+    for k in (1, 2, 5):
+        n = 100_000
+        values = np.zeros((n, 1))
+        values[:k] = -7.0
+        exact = -7.0 * stats.gamma.ppf(1.0 - DELTA, k + 1) / n
+        assert np.allclose(lower_bound(values, DELTA, method="skew"), exact, rtol=1e-3)
+        assert bounds.large_losses(values)[0] == pytest.approx(k + 1, rel=1e-3)
+
+
+def test_skew_is_student_t_without_skewness_to_losses():
+    rng = np.random.default_rng(7)
+    values = np.stack([rng.normal(size=1000), rng.exponential(size=1000), np.full(1000, 2.0)], axis=1)
+    t, skew = (lower_bound(values, DELTA, method=method) for method in ("t", "skew"))
+    assert np.all(skew <= t)
+    assert np.allclose(skew, t, atol=0.003)
+    assert np.all(bounds.large_losses(values) > bounds.MANY_LOSSES)
+
+
+def test_catches_a_bound_that_counts_no_loss_more(monkeypatch):
+    """Without one more of the largest loss, the bound on few losses is too high."""
+
+    def faulty(values, low):
+        n, loss = values.shape[0], values.mean(axis=0) - values
+        q = (loss**2).sum(axis=0) / n**2
+        return (loss**3).sum(axis=0) / n**3 / q / 3.0, q
+
+    monkeypatch.setattr(bounds, "_loss_scale", faulty)
+    values, mean = rare_losses(1000, 3000)
+    assert np.sum(lower_bound(values, DELTA, method="skew") > mean) > allowed(3000)

@@ -37,6 +37,8 @@ def test_by_hand():
     )
     assert result.guard[0, 0] == pytest.approx(0.5 - width)
     assert result.loss_at_most[0] == 0.0
+    assert result.gain_at_least[0] == pytest.approx(0.5 - width)  # the episode starts in the only state: μ·g
+    assert result.baseline_at_least[0] == pytest.approx(0.5 - width)
     assert result.share_safe[0] == 1.0
     assert result.informative[0]
     few = proven_loss(
@@ -44,6 +46,7 @@ def test_by_hand():
     )
     assert few.guard[0, 0] == pytest.approx(0.5 - 2.0)  # u is capped at the span of returns
     assert few.loss_at_most[0] == pytest.approx(1.5 / 0.5)
+    assert few.gain_at_least[0] == pytest.approx(-1.5 / 0.5)
     assert not few.informative[0]
 
 
@@ -59,6 +62,7 @@ def test_unchanged_policies_lose_nothing():
     model = estimate_model(sample_episodes(world, baseline, 50, rng))
     result = proven_loss(model, baseline, baseline, delta=0.1, n_rows=100, **RANGE)
     assert np.all(result.loss_at_most == 0.0)
+    assert not np.any(np.signbit(result.gain_at_least))
     assert np.all(result.share_safe == 1.0)
 
 
@@ -80,7 +84,10 @@ def test_it_holds_as_often_as_promised_and_a_planted_fault_is_caught():
         ):
             difference = expected_return(truth, policy) - expected_return(truth, baseline)
             result = proven_loss(model, policy, baseline, delta=delta, n_rows=data.n_rows, **RANGE)
-            broken += bool(np.any(difference < -result.loss_at_most - 1e-9))
+            own = expected_return(truth, baseline)
+            broken += bool(
+                np.any(difference < result.gain_at_least - 1e-9) or np.any(own < result.baseline_at_least - 1e-9)
+            )
             v, q = policy_values(model.mdp, baseline)
             table = np.zeros((2, *policy.shape))
             table[:, model.mdp.pair_state, model.mdp.pair_action] = q

@@ -57,6 +57,7 @@ def test_lower_bounds_lie_below_the_truth_as_often_as_they_say():
 
 @pytest.mark.slow
 def test_without_audit_and_widening_the_bounds_of_noisy_rewards_do_not_hold(monkeypatch):
-    monkeypatch.setattr(sys.modules["bettersafe.posterior.judge"], "WIDENING", 1.0)
+    for name in ("WIDENING", "PURSUED_WIDENING"):
+        monkeypatch.setattr(sys.modules["bettersafe.posterior.judge"], name, 1.0)
     pursued = bounds_above("warehouse", 100, range(14), audited=False)[:, 0]
     assert pursued.mean() > DELTA + 3.0 * TOLERANCE

@@ -17,7 +17,7 @@ from bettersafe.evaluation.held_out import SafetyRule
 from bettersafe.logs.dataset import split
 from bettersafe.mdp.constrained import optimal_policy
 from bettersafe.mdp.values import expected_return
-from bettersafe.methods.h_opt import h_opt
+from bettersafe.methods.h_opt import Proposal, h_opt
 from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_model
 
@@ -28,6 +28,9 @@ FINITE = {
     "bound": "betting",
     "return_range": ([0.0, 0.0], [20.0, 20.0]),
 }  # rewards in [0, 1], γ = 0.95
+
+
+FINITE_RANGE = {"return_range": FINITE["return_range"]}
 
 
 def a_rule(*, delta=DELTA, zeta=(0.0, 0.0), **settings):
@@ -118,7 +121,7 @@ def test_betting_keeps_its_promise_where_it_accepts():
             baseline,
             preference=[1.0, 1.0],
             rule=a_rule(delta=delta, levels="full", **short),
-            mixes=(0.0, 0.5),
+            proposal=Proposal(mixes=(0.0, 0.5)),
             model=model,
         )
         accepted += result.accepted
@@ -175,7 +178,9 @@ def test_every_estimator_with_every_bound():
                     a_rule(**settings)
                 continue
             rule = a_rule(**settings)
-            result = h_opt(train, safety, baseline, preference=[1.0, 0.0], mixes=(0.9,), model=model, rule=rule)
+            result = h_opt(
+                train, safety, baseline, preference=[1.0, 0.0], proposal=Proposal(mixes=(0.9,)), model=model, rule=rule
+            )
             assert len(result.tests) == 1
             assert np.all(result.tests[0].bound <= result.tests[0].estimate + 1e-9)
 
@@ -187,17 +192,21 @@ def test_wrong_settings():
         ({"bound": "betting", "estimator": "is"}, "return_range"),
         (
             {"bound": "betting", "estimator": "pdis", "comparison": "published", "reward_range": ([0, 0], [1, 1])},
-            "paired",
+            "return_range",
         ),
+        ({"truncation": [0.5, 0.5]}, "truncates nothing"),
+        ({"bound": "bernstein", "estimator": "is", "truncation": [0.5], **FINITE_RANGE}, "must be 2 shares"),
     ):
         with pytest.raises(ParameterError, match=message):
             a_rule(**settings)
     for settings, message in (
-        ({"selection": "best"}, "selection must be one of"),
-        ({"mixes": (1.0,)}, "mixes"),
+        ({"selection": "worst"}, "selection must be one of"),
         ({"rule": a_rule(zeta=[0.0])}, "zeta needs 2 numbers"),
     ):
         with pytest.raises(ParameterError, match=message):
             h_opt(train, safety, baseline, preference=[1.0, 1.0], model=model, **settings)
+    for settings, message in (({"mixes": (1.0,)}, "mixes"), ({"method": "s-opt"}, "proposal must be one of")):
+        with pytest.raises(ParameterError, match=message):
+            Proposal(**settings)
     zero = h_opt(train, safety, baseline, preference=[0.0, 0.0], model=model)
     assert "nothing to test" in zero.reason

@@ -73,7 +73,7 @@ elif step == "folds":
         open("/proc/self/clear_refs", "w").write("5")
 
     value_models.check_memory = check
-    value_models.crossfit(block, policy, policy, 5, numpy.random.default_rng(0))
+    value_models.crossfit(block, policy, 5, numpy.random.default_rng(0), lambda fit: value_models.value_model_of(fit, policy, policy))
 elif step == "log":
     said = memory.log_bytes(read_dataset(path, objectives=objectives).n_rows, d)
 else:

@@ -170,7 +170,7 @@ def test_theory():
     made = certify_theory(theory, np.array([1.0, 2.0]), zeta=[0.0, 0.0], counts=counts)
     assert made.grade == "finite-sample"
     assert not made.accepted
-    assert [f.lower_bound for f in made.findings] == [-p.proven_loss for p in theory.proofs]
+    assert [f.lower_bound for f in made.findings] == [p.gain_at_least for p in theory.proofs]
     still = prove(model, baseline, baseline, counts, epsilon=0.0, delta=0.05, baseline_known=False)
     assert certify_theory(still, np.zeros(2), zeta=[0.0, 0.0], counts=counts).accepted
     floors = certify_theory(still, np.zeros(2), zeta=[0.0, 0.0], thresholds=[0.2, np.nan], counts=counts)

@@ -133,7 +133,7 @@ def test_certify_refuses_options_that_it_would_not_use(mode, tmp_path):
     """Every option is used by one kind of evidence or by both; none is silently ignored."""
     given = {"zeta": "a=1", "threshold": "a=1", "folds": "3", "draws": "40", "engine": "ray"}
     rows = {
-        row.flag: given.get(row.name, "0.5" if row.kind == "number" else "3")
+        row.flag: given.get(row.name, "required" if row.name == "coverage" else "0.5" if row.kind == "number" else "3")
         for row in (*TEST_OPTIONS, FOLDS, *POSTERIOR_OPTIONS)
     }
     refused = set()
@@ -143,7 +143,7 @@ def test_certify_refuses_options_that_it_would_not_use(mode, tmp_path):
             assert "is only for" in done.output
             assert flag in done.output
             refused.add(flag)
-    held_out = {"--threshold", "--estimator", "--bound", "--levels", "--folds"}
+    held_out = {"--threshold", "--estimator", "--bound", "--levels", "--coverage", "--truncation", "--folds"}
     posterior = {"--draws", "--form", "--prior", "--pessimism", "--event", "--engine", "--address"}
     assert refused == (held_out if mode else posterior)
 

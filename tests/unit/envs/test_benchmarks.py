@@ -8,6 +8,7 @@ import pytest
 from bettersafe.envs import benchmarks
 from bettersafe.envs.benchmarks import (
     blackjack,
+    car_rental,
     cliff_walking,
     deep_sea_treasure,
     frozen_lake,
@@ -162,3 +163,17 @@ def test_windy_moves_fail_on_slippery_cells_alone():
             assert set(outcomes(world, int(x), UP)) == {int(x) - 10, 70}
         assert truth.reward[0].max() == pytest.approx(9.8)
         assert np.ptp(truth.transition.toarray().reshape(70, 4, 70)[slippery], axis=1).max() < 1e-12
+
+
+def test_cars_that_are_rented_are_there_and_moving_them_costs():
+    world = car_rental(0)  # at most 5 customers come to a place
+    rented, moved, refused = true_mdp(world).reward.reshape(3, 7, 7, 5)
+    assert np.all(rented[0, 0] == 0.0)
+    assert np.all(np.diff(rented[:6, 0, 2]) > 0.0)
+    assert np.all(moved[0, 0] == 0.0)  # there is nothing to move
+    assert np.allclose(moved[3, 3], [-2.0, -1.0, 0.0, -1.0, -2.0])
+    assert np.all(np.diff(refused[:6, 0, 2]) > 0.0)
+    assert rented[3, 1, 1] == pytest.approx(rented[4, 0, 2])  # moved by one car
+    log = sample_episodes(world, np.full((49, 5), 0.2), 200, 0)
+    assert set(log.rewards[:, 0]) <= set(range(11))
+    assert set(log.rewards[:, 2]) == {0.0, -1.0, -2.0}

@@ -16,32 +16,13 @@ from bettersafe.envs.business import (
     sales_funnel,
     street_stall,
 )
-from bettersafe.envs.tabular import END, sample_episodes, true_mdp
-from bettersafe.mdp.values import expected_return
-
-
-def constant(world, a):
-    """Returns of always playing an action."""
-    return expected_return(true_mdp(world), np.eye(world.n_actions)[np.full(world.n_states, a)])
-
-
-def uniform_log(world, n):
-    return sample_episodes(world, np.full((world.n_states, world.n_actions), 1.0 / world.n_actions), n, 0)
+from bettersafe.envs.tabular import true_mdp
+from world_checks import check_outcomes, constant, uniform_log
 
 
 @pytest.mark.parametrize("make", [sales_funnel, donors, exchange, street_stall, restaurant, help_desk])
 def test_outcomes_are_probabilities_before_they_are_normalised(make, monkeypatch):
-    seen = {}
-    monkeypatch.setattr(business, "world_of", lambda step, **facts: seen.update(facts, step=step))
-    make(0)
-    assert np.sum(seen["initial"]) == pytest.approx(1.0)
-    for x in range(0, seen["n_states"], 3):
-        for a in range(seen["n_actions"]):
-            p, there, paid = zip(*seen["step"](x, a), strict=True)
-            assert min(p) >= 0.0
-            assert sum(p) == pytest.approx(1.0)
-            assert END <= min(there) <= max(there) < seen["n_states"]
-            assert {len(rewards) for rewards in paid} == {len(seen["objectives"])}
+    check_outcomes(business, make, monkeypatch)
 
 
 def test_points_have_mean_0_and_moods_mean_about_1():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bettersafe.envs import city
 from bettersafe.envs.city import car_park, debts, ferry, market_cart, tram_line, triage_desk
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.mdp.values import expected_return
@@ -101,9 +100,3 @@ def test_visits_bring_complaints():
     assert np.all(log.terminated[log.rewards[:, 1] < 0.0])
     assert np.diff(log.episode_ptr).max() == 6
     assert constant(debts(0), 3)[0] > constant(debts(0), 0)[0]
-
-
-def test_poisson_probabilities_sum_to_1():
-    found = city._poisson(1.5, 4)
-    assert sum(found) == pytest.approx(1.0)
-    assert found[:2] == pytest.approx([np.exp(-1.5), 1.5 * np.exp(-1.5)])

@@ -16,6 +16,7 @@ from bettersafe.envs.hazards import (
     late_harm,
     layered,
     one_way_door,
+    poisson,
     rare_cost,
     rare_rewards,
     with_noise,
@@ -126,3 +127,9 @@ def test_arms_are_pulled_once():
     log = sample_episodes(arms(0), np.full((10, 8), 0.125), 500, 0)
     assert log.n_rows == 500
     assert np.all(log.terminated)
+
+
+def test_poisson_probabilities_sum_to_1():
+    found = poisson(1.5, 4)
+    assert sum(found) == pytest.approx(1.0)
+    assert found[:2] == pytest.approx([np.exp(-1.5), 1.5 * np.exp(-1.5)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bettersafe.errors import NoSolutionError, ParameterError
+from bettersafe.errors import NoSolutionError, ParameterError, UnsolvedError
 from bettersafe.mdp import programs
 from bettersafe.mdp.constrained import cmdp_optimum, optimal_policy
 from bettersafe.mdp.mdp import MDP, dense_mdp
@@ -178,3 +178,19 @@ def test_a_program_that_comes_to_no_end_is_tried_in_other_ways(monkeypatch):
         == programs.NUMERICAL_TROUBLE
     )
     assert len(tried) == 1  # unless asked to
+
+
+@pytest.mark.parametrize("engine", ["lp", "columns"])
+def test_not_solved_is_not_the_same_as_without_a_solution(engine, monkeypatch):
+    """An infeasible program has no solution; one that the solver gives up on may have one."""
+    from types import SimpleNamespace
+
+    from bettersafe.mdp import constrained
+
+    mdp = random_mdp(3, 2)
+    with pytest.raises(NoSolutionError, match="no policy keeps"):
+        cmdp_optimum(mdp, [1e6], engine=engine)
+    monkeypatch.setattr(constrained, "highs", lambda *_, **__: SimpleNamespace(status=4, message="numerical trouble"))
+    with pytest.raises(UnsolvedError, match="was not solved: numerical trouble") as caught:
+        cmdp_optimum(mdp, [0.0], engine=engine)
+    assert not isinstance(caught.value, NoSolutionError)

@@ -82,9 +82,9 @@ def test_a_pair_that_always_ends_gets_no_correction_of_next_states():
     rows = []
     for x in range(20):
         for _ in range(60):
-            a = int(rng.choice(3, p=[0.6, 0.3, 0.1]))
+            a = int(rng.choice(3, p=[0.7, 0.2, 0.1]))
             rows.append((x, a, -1 if a == 0 else (x + 1) % 20, 20.0 if a == 0 else -float(a)))
-    baseline = np.tile([0.6, 0.3, 0.1], (20, 1))
+    baseline = np.tile([0.7, 0.2, 0.1], (20, 1))
     o = gather_outcomes(one_step_log(rows, 20, 3, ("fare",)))
     mean = mean_process(informed(o, PriorSet(), baseline)).reward[0]
     assert mean[o.pair_action == 0] == pytest.approx(20.0, abs=0.5)

@@ -131,7 +131,7 @@ def test_many_states_have_the_numbers_of_lists_on_any_number_of_cores(monkeypatc
     for module in (linearised_counts, linearised):  # gains are small beside values here: both ways must solve closely
         monkeypatch.setattr(module, "VALUE_TOL", 1e-12)
     monkeypatch.setattr(
-        recovered, "excess_of", lambda x, *steps, noise: np.zeros((2, x.size))
+        recovered, "excess_of", lambda x, *steps, tied, random: np.zeros((2, x.size))
     )  # lists know rare events
     counts = many_states()
     baseline = estimate_baseline(counts)
@@ -168,7 +168,7 @@ def test_nearly_deterministic_worlds_are_solved(seed, episodes, neutral, monkeyp
             break
     # of rewards without noise, and of rare events, `outcomes_of` knows more
     noise = np.random.default_rng(seed).normal(size=data.rewards.shape)
-    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, noise: np.zeros((2, x.size)))
+    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, tied, random: np.zeros((2, x.size)))
     counts = count(replace(data, rewards=data.rewards + noise))
     priors = PriorSet(neutral=neutral)
     fast = counted_posterior(gather_counted(counts, estimate_model(counts)), priors)

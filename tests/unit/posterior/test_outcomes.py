@@ -20,9 +20,11 @@ from posterior_cases import LOG, SUPPORT, noisy_log, one_step_log, random_case
 def test_counts_tell_the_posterior_what_a_log_with_noisy_rewards_does(episodes, monkeypatch):
     """But for rare events, which counts of noisy rewards do not show."""
     monkeypatch.setattr(
-        sys.modules["bettersafe.posterior.outcomes"], "rare_excess", lambda data, rows: np.zeros((2, rows.size, 2))
+        sys.modules["bettersafe.posterior.outcomes"],
+        "rare_excess",
+        lambda data, rows, tied, random: np.zeros((2, rows.size, 2)),
     )
-    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, noise: np.zeros((2, x.size)))
+    monkeypatch.setattr(recovered, "excess_of", lambda x, *steps, tied, random: np.zeros((2, x.size)))
     data, _ = noisy_log(episodes=episodes)
     from_rows, from_counts = gather_outcomes(data), outcomes_of(count(data))
     assert np.all(from_rows.noisy)

@@ -11,11 +11,10 @@ from bettersafe.envs.hazards import catastrophe, deadly_actions
 from bettersafe.envs.random_mdp import garnet
 from bettersafe.envs.tabular import sample_episodes
 from bettersafe.logs.counts import count
-from bettersafe.logs.dataset import Objective
 from bettersafe.posterior import recovered
 from bettersafe.posterior.outcomes import MOST_ENDS, gather_outcomes, outcomes_of, spread_in_pairs
-from bettersafe.posterior.rare import excess_of, logged_values
-from bettersafe.posterior.recovered import counted_values, lows, recover_steps
+from bettersafe.posterior.rare import excess_of, values_after
+from bettersafe.posterior.recovered import lows, recover_steps
 from posterior_cases import noisy_log, one_step_log
 
 
@@ -127,28 +126,21 @@ def test_a_mean_is_divided_and_not_changed():
     assert total == pytest.approx(counts.reward_sum[1] / counts.pair_count)
 
 
-def test_values_of_counts_are_about_the_logged_ones():
-    data = uniform_log(garnet(3, n_states=6, n_actions=2), 3000)
-    assert counted_values(count(data), 0, 0.95) == pytest.approx(logged_values(data, 0, 0.95), rel=0.1)
-    never = one_step_log([(0, 0, 0, 1.0)] * 5, 1, 2, ("a",))  # no episode ends
-    never = replace(never, objectives=(Objective(name="a", discount=1.0),))
-    assert counted_values(count(never), 0, 1.0).tolist() == [1.0]  # the episodes have one step
-
-
 def test_steps_that_were_seen_several_times_are_like_rows():
     rng = np.random.default_rng(3)
     x, following = rng.integers(3, size=40), rng.integers(-1, 3, size=40)
-    reward, value, times = (
-        np.append(rng.normal(size=39), -50.0),
-        rng.normal(size=3),
-        np.append(rng.integers(1, 9, 39), 2),
-    )
-    often = excess_of(x, following, reward, value, times.astype(float))
-    rows = excess_of(*(np.repeat(each, times) for each in (x, following, reward)), value)
-    for one, other in zip(often, rows, strict=True):
-        assert np.repeat(one, times) == pytest.approx(other)
-    assert np.any(rows[0] < 0.0)
-    assert not np.any(excess_of(x, following, reward, value, times.astype(float), noise=50.0)[0])
+    reward, times = np.append(rng.normal(size=39), -50.0), np.append(rng.integers(1, 9, 39), 2).astype(float)
+    often = values_after(x, following, reward, 0.9, n_states=3, longest=50, times=times)
+    each = [np.repeat(column, times.astype(int)) for column in (x, following, reward)]
+    rows = values_after(*each, 0.9, n_states=3, longest=50)
+    assert often.value == pytest.approx(rows.value)
+    assert often.error == pytest.approx(rows.error)
+    several = excess_of(x, following, reward, often, times)
+    single = excess_of(*each, rows)
+    for one, other in zip(several, single, strict=True):
+        assert np.repeat(one, times.astype(int)) == pytest.approx(other)
+    assert np.any(single[0] < 0.0)
+    assert not np.any(excess_of(x, following, reward, often, times, noise=50.0)[0])
 
 
 def test_too_many_mixed_ends_are_one_kind(monkeypatch):

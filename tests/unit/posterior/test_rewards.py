@@ -154,7 +154,7 @@ def test_noise_of_an_action_is_not_shrunk_to_that_of_its_state():
     visits = np.full(40, 10.0)
     spread = np.where(action == 1, 9.0 * 100.0, 9.0 * 1.0)
     spread[1] = 0.0
-    noise = rewards._noise(state, action, visits, spread, rewards.OWN_VISITS)
+    noise = rewards._noise(state, action, visits, spread)
     assert noise[1] > 50.0
     assert np.all(noise[action == 0] < 70.0)
 

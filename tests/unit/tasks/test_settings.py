@@ -69,7 +69,18 @@ def test_choices_are_those_of_the_types():
     names = {name: value for module in homes for name, value in vars(module).items()}
     hints = typing.get_type_hints(Task, localns=names)
     typed = {row.name for row in SETTINGS if typing.get_origin(hints[row.name]) is typing.Literal}
-    assert {"form", "prior", "unseen", "error_kind", "engine", "levels", "comparison", "selection"} == typed
+    assert {
+        "form",
+        "prior",
+        "unseen",
+        "error_kind",
+        "engine",
+        "levels",
+        "comparison",
+        "selection",
+        "coverage",
+        "proposal",
+    } == typed
     for name in typed:
         assert set(typing.get_args(hints[name])) == set(BY_NAME[name].choices)
 

@@ -3,6 +3,7 @@
 tables      console, tables, errors, JSON
 progress    spinners and bars
 runs        runs and certificates
+plan        what a test could show
 evaluation  off-policy estimates
 logs        descriptions, counts, guesses, discretised logs
 studies     studies, the demonstration, prepared cohorts

@@ -1,10 +1,12 @@
 from .evaluation import json_rows as json_rows
 from .evaluation import print_evaluation as print_evaluation
+from .evaluation import print_references as print_references
 from .logs import discretization_json as discretization_json
 from .logs import print_counted as print_counted
 from .logs import print_description as print_description
 from .logs import print_discretization as print_discretization
 from .logs import print_start as print_start
+from .plan import print_plan as print_plan
 from .progress import counting as counting
 from .progress import working as working
 from .runs import outcome_json as outcome_json

@@ -12,7 +12,7 @@ from bettersafe.cli.show.tables import MOST_ROWS, new_console, new_table, object
 from bettersafe.logs.dataset import user_sign
 from bettersafe.text.gains import baseline_text, return_text
 from bettersafe.text.names import ALL_STEPS, logged_steps
-from bettersafe.text.numbers import number, percent, risk
+from bettersafe.text.numbers import number, percent, risk, with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bettersafe.evaluation.evaluate import EstimateRow
+    from bettersafe.evaluation.references import ReferenceRow
     from bettersafe.logs.dataset import Objective
     from bettersafe.typing import Json
 
@@ -64,6 +65,23 @@ def print_evaluation(
     for text, whose in by_text.items():
         console.print(f"  • {', '.join(whose)}: {escape(text)}", highlight=False)
     print_notes(console, notes)
+
+
+def print_references(rows: Sequence[ReferenceRow], objectives: tuple[Objective, ...]) -> None:
+    """Print the returns of simple policies, to compare with; at most those of `MOST_COLUMNS` objectives."""
+    console = new_console()
+    if not rows:
+        return
+    console.print("To compare with, by drl on this log:")
+    shown = {objective.name: objective for objective in objectives[:MOST_COLUMNS]}
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        own = [row for row in rows if row["policy"] == policy and row["objective"] in shown]
+        cells = [
+            f"{objective_name(shown[row['objective']])} {with_interval(row['value'], row['low'], row['high'])}"
+            for row in own
+        ]
+        doubt = "" if own[0]["usable"] else f" ({own[0]['trust']})"
+        console.print(f"  • {policy}: {', '.join(cells)}{escape(doubt)}", highlight=False)
 
 
 def _groups(by_name: Mapping[str, list[EstimateRow]]) -> list[tuple[str, list[tuple[str, list[str]]]]]:

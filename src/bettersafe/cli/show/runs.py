@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from bettersafe.certificate.certificate import Certificate
+    from bettersafe.certificate.certificate import Certificate, Proof
     from bettersafe.runs.info import CandidateInfo, RunInfo
     from bettersafe.runs.run import Run
     from bettersafe.text.headlines import Summary
@@ -379,6 +379,13 @@ def _floors(run: Run, certificate: Certificate) -> Table:
     return table
 
 
+def _loss_after_the_fact(proof: Proof) -> str:
+    """Proven loss, or the proven gain if there is one."""
+    if proof.gain_at_least > 0.0:
+        return f"none: a gain of at least {number(proof.gain_at_least)}"
+    return number(proof.proven_loss) + ("" if proof.informative else " uninformative")
+
+
 def _print_theory(console: Console, run: Run, certificate: Certificate, shown: Sequence[int]) -> None:
     """Print the bounds from the counts alone, beside the range of returns."""
     theory = certificate.theory
@@ -396,7 +403,7 @@ def _print_theory(console: Console, run: Run, certificate: Certificate, shown: S
             names[proof.objective],
             number(proof.return_range),
             number(proof.proposition_loss) + ("" if proof.proposition_informative else " uninformative"),
-            number(proof.proven_loss) + ("" if proof.informative else " uninformative"),
+            _loss_after_the_fact(proof),
             percent(proof.share_safe),
         )
     console.print(table)

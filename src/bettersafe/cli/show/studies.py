@@ -132,6 +132,14 @@ def _print_cohort(console: Console, document: Json) -> None:
         f" {counts['died']:,} died ({escape(document['settings']['outcome'])}).",
         highlight=False,
     )
+    groups = document.get("statistics", {})  # not written by earlier versions
+    for group, found in groups.items():
+        if found["stays"]:
+            console.print(
+                f"{group}: {found['stays']:,} stays, {found['female']:.1f} % female, mean age {found['age']:.1f} years,"
+                f" {found['hours']:.1f} hours on average",
+                highlight=False,
+            )
     units = {"vaso": ("vasopressor", "µg/kg/min"), "iv": ("fluid", "mL in 4 h")}
     for name, (title, unit) in units.items():
         cuts = ", ".join(f"{cut:.4g}" for cut in document["cuts"][name])

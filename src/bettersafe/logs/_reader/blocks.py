@@ -9,7 +9,7 @@ import numpy as np
 
 from bettersafe._system.files import scratch_folder
 from bettersafe.logs._reader.files import literal
-from bettersafe.logs._reader.relation import code_labels, coded_rows, open_source
+from bettersafe.logs._reader.relation import code_labels, coded_rows, episode_units, open_source, repeated_units
 from bettersafe.logs.dataset import Dataset
 from bettersafe.logs.episodes import Episodes
 from bettersafe.typing import Event
@@ -49,7 +49,8 @@ def sorted_episodes(
             states, actions = _write_rows(source, rows)
             lengths = source.table("SELECT n_rows FROM episodes ORDER BY episode")["n_rows"].to_numpy()
             [(truncated,)] = source.ask("SELECT count(*) FILTER (WHERE NOT terminated) FROM episodes")
-            with_prob, notes = source.has_baseline_prob, source.notes
+            with_prob, notes = source.has_baseline_prob, (*source.notes, *repeated_units(source, columns))
+            units = episode_units(source)
         ptr = np.concatenate([[0], np.cumsum(lengths)])
 
         def blocks() -> Iterator[Dataset]:
@@ -69,6 +70,7 @@ def sorted_episodes(
                     episode_labels=np.arange(first, last),
                     objectives=tuple(objectives),
                     notes=notes,
+                    units=None if units is None else units[first:last],
                 )
 
         small = list(blocks()) if ptr[-1] <= BLOCK_ROWS else None  # a single block stays in memory
@@ -81,6 +83,7 @@ def sorted_episodes(
             action_labels=actions,
             objectives=tuple(objectives),
             notes=notes,
+            units=units,
         )
 
 

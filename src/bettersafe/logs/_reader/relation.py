@@ -22,6 +22,7 @@ with probability about 2^-64; no sort is needed.
 from __future__ import annotations
 
 import math
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from bettersafe._system.files import scratch_folder
 from bettersafe._system.memory import available_bytes, check_memory, log_bytes
 from bettersafe._system.workers import cores
 from bettersafe.errors import DataError, ParameterError, check_type, did_you_mean
+from bettersafe.logs._reader import cells as cells_sql
 from bettersafe.logs._reader.cells import FAMILIES, Kind
 from bettersafe.logs._reader.checks import ROW_ORDER, bad_cells, check_one_type, complain_of_episode, label_kind
 from bettersafe.logs._reader.columns import Raw, raw_columns
@@ -41,7 +43,7 @@ from bettersafe.logs._reader.files import File, Format, PathsLike, open_files, r
 from bettersafe.logs._reader.progress import stages
 from bettersafe.logs.counts import dropped_note
 from bettersafe.logs.dataset import DEFAULT_COLUMNS, Columns, Dataset, Objective, check_objectives, label_array
-from bettersafe.logs.roles import OPTIONAL, REQUIRED, ROLES, VOCABULARY
+from bettersafe.logs.roles import OPTIONAL, REQUIRED, ROLES, UNIT, VOCABULARY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -50,12 +52,40 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from bettersafe.logs._reader.progress import Stage
-    from bettersafe.typing import Floats, Labels, Progress, Row
+    from bettersafe.typing import Floats, Ints, Labels, Progress, Row
 
 
 SHARE = 0.6  # share of the free memory for DuckDB before it spills to disk; the rest is for the result
 LEAST_MEMORY = 256e6  # bytes; DuckDB can't start with less
 SAMPLE = 1000  # rows used to guess which columns could be objectives
+
+UNITS = frozenset(
+    [
+        "patient",
+        "subject",
+        "person",
+        "user",
+        "customer",
+        "client",
+        "household",
+        "family",
+        "ward",
+        "hospital",
+        "clinic",
+        "site",
+        "shop",
+        "store",
+        "machine",
+        "device",
+        "driver",
+        "student",
+        "pupil",
+        "class",
+        "school",
+        "team",
+    ]
+)
+"""Names of columns, without a final id, that are likely to name what several episodes belong to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +101,7 @@ class Source:
         objectives: Objectives of r0, r1, ...
         kinds: "episode", "state", "action" -> kind of their labels.
         has_baseline_prob: Whether ``log`` has this column.
+        has_unit: Whether ``log`` has the column of sampling units.
         has_step: Whether the files have steps.
         has_terminated: Whether the files have a column for termination.
         n_rows: Rows in ``log``.
@@ -89,6 +120,7 @@ class Source:
     objectives: tuple[Objective, ...]
     kinds: Mapping[str, Kind]
     has_baseline_prob: bool
+    has_unit: bool
     has_step: bool
     has_terminated: bool
     n_rows: int
@@ -176,7 +208,51 @@ def _loaded(source: Source) -> Dataset:
         episode_labels=np.array(episodes["episode"].to_pylist()),
         objectives=source.objectives,
         notes=source.notes,
+        units=episode_units(source),
     )
+
+
+def episode_units(source: Source) -> Ints | None:
+    """Sampling unit of every episode, in the order of their labels, shape [n]; None if no column is named.
+
+    Raises DataError if an episode has no unit, or two.
+    """
+    if not source.has_unit:
+        return None
+    bad = source.ask(
+        f"SELECT episode, count(DISTINCT {UNIT}) AS n FROM log GROUP BY episode"
+        f" HAVING n <> 1 OR count({UNIT}) < count(*) ORDER BY episode LIMIT 1"
+    )
+    if bad:
+        raise DataError(
+            f"every row must have the sampling unit of its episode; episode {bad[0][0]!s} of {source.title} has"
+            f" {'rows without one' if bad[0][1] <= 1 else f'{bad[0][1]} units'}. Correct the column, or leave out `sampling_unit`."
+        )
+    found = source.table(
+        f"SELECT dense_rank() OVER (ORDER BY unit) - 1 AS i FROM (SELECT episode, min({UNIT}) AS unit FROM log GROUP BY episode)"
+        " ORDER BY episode"
+    )
+    return np.asarray(found["i"].to_numpy(), dtype=np.int64)
+
+
+def repeated_units(source: Source, columns: Columns) -> tuple[str, ...]:
+    """A note on a column whose name is that of a unit (patient, ward, shop), with several episodes each, if none is named."""
+    named = {getattr(columns, role) for role in ROLES} | {objective.name for objective in source.objectives}
+    first = source.files[0]
+    likely = [name for name in first.columns if name not in named and re.sub(r"[_ ]?id$", "", name.lower()) in UNITS]
+    if source.has_unit or not likely or not all(set(likely) <= set(file.columns) for file in source.files):
+        return ()
+    for name in likely:
+        rows = scan(source.connection, source.files, [columns.episode, name])
+        [(episodes, units, both)] = source.ask(
+            f'SELECT count(DISTINCT "0"), count(DISTINCT "1"), count(DISTINCT ("0", "1")) FROM ({rows})'
+        )
+        if both == episodes and 1 < units < episodes:
+            return (
+                f"column {name!r} has {units:,} values in {episodes:,} episodes: if episodes of one are alike, tests are too sure of"
+                f" themselves. Set `sampling_unit` to {name}",
+            )
+    return ()
 
 
 def code_labels(source: Source) -> tuple[Labels, Labels]:
@@ -240,6 +316,8 @@ def _used_columns(
     if not objectives:
         raise DataError(_no_objective(connection, first, set(names.values())))
     check_objectives(objectives)
+    if columns.sampling_unit:
+        names[UNIT] = columns.sampling_unit
     names |= {f"r{k}": objective.name for k, objective in enumerate(objectives)}
     roles: dict[str, str] = {}
     for role, name in names.items():
@@ -301,6 +379,7 @@ def _prepare(raw: Raw, objectives: tuple[Objective, ...], stage: Stage) -> Sourc
         objectives=objectives,
         kinds=kinds,
         has_baseline_prob="baseline_prob" in raw.names,
+        has_unit=UNIT in raw.names,
         has_step="step" in raw.names,
         has_terminated="terminated" in raw.names,
         n_rows=probe["n_rows"],
@@ -353,6 +432,8 @@ def _create_log(raw: Raw, objectives: tuple[Objective, ...], kinds: Mapping[str,
         # 0 - r, not -r: a cost of 0 is a reward of 0, not of -0.
         sign = "0.0 - " if objective.lower_is_better else ""
         read[f"r{k}"] = f"{sign}{raw.read(f'r{k}')} AS r{k}"
+    if UNIT in raw.names:
+        read[UNIT] = f"{cells_sql.label(UNIT, raw.shapes[UNIT], 'text')} AS {UNIT}"
     chosen, order = {role: role for role in read}, "step"
     if "step" not in raw.names:
         read["row"], order = "row", "row"
@@ -415,7 +496,7 @@ def notes_on(names: Mapping[str, str], n_dropped: int) -> list[str]:
 
 def _setting(role: str) -> str:
     """Setting that names the column of a role."""
-    return f"`{role}`" if role in ROLES else "`objectives`"
+    return f"`{role}`" if role in (*ROLES, UNIT) else "`objectives`"
 
 
 def _missing(file: File, role: str, name: str) -> str:

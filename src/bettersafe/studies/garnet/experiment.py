@@ -43,6 +43,7 @@ def experiment(settings: Settings) -> list[Row]:
             baseline=baseline,
             before=before,
             model=_estimate(data, delta),
+            train=train,
             train_model=_estimate(train, delta),
             data=data,
             safety=safety,

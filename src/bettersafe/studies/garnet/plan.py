@@ -47,7 +47,7 @@ FAMILIES = {
     "good, ends differ": Family(title="a near-optimal baseline, ends differ", quality=0.9, ends_differ=True),
 }
 COMPARED = (
-    "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr", "g-opt 0.1", "g-opt 1.0", "b-opt",
+    "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt uncovered dr", "g-opt 0.1", "g-opt 1.0", "b-opt",
 )  # fmt: skip
 
 

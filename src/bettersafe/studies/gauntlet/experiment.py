@@ -58,6 +58,7 @@ def instance_rows(instance: Instance, size: int, rng: np.random.Generator, *, de
         baseline=baseline,
         before=instance.before,
         model=estimate_model(data, delta=delta, baseline=baseline),
+        train=train,
         train_model=estimate_model(train, delta=delta, baseline=baseline),
         data=data,
         safety=safety,

@@ -11,12 +11,11 @@ from bettersafe.envs.business import donors, exchange, help_desk, restaurant, sa
 from bettersafe.envs.country import apiary, brewery, pasture, sea_lanes, water_mill
 from bettersafe.envs.gridworld import quality_baseline
 from bettersafe.studies.gauntlet.instance import Instance, Kind
-from bettersafe.studies.gauntlet.practices import best, nearly_deterministic, plain
+from bettersafe.studies.gauntlet.practices import best, habits, nearly_deterministic, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bettersafe.typing import Floats
 
 FIRST = np.array([1.0, 0.0])
 """λ: the first of two objectives is pursued, the second protected."""
@@ -34,15 +33,10 @@ SCRIPT = (
 """How often staff wait, mail, call, demonstrate or offer a rebate, by stage of the funnel."""
 
 
-def _habits(rng: np.random.Generator, usual: Floats, firm: float) -> Floats:
-    """A random policy about ``usual`` [X, A]; the larger ``firm``, the closer."""
-    return np.array([rng.dirichlet(firm * row + 0.2) for row in usual])
-
-
 def _script(rng: np.random.Generator) -> Instance:
     """Staff follow a script by stage, whatever the firm and its warmth are."""
     world = sales_funnel(rng)
-    table = _habits(rng, np.array(SCRIPT), 30.0)
+    table = habits(rng, np.array(SCRIPT), 30.0)
     return Instance(world=world, baseline=np.repeat(table, 12, axis=0), preference=FIRST_OF_THREE)
 
 
@@ -71,7 +65,7 @@ def _orders(rng: np.random.Generator) -> Instance:
     world = street_stall(rng)
     stock = np.arange(world.n_states) // 9
     usual = np.array([(0.2, 0.4, 0.3, 0.1), (0.5, 0.3, 0.1, 0.1), (0.6, 0.1, 0.05, 0.25)])
-    table = _habits(rng, usual, 15.0)[np.digitize(stock, (2, 5))]
+    table = habits(rng, usual, 15.0)[np.digitize(stock, (2, 5))]
     return Instance(world=world, baseline=table, preference=FIRST_OF_THREE)
 
 
@@ -92,7 +86,7 @@ def _lanes(rng: np.random.Generator) -> Instance:
     row, column = np.divmod(np.arange(world.n_states) // 2, 9)
     near = (row >= 2) & (column <= 5)
     usual = np.where(near[:, None], (0.4, 0.3, 0.2, 0.1), (0.5, 0.2, 0.2, 0.1))
-    return Instance(world=world, baseline=_habits(rng, usual, 10.0), preference=FIRST)
+    return Instance(world=world, baseline=habits(rng, usual, 10.0), preference=FIRST)
 
 
 def _calendar(rng: np.random.Generator) -> Instance:

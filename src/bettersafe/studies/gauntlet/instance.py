@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bettersafe.mdp.mdp import MDP
     from bettersafe.typing import Floats, Ints
 
-Half = Literal["choose", "confirm", "fresh", "fourth", "fifth"]
+Half = Literal["choose", "confirm", "fresh", "fourth", "fifth", "sixth", "seventh"]
 
 SLACK = 1e-9
 """Share of a return's scale by which thresholds of the best safe policy are lowered: the baseline itself lies on them."""
@@ -112,8 +112,7 @@ class Kind:
     Attributes:
         name: Short, for commands and rows.
         title: For people.
-        half: "choose": rules may be chosen by it; "confirm", "fresh", "fourth" and "fifth": looked at once, when the rules of
-            their time stood.
+        half: "choose": rules may be chosen by it; the others: each to be looked at once, when the rules of its time stand.
         family: Broad family: hazard, rewards, visits, baseline, benchmark or model.
         sizes: Numbers of episodes in a log.
         make: Generator -> a random instance.

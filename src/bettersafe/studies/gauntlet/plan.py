@@ -15,8 +15,8 @@ and for the policy that B-OPT proposes, over the d objectives,
 
 An estimated baseline says nothing about states that the log never visits; there a proposed policy is taken to leave the practice as
 it is. Kinds of the half "choose" may be used to choose rules; those of the half "confirm" were looked at once, when the first rules stood.
-Rules that were chosen later had a third set, "fresh", then a fourth, "fourth", and those that are chosen after that have a fifth, "fifth",
-each to be looked at once. These three run only if they are asked for, so that nobody looks at them by accident.
+Rules that were chosen later had a third set, "fresh", then a fourth, "fourth", and a fifth, "fifth", and those that are chosen after that have
+a sixth, "sixth", and a seventh, "seventh", each to be looked at once. These five run only if they are asked for, so that nobody looks at them by accident.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from bettersafe.studies.sweep import Study
 STUDY = "gauntlet"
 ABOUT = "B-OPT and other methods in many kinds of difficult worlds, with exact truth"
 WORLDS = 60
-HALVES = ("choose", "confirm", "fresh", "fourth", "fifth", "all")
+HALVES = ("choose", "confirm", "fresh", "fourth", "fifth", "sixth", "seventh", "all")
 KNOWN = ("choose", "confirm")
 """Halves that run if neither a half nor kinds are asked for."""
 
 METHODS = (
-    "linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr", "g-opt 1.0", "b-opt",
+    "linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt uncovered dr", "g-opt 1.0", "b-opt",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def gauntlet_study(
     Args:
         worlds: Worlds, each with one log, of every kind and size; 60 if left out.
         delta: δ; 0.1 if left out.
-        half: "choose", "confirm", "fresh", "fourth", "fifth" or "all"; the first two if left out.
+        half: "choose", "confirm", "fresh", "fourth", "fifth", "sixth", "seventh" or "all"; the first two if left out.
         kinds: Names of kinds, with commas between them, of any half if that is left out; all of the half if left out.
         seed: Draws everything.
     """

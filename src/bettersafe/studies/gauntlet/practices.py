@@ -43,6 +43,11 @@ def nearly_deterministic(rng: np.random.Generator, choice: Floats, slip: float) 
     return mixed_policy(rng, choice, 1.0 - slip)
 
 
+def habits(rng: np.random.Generator, usual: Floats, firm: float) -> Floats:
+    """A random policy about ``usual`` [X, A]; the larger ``firm``, the closer."""
+    return np.array([rng.dirichlet(firm * row + 0.2) for row in usual])
+
+
 def graded(world: World, weights: Sequence[float], spread: float) -> Floats:
     """exp(−loss of the action by q* / τ), normalised, τ = ``spread`` × the mean loss of the worst actions: small losses are made often."""
     _, q = policy_values(true_mdp(world), best(world, weights))

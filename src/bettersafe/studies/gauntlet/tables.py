@@ -24,7 +24,9 @@ HALVES = {
     "confirm": "Kinds to look at once, at the end",
     "fresh": "Fresh kinds, for rules chosen after the others had been looked at",
     "fourth": "Fourth set of kinds, for rules chosen after the first three had been looked at",
-    "fifth": "Fifth set of kinds, for rules chosen after all others had been looked at",
+    "fifth": "Fifth set of kinds, for rules chosen after the first four had been looked at",
+    "sixth": "Sixth set of kinds, for rules chosen after the first five had been looked at",
+    "seventh": "Seventh set of kinds, for rules chosen after all others had been looked at",
 }
 MOST_ABOVE = 1.5
 """Multiple of δ above which a share of bounds above the truth is marked."""

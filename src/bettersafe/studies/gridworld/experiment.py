@@ -52,6 +52,7 @@ def experiment(settings: Settings) -> list[Row]:
             model=_estimate(data, settings["delta"], conventions, rewards, baseline),
             train_model=_estimate(train, settings["delta"], conventions, rewards, baseline),
             data=data,
+            train=train,
             safety=safety,
             delta=settings["delta"],
             draws=settings.get("draws", DRAWS),

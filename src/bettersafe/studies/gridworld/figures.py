@@ -55,6 +55,8 @@ def draw_gridworld(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str
     """
     check_choice("study_id", study_id, PLANS)
     plan = PLANS[study_id]
+    if plan.drawn == "nothing":
+        return {}
     own = {"lagrangian": _draw_lagrangian, "scaling": _draw_scaling, "conventions": _draw_conventions}
     with matplotlib_look():
         if plan.drawn in own:
@@ -173,7 +175,8 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
             subtitle=f"1 CMDP; one point per method and log; darker: more episodes in the log{also(note)}",
             notes=(
                 "Returns are scaled in each cell so that the lowest is 0 and the highest 1. " + FAILURE_NOTE,
-                "λ: preference over (goal, pits). ρ: quality of the baseline.",
+                "Marks are of different sizes, so that the larger is seen around the smaller where policies are equal. λ: preference"
+                " over (goal, pits). ρ: quality of the baseline.",
             ),
             width=12.5,
             height=2.9 * len(preferences),
@@ -203,10 +206,11 @@ def _draw_objectives(rows: pa.Table, heading: str, methods: Sequence[str], note:
             axes.axhline(y_baseline, color="#404040", linewidth=1.0, zorder=1)
             if x_baseline > 0.1:  # room for the word
                 axes.text(-0.05, 1.18, "safe", ha="left", va="top", fontsize=8, color="#2E6B49", style="italic")
-            for n, record in enumerate(here):
+            # the size falls with the place in the legend and later marks lie above, so that equal policies are seen as rings
+            for n, record in sorted(enumerate(here), key=lambda pair: methods.index(words(pair[1]))):
                 style = STYLES[words(record)]
                 axes.plot(
-                    x[n], y[n], style.marker, markersize=7 * min(style.scale, 1.3), color=shade(style.colour, record["episodes"]),
+                    x[n], y[n], style.marker, markersize=10.5 - 1.6 * methods.index(words(record)), color=shade(style.colour, record["episodes"]),
                     markeredgecolor=style.colour, markeredgewidth=0.8, zorder=3, clip_on=False,
                 )  # fmt: skip
     return figure

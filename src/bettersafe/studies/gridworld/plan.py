@@ -50,8 +50,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 PAPER_METHODS = (
     "linearized", "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr",
-    "h-opt sequential dr",
+    "h-opt paired dr", "h-opt uncovered dr", "h-opt sequential dr",
 )  # fmt: skip
+LAGRANGIAN_GRID = (
+    *(f"lagrangian {eta}" for eta in (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)),
+    *(f"lagrangian 0.01 norm={norm}" for norm in (1, 50, 100)),
+    "lagrangian 0.01 tol=0.001",
+    *(f"lagrangian 0.01 max_rounds={rounds}" for rounds in (100, 500)),
+)
+"""The paper's grids of the Lagrangian: all seven η, then B, ω and the number of rounds, one at a time at η = 0.01."""
+
 TUNED_EPSILONS = (1e-4, 1e-3, 1e-2, 0.1, 0.5, 1.0, 2.0, 5.0)
 TUNED_ESTIMATORS = ("is", "pdis", "wis", "cwpdis", "dr")
 
@@ -70,7 +78,7 @@ class Plan:
         variants: Names of `VARIANTS`.
         sizes: Sizes |D| of the log.
         tuned: Whether parameters are tuned on the first CMDP and evaluated on the others.
-        drawn: Figures of the study: means against |D| (with a grid of all cells), or a figure of its own.
+        drawn: Figures of the study: means against |D| (with a grid of all cells), a figure of its own, or only tables.
         heading: Heading of the figures of means.
         scattered: Methods in the figure of true returns on one CMDP; without any, that figure is left out.
     """
@@ -84,13 +92,13 @@ class Plan:
     variants: tuple[str, ...] = ("as in the reproduction",)
     sizes: tuple[int, ...] = SIZES
     tuned: bool = False
-    drawn: Literal["means", "lagrangian", "scaling", "conventions"] = "means"
+    drawn: Literal["means", "lagrangian", "scaling", "conventions", "nothing"] = "means"
     heading: str = "Fixed parameters"
     scattered: tuple[str, ...] = ()
 
     @property
     def has_b_opt(self) -> bool:
-        """Whether B-OPT is among the methods. Such a study is not in the paper and takes any δ."""
+        """Whether B-OPT is among the methods. Such a study is not in the paper."""
         return "b-opt" in self.methods
 
 
@@ -106,8 +114,7 @@ PLANS: dict[str, Plan] = {
             "linearized",
             "adv-linearized",
             *(f"s-opt {epsilon:g}" for epsilon in TUNED_EPSILONS),
-            *(f"h-opt published {estimator}" for estimator in TUNED_ESTIMATORS),
-            *(f"h-opt sequential {estimator}" for estimator in TUNED_ESTIMATORS),
+            *(f"h-opt {rule} {estimator}" for rule in ("published", "paper", "sequential") for estimator in TUNED_ESTIMATORS),
         ),
         tuned=True,
         heading="Parameters tuned on one CMDP",
@@ -118,15 +125,21 @@ PLANS: dict[str, Plan] = {
         about="The Lagrangian of Le et al. 2019 compared with S-OPT and H-OPT",
         methods=(
             "lagrangian 0.01", "lagrangian 0.1", "lagrangian 1.0", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0",
-            "h-opt published dr", "h-opt sequential dr",
+            "h-opt published dr", "h-opt paper dr", "h-opt sequential dr",
         ),
         drawn="lagrangian",
+    ),
+    "gridworld/lagrangian-grid": Plan(
+        about="The Lagrangian over the paper's grids of η, B, ω and rounds, one at a time (tables only)",
+        methods=LAGRANGIAN_GRID,
+        cmdps=10,
+        drawn="nothing",
     ),
     "gridworld/scaling": Plan(
         about="Scaling with the number of objectives, d = 1 + {1, 4, 16, 64}",
         methods=(
             "adv-linearized", "s-opt 0.001", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr",
-            "h-opt sequential dr",
+            "h-opt paper dr", "h-opt sequential dr",
         ),
         preferences=("1,0",),
         kinds=(1, 4, 16, 64),
@@ -135,7 +148,7 @@ PLANS: dict[str, Plan] = {
     ),
     "gridworld/conventions": Plan(
         about="Effect of each convention of the published code, one at a time",
-        methods=("linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paper dr"),
+        methods=("linearized", "adv-linearized", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt paired dr"),
         cmdps=10,
         variants=tuple(VARIANTS),
         drawn="conventions",
@@ -143,17 +156,17 @@ PLANS: dict[str, Plan] = {
     "gridworld/bopt": Plan(
         about="B-OPT and G-OPT compared with the paper's methods, on the logs of Figure 1(a) and with |D| = 200",
         methods=(
-            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
+            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt uncovered dr",
             "g-opt 0.1", "g-opt 1.0", "b-opt",
         ),
         sizes=(10, 50, 200, 500, 2000),
         heading="B-OPT and G-OPT beside the others",
-        scattered=("adv-linearized", "s-opt 0.1", "h-opt sequential dr", "g-opt 1.0", "b-opt"),
+        scattered=("adv-linearized", "s-opt 0.1", "h-opt uncovered dr", "g-opt 1.0", "b-opt"),
     ),
     "gridworld/bopt-scaling": Plan(
         about="B-OPT and G-OPT with more objectives, d = 1 + {1, 4, 16, 64}, on the logs of gridworld/scaling",
         methods=(
-            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt sequential dr",
+            "adv-linearized", "s-opt 0.01", "s-opt 0.1", "s-opt 1.0", "h-opt published dr", "h-opt uncovered dr",
             "g-opt 0.1", "g-opt 1.0", "b-opt", "optimum",
         ),
         preferences=("1,0",),
@@ -180,7 +193,7 @@ def gridworld_study(study_id: str, *, cmdps: int | None = None, delta: float | N
     more: dict[str, Any] = {"draws": draws_for(allowed), "sizes": list(plan.sizes)} if plan.has_b_opt else {}
     return Study(
         id=study_id,
-        version=1,
+        version=2,  # 2: H-OPT's rules
         jobs=tuple(
             {
                 "cmdp": cmdp,

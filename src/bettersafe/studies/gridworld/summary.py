@@ -16,7 +16,7 @@ CELL = ("variant", "kinds", "preference", "quality", "episodes")
 """Settings of a policy besides the CMDP and the method."""
 
 
-def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
+def tuned(rows: pa.Table, *, on: int = 0, once: bool = False) -> pa.Table:
     """Rows with parameters tuned on one CMDP, as in the paper, and evaluated on the others.
 
     The parameter is chosen for each preference, quality and size of the log, and each family (S-OPT over ε; H-OPT over
@@ -27,6 +27,8 @@ def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
     Args:
         rows: Rows of a study with several parameters per method.
         on: The CMDP to tune on.
+        once: Whether to choose one parameter for all sizes of the log, as the paper does: the one with the largest mean improvement
+            among those that failed at no size. ``parameter`` then ends in "tuned once".
 
     Returns:
         Rows of the other CMDPs, with ``parameter`` ending in "tuned" and a column ``chosen`` with the parameter ("baseline"
@@ -40,16 +42,16 @@ def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
         there = ", ".join(map(str, sorted(numbers)[:5])) or "none"
         raise ParameterError(f"tuning needs rows of CMDP {on} and of at least one other; got rows of: {there}.")
     column = {name: rows[name].to_pylist() for name in ("cmdp", *CELL, *METHOD, "improvement", "failure")}
-    cells = list(zip(*(column[name] for name in CELL), strict=True))
+    shared = [name for name in CELL if not (once and name == "episodes")]
+    cells = list(zip(*(column[name] for name in shared), strict=True))
     families = [_family(*words) for words in zip(*(column[name] for name in METHOD), strict=True)]
 
-    best: dict[tuple[Any, ...], tuple[float, str]] = {}
+    tried: dict[tuple[Any, ...], dict[str, list[tuple[float, bool]]]] = {}
     for n, number in enumerate(column["cmdp"]):
         if number == on:
-            case = (cells[n], families[n])
-            best.setdefault(case, (-np.inf, "baseline"))
-            if not column["failure"][n] and column["improvement"][n] > best[case][0]:
-                best[case] = (column["improvement"][n], column["parameter"][n])
+            by_parameter = tried.setdefault((cells[n], families[n]), {})
+            by_parameter.setdefault(column["parameter"][n], []).append((column["improvement"][n], column["failure"][n]))
+    best = {case: _best(found) for case, found in tried.items()}
 
     kept: list[int] = []
     chosen: list[str] = []
@@ -59,18 +61,18 @@ def tuned(rows: pa.Table, *, on: int = 0) -> pa.Table:
         if number == on or case not in best:
             continue
         untuned = _untuned(column["method"][n])
-        choice = column["parameter"][n] if untuned else best[case][1]
+        choice = column["parameter"][n] if untuned else best[case]
         stands_in = (
-            choice == "baseline" and (number, case) not in seen
+            choice == "baseline" and (number, case, column["episodes"][n]) not in seen
         )  # any row of the family has the baseline's returns
-        seen.add((number, case))
+        seen.add((number, case, column["episodes"][n]))
         if stands_in or column["parameter"][n] == choice:
             kept.append(n)
             chosen.append(choice)
     result = rows.take(pa.array(kept, pa.int64()))
     baseline = pa.array([choice == "baseline" for choice in chosen])
     replaced = {
-        "parameter": pa.array([families[n][1] for n in kept], pa.string()),
+        "parameter": pa.array([f"{families[n][1]}{_once(families[n], once=once)}" for n in kept], pa.string()),
         "improvement": pc.if_else(baseline, 0.0, result["improvement"]),
         "failure": pc.and_(result["failure"], pc.invert(baseline)),
         **{name: pc.if_else(baseline, result[f"{name}_baseline"], result[name]) for name in ("goal", "pits")},
@@ -101,6 +103,20 @@ def changes(rows: pa.Table, *, reference: str) -> pa.Table:
         difference = pc.subtract(result[name].cast(pa.float64()), value.take(counterpart))
         result = result.set_column(result.column_names.index(name), name, difference)
     return result
+
+
+def _best(found: dict[str, list[tuple[float, bool]]]) -> str:
+    """Parameter with the largest mean improvement among those that never failed, the first in case of ties; else "baseline"."""
+    means = {
+        parameter: float(np.mean([gain for gain, _ in each]))
+        for parameter, each in found.items()
+        if not any(failed for _, failed in each)
+    }
+    return max(means, key=means.__getitem__, default="baseline")
+
+
+def _once(family: tuple[str, str], *, once: bool) -> str:
+    return " once" if once and family[1].endswith("tuned") else ""
 
 
 def _family(method: str, parameter: str) -> tuple[str, str]:

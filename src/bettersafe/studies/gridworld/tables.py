@@ -41,7 +41,7 @@ def gridworld_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
     plan = PLANS[study_id]
     page = [f"# {study_id}", plan.about + "."]
     page += [note] if note else []
-    evaluated = tuned(rows) if plan.tuned else rows
+    evaluated = _tuned_both(rows) if plan.tuned else rows
     summary = summarise(evaluated, (*METHOD, "episodes", "kinds", "variant"))
     cmdps = summary["cmdps"][0].as_py()
     where = f"{cmdps} CMDPs, without the one used for tuning" if evaluated is not rows else f"{cmdps} CMDPs"
@@ -63,13 +63,20 @@ def gridworld_tables(rows: pa.Table, study_id: str, *, note: str = "") -> str:
     return "\n\n".join(page) + "\n"
 
 
+def _tuned_both(rows: pa.Table) -> pa.Table:
+    """Rows with parameters chosen for each size of the log, and those with one choice for all sizes, as in the paper."""
+    each, once = tuned(rows), tuned(rows, once=True)
+    once = once.filter(pc.ends_with(once["parameter"], " once"))
+    return pa.concat_tables([each, once])
+
+
 def gridworld_summary(rows: pa.Table, study_id: str) -> pa.Table:
     """Summary table for summary.csv: over all preferences and qualities ("all"), and for each of them.
 
     For the tuned study it contains every parameter and the tuned ones, on the CMDPs that were not used for tuning.
     """
     if PLANS[study_id].tuned:
-        chosen = tuned(rows).drop_columns(["chosen"])
+        chosen = _tuned_both(rows).drop_columns(["chosen"])
         chosen = chosen.filter(pc.not_equal(chosen["parameter"], ""))  # methods without one are in `others`
         others = rows.filter(pc.is_in(rows["cmdp"], pc.unique(chosen["cmdp"])))
         rows = pa.concat_tables([others, chosen])

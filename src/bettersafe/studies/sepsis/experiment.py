@@ -10,16 +10,18 @@ import numpy as np
 from bettersafe.envs.icu_sepsis import RETURN_OF_DEATH, clinician_policy, icu_sepsis
 from bettersafe.envs.tabular import sample_episodes, true_mdp
 from bettersafe.evaluation.evaluate import Evaluation, evaluate_many
-from bettersafe.evaluation.held_out import SafetyRule
+from bettersafe.evaluation.held_out import SafetyRule, coverage, logged_return
 from bettersafe.logs.counts import Counts, count, with_rare, with_rare_rows
 from bettersafe.logs.dataset import Dataset, take_episodes
 from bettersafe.mdp.values import expected_return
 from bettersafe.methods.b_opt import b_opt
 from bettersafe.methods.facts import METHODS
-from bettersafe.methods.h_opt import Trial, inside, try_candidates
+from bettersafe.methods.h_opt import Trial, inside, try_candidates, with_support
+from bettersafe.methods.s_opt import adv_linearized
 from bettersafe.model import estimate_baseline, estimate_model
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.outcomes import gather_outcomes
+from bettersafe.studies.rules import RULES
 from bettersafe.studies.sepsis.mimic import draw_parts, load_mimic
 from bettersafe.studies.sepsis.plan import (
     LARGE_DOSE,
@@ -34,7 +36,7 @@ from bettersafe.studies.sepsis.plan import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bettersafe.mdp.mdp import MDP
     from bettersafe.model import Model
@@ -152,6 +154,7 @@ class _Case:
         baseline: π_b, known or estimated from the training part, shape [X, A].
         behaviour: Denominator of the importance weights, shape [X, A].
         outcomes: Outcomes of the training part, for B-OPT.
+        train: The training part, with both objectives.
         valid: The valid part, with both objectives.
         test: The test part, with both objectives.
         truth: The true MDP, if there is one.
@@ -167,6 +170,7 @@ class _Case:
     baseline: Floats
     behaviour: Floats
     outcomes: Outcomes
+    train: Dataset
     valid: Dataset
     test: Dataset
     truth: MDP | None
@@ -215,6 +219,7 @@ class _Case:
             baseline=baseline,
             behaviour=behaviour,
             outcomes=gather_outcomes(train, known_rewards={1: rare}),
+            train=train,
             valid=valid,
             test=test,
             truth=None if truth is None else truth(rare),
@@ -230,7 +235,7 @@ class _Case:
     def policies(self, preference: Floats, *, without: str | None) -> list[tuple[str, str, Floats]]:
         """(method, parameter, policy) of every method except ``without``, for ``preference``."""
         bold = self.improved("adv-linearized", preference)
-        trial = self._trial(bold)
+        trials = self._trials(preference, bold)
         found = []
         for name, parameters in POLICIES.items():
             facts = METHODS[name]
@@ -238,7 +243,7 @@ class _Case:
                 if facts.posterior:
                     policy = self.by_posterior(preference, float(parameter))
                 elif facts.episodes:
-                    policy = self.tested(trial, parameter, preference)
+                    policy = self.tested(trials, parameter, preference)
                 else:
                     epsilon = float(parameter) if facts.budget else np.inf
                     policy = bold if name == "adv-linearized" else self.improved(name, preference, epsilon)
@@ -264,30 +269,49 @@ class _Case:
             self.outcomes, self.model, self.baseline, preference=preference, question=Question(delta=delta)
         ).improvement.policy
 
-    def tested(self, trial: Trial, parameter: str, preference: Floats) -> Floats:
-        """H-OPT's policy for an estimator and δ."""
-        estimator, _, delta = parameter.partition(" ")
-        rule = SafetyRule(
-            delta=float(delta),
-            zeta=np.zeros(2),
-            estimator=estimator,
-            comparison="published" if self.published else "paired",
-            strict=False,
+    def tested(self, trials: Mapping[bool, Trial], parameter: str, preference: Floats) -> Floats:
+        """H-OPT's policy for an estimator, δ and a rule, by default the preset's."""
+        estimator, delta, *others = parameter.split()
+        rule = RULES[others[0] if others else self.rule]
+        test = SafetyRule(
+            delta=float(delta), zeta=np.zeros(2), estimator=estimator, comparison=rule.comparison, strict=rule.strict
         )
-        return trial.choose(rule, "published" if self.published else "sequential", preference)
+        return trials[rule.strict].choose(test, rule.selection, preference)
 
-    def _trial(self, proposal: Floats) -> Trial:
-        """H-OPT's candidates, evaluated on the valid part.
+    @property
+    def rule(self) -> str:
+        """H-OPT's rule of the preset, a key of `RULES`."""
+        return "published" if self.published else "sequential"
 
-        States in which the proposal plays an action that clinicians never play get the baseline's row, since importance weights
-        would be undefined. `h_opt` checks more by default: rarely tried actions and weights concentrated on few patients.
+    def _trials(self, preference: Floats, bold: Floats) -> dict[bool, Trial]:
+        """H-OPT's candidates, evaluated on the valid part: without the coverage rule and, if the preset has it, with it.
+
+        Without it, states in which the proposal ``bold`` plays an action that clinicians never play get the baseline's row, since
+        importance weights would be undefined. With it, the proposal and the coverage are those of `h_opt`.
         """
+        played = self.behaviour > 0.0
+        trials = {False: self._trial(inside(bold, self.baseline, played), covered=False)}
+        if RULES[self.rule].strict:
+            proposal = adv_linearized(self.model, self.baseline, preference=preference, max_rounds=MAX_ROUNDS)
+            supported = inside(with_support(proposal, self.model).policy, self.baseline, played)
+            trials[True] = self._trial(supported, covered=True)
+        return trials
+
+    def _trial(self, proposal: Floats, *, covered: bool) -> Trial:
+        rule = SafetyRule(delta=1.0, zeta=np.zeros(2))
         return try_candidates(
-            inside(proposal, self.baseline, self.behaviour > 0.0),
+            proposal,
             self.baseline,
             lambda policy: self._evaluate(self.valid, policy),
             estimators=OPE,
-            baseline_return=expected_return(self.model.mdp, self.baseline),
+            fixed={
+                "published": expected_return(self.model.mdp, self.baseline),
+                "empirical": logged_return(self.valid),
+            },
+            train=None if covered else lambda policy: self._evaluate(self.train, policy),
+            covered=(lambda policy: coverage(policy, self.behaviour, self.valid, rule, model=self.model))
+            if covered
+            else None,
         )
 
     def _evaluate(self, data: Dataset, policy: Floats) -> dict[str, Evaluation]:

@@ -52,7 +52,7 @@ BINS = 5
 
 
 def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, Figure]:
-    """All figures of a sepsis study by name; two of them need exact values.
+    """All figures of a sepsis study by name; one of them needs exact values.
 
     Args:
         rows: Rows of the study.
@@ -65,11 +65,12 @@ def draw_sepsis(rows: pa.Table, study_id: str, *, note: str = "") -> dict[str, F
     where = f"{study_id}; {'mean over ' if seeds > 1 else ''}{seeds} {'seeds' if seeds > 1 else 'seed'}{also(note)}"
     with matplotlib_look():
         figures = {"doses": _draw_doses(records, where, dose_words(rows))}
-        if knows_truth(summary):
+        true = knows_truth(summary)
+        if true:
             figures["truth"] = _draw_truth(
                 _policies(rows), f"{study_id}; {seeds} {'seeds' if seeds > 1 else 'seed'}{also(note)}"
             )
-            figures["epsilon"] = _draw_epsilon(records, where)
+        figures["epsilon"] = _draw_epsilon(records, where, true=true)
         return settled(figures)
 
 
@@ -213,8 +214,11 @@ def _scatter(
     return points
 
 
-def _draw_epsilon(records: Mapping[Key, Row], where: str) -> Figure:
-    """S-OPT against ε: DR, WDR and exact values, one column per preference."""
+def _draw_epsilon(records: Mapping[Key, Row], where: str, *, true: bool) -> Figure:
+    """S-OPT against ε: DR, WDR and, if known, exact values; one column per preference.
+
+    The scales are those of the means: at large ε the bars of DR and WDR can be ten times as long as all differences, and are cut.
+    """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -222,17 +226,23 @@ def _draw_epsilon(records: Mapping[Key, Row], where: str) -> Figure:
     handles: list[Any] = [
         Line2D([], [], color=LINES[what][0], marker=LINES[what][1], linestyle=LINES[what][2], label=label)
         for what, label in labels.items()
+        if true or what != "true"
     ]
-    handles.append(Line2D([], [], color="#707070", linewidth=1.0, label="clinician, exact"))
+    own = "true" if true else "dr"
+    handles.append(
+        Line2D([], [], color="#707070", linewidth=1.0, label=f"clinician, {'exact' if true else labels[own]}")
+    )
     handles.append(Patch(color="#FBE6D4", label="worse than the clinician"))
     seeds = records[CLINICIAN]["seeds"]
     figure = _new_figure(
         Frame(
-            title="S-OPT: what is promised and what is true, as the budget ε grows",
+            title=f"S-OPT: what is promised{' and what is true' if true else ''}, as the budget ε grows",
             subtitle=where,
             notes=(
                 "ε: how far the policy may leave the clinician where there are few data; ∞ is Adv-Linearized.",
-                "Bars: ± 1 standard deviation over seeds." if seeds > 1 else "One seed: no bars.",
+                "Bars: ± 1 standard deviation over seeds; those that end at an edge go on beyond it."
+                if seeds > 1
+                else "One seed: no bars.",
             ),
             width=12.0,
             height=6.2,
@@ -245,26 +255,39 @@ def _draw_epsilon(records: Mapping[Key, Row], where: str) -> Figure:
         for axes, preference in zip(line, SHOWN, strict=True):
             found = [records[preference, "s-opt", f"{epsilon:g}"] for epsilon in EPSILONS]
             found.append(records[preference, "adv-linearized", ""])
-            for what, (colour, marker, dashes) in LINES.items():
+            for n, (what, (colour, marker, dashes)) in enumerate(LINES.items()):
+                if what == "true" and not true:
+                    continue
                 bars = [record[f"{what}_{objective}_sd"] for record in found]
                 axes.errorbar(
-                    range(len(found)), [record[f"{what}_{objective}"] for record in found],
+                    np.arange(len(found)) + 0.12 * (n - 1), [record[f"{what}_{objective}"] for record in found],
                     yerr=None if math.isnan(bars[0]) else bars, color=colour, marker=marker, linestyle=dashes,
                     markersize=5, linewidth=1.4, elinewidth=1.0, capsize=2.0, markeredgecolor="white",
                     markeredgewidth=0.5,
                 )  # fmt: skip
-            axes.axhline(records[CLINICIAN][f"true_{objective}"], color="#707070", linewidth=1.0, zorder=1)
+            axes.axhline(records[CLINICIAN][f"{own}_{objective}"], color="#707070", linewidth=1.0, zorder=1)
             axes.set_xticks(range(len(names)), names)
             axes.set_title(f"λ = [{preference.replace(',', ', ')}]: {name}")
-        low, high = line[0].get_ylim()
+        drawn = [what for what in LINES if true or what != "true"]
+        means = [records[each][f"{what}_{objective}"] for each in _along_epsilon() for what in drawn]
+        low, high = _limits([*means, records[CLINICIAN][f"{own}_{objective}"]])
         for axes in line:
             edge = low if objective == "survival" else high
-            axes.axhspan(records[CLINICIAN][f"true_{objective}"], edge, color="#FBE6D4", zorder=0, linewidth=0)
+            axes.axhspan(records[CLINICIAN][f"{own}_{objective}"], edge, color="#FBE6D4", zorder=0, linewidth=0)
         line[0].set_ylim(low, high)
         line[0].set_ylabel(f"{name.capitalize()}\n({'more' if objective == 'survival' else 'less'} is better)")
     for axes in panels[1]:
         axes.set_xlabel("Budget ε")
     return figure
+
+
+def _along_epsilon() -> list[Key]:
+    """The policies of the figure over ε."""
+    keys: list[Key] = []
+    for preference in SHOWN:
+        keys += [(preference, "s-opt", f"{epsilon:g}") for epsilon in EPSILONS]
+        keys.append((preference, "adv-linearized", ""))
+    return keys
 
 
 def _new_figure(frame: Frame, handles: Sequence[Any] = ()) -> Figure:

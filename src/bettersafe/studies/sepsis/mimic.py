@@ -63,6 +63,12 @@ RANDOM_STATE = 0
 """Seed of k-means; independent of the seed of the split, as published."""
 
 
+HOURS = 4
+"""Hours of a block."""
+
+DAYS_PER_YEAR = 365.25
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A prepared cohort, as returned by `load_mimic`; all parts have the states 0 to k−1 and all 25 actions."""
@@ -347,6 +353,26 @@ class _Cohort:
             "rows_of_other_stays": self.blocks.rows_of_other_stays,
         }
 
+    def statistics(self) -> dict[str, dict[str, float | None]]:
+        """The paper's cohort statistics of survivors and non-survivors: stays, % female, mean age in years, mean hours.
+
+        Columns are those of the published tables: gender 1 is female, age is in days, and a stay has four hours per block.
+        """
+        names = [name for name, _ in FEATURES]
+        first = self.ptr[:-1]
+        female, age = (self.blocks.features[first, names.index(name)] for name in ("gender", "age"))
+        hours = HOURS * np.diff(self.ptr)
+        died = self.blocks.died[self.ptr[1:] - 1]
+        return {
+            group: {
+                "stays": int(np.count_nonzero(rows)),
+                "female": _mean(100.0 * female[rows]),
+                "age": _mean(age[rows] / DAYS_PER_YEAR),
+                "hours": _mean(hours[rows]),
+            }
+            for group, rows in (("survivors", ~died), ("non-survivors", died))
+        }
+
 
 def _digests(cohort_csv: str | os.PathLike[str], table_csv: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
     """Names and SHA-256 of the two files."""
@@ -371,6 +397,10 @@ def _comparable(one: Json, other: Json) -> Iterator[tuple[str, Any, Any]]:
             yield name, one["settings"][name], other["settings"].get(name)
     for name in one["inputs"]:
         yield f"the {name} file's sha256", one["inputs"][name]["sha256"][:12], other["inputs"][name]["sha256"][:12]
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if values.size else None
 
 
 def _write_split(
@@ -423,6 +453,7 @@ def _write_split(
         "cuts": cohort.cuts,
         "bins": filled,
         "counts": counts,
+        "statistics": cohort.statistics(),
         "parts": parts,
         "discretizer_sha256": file_digest(folder / "discretizer.parquet"),
         "notes": _notes(counts, filled, settings["outcome"]),

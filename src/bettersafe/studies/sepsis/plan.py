@@ -17,7 +17,7 @@ training part. The evaluation depends on the preset:
     ours          nothing is dropped or clipped. Importance weights use π_b of all parts together, valid and test included, so
                   that no logged action has probability 0 (the weights of the training part's π_b are then not all 1). dr and
                   wdr use a separate model of the training part, in which unseen pairs have the value of π_b. H-OPT uses the
-                  sequential rule
+                  sequential rule with the coverage rule, as `h_opt` and the command do
 
 Unlike in the published code, policy iteration starts from π_b and not from the uniform policy, which is not in S-OPT's
 feasible set.
@@ -60,17 +60,20 @@ OPE: tuple[str, ...] = ("dr", "wdr")
 CHOSEN = "chosen"
 """Parameter of S-OPT with ε chosen on the validation part."""
 
+OTHER_RULES = tuple(f"dr {HOPT_DELTA:g} {rule}" for rule in ("uncovered", "paper"))
+"""H-OPT by other rules (`rules.RULES`): without the coverage rule, and as written in the paper."""
+
 POLICIES: dict[str, tuple[str, ...]] = {
     "linearized": ("",),
     "adv-linearized": ("",),
     "s-opt": tuple(f"{epsilon:g}" for epsilon in EPSILONS),
-    "h-opt": tuple(f"{estimator} {delta:g}" for estimator in OPE for delta in DELTAS),
+    "h-opt": (*(f"{estimator} {delta:g}" for estimator in OPE for delta in DELTAS), *OTHER_RULES),
     "g-opt": tuple(f"{epsilon:g}" for epsilon in G_OPT_EPSILONS),
     "b-opt": (f"{BOPT_DELTA:g}",),
 }
-"""Parameters of each method: ε, or estimator and δ, or δ."""
+"""Parameters of each method: ε, or estimator and δ (and a rule other than the preset's), or δ."""
 
-MAIN = {**POLICIES, "s-opt": (CHOSEN,), "h-opt": (f"dr {HOPT_DELTA:g}",)}
+MAIN = {**POLICIES, "s-opt": (CHOSEN,), "h-opt": (f"dr {HOPT_DELTA:g}", *OTHER_RULES)}
 """Methods and parameters in the main table."""
 
 PUBLISHED = ("linearized", "adv-linearized", "s-opt", "h-opt")
@@ -120,7 +123,7 @@ def sepsis_study(
         raise ParameterError(f"a cohort needs at least {FEWEST} patients for three parts; got {patients}.")
     return Study(
         id=study_id,
-        version=3,  # 2: parts are rounded as published, 14,667 / 2,095 / 4,192; 3: G-OPT and B-OPT
+        version=4,  # 2: parts are rounded as published, 14,667 / 2,095 / 4,192; 3: G-OPT and B-OPT; 4: H-OPT's rules
         jobs=tuple({"repetition": i, "seed": seed, "patients": patients, **settings} for i in range(n)),
         work="bettersafe.studies.sepsis.experiment:icu_experiment",
     )
@@ -150,7 +153,7 @@ def mimic_study(
         )
     return Study(
         id="sepsis/mimic",
-        version=2,
+        version=3,  # 3: H-OPT's rules
         jobs=tuple(
             {
                 "repetition": i,

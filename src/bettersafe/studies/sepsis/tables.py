@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bettersafe.evaluation.facts import ESTIMATORS
 from bettersafe.methods.facts import METHODS
+from bettersafe.studies.rules import RULES
 from bettersafe.studies.sepsis.plan import ABOUT, CHOSEN, DELTAS, EPSILONS, MAIN, OPE, PREFERENCES, REMOVED_BELOW
 from bettersafe.studies.sepsis.published import COLUMNS, FREQUENCY, REMOVED, VALUES, VASOPRESSORS
 from bettersafe.studies.sepsis.summary import (
@@ -105,8 +106,9 @@ def policy_name(policy: Key) -> str:
     if parameter == CHOSEN:
         return f"{facts.title}, ε chosen"
     if facts.episodes:
-        estimator, _, delta = parameter.partition(" ")
-        return f"{facts.title} ({estimator.upper()}) δ = {delta}"
+        estimator, delta, *rule = parameter.split()
+        words = ", ".join([estimator.upper(), *(RULES[name].title for name in rule)])
+        return f"{facts.title} ({words}) δ = {delta}"
     if facts.posterior:
         return f"{facts.title} δ = {parameter}"
     return f"{facts.title} ε = {parameter}" if facts.budget else facts.title

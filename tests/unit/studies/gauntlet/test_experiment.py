@@ -98,7 +98,7 @@ def test_methods_that_do_not_apply_are_left_out(instance):
     assert np.isnan(rows["b-opt"]["share"])
     assert set(METHODS) - set(rows_of(replace(instance, from_counts=True))) == {
         "h-opt published dr",
-        "h-opt sequential dr",
+        "h-opt uncovered dr",
     }
     assert all(applies(method, instance) for method in METHODS)
 

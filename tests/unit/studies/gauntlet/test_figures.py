@@ -32,3 +32,5 @@ def test_a_figure_for_each_half():
     assert list(draw_gauntlet(table(row(0, kind="mines", half="fresh")))) == ["gauntlet-fresh"]
     assert list(draw_gauntlet(table(row(0, kind="ferry", half="fourth")))) == ["gauntlet-fourth"]
     assert list(draw_gauntlet(table(row(0, kind="windy", half="fifth")))) == ["gauntlet-fifth"]
+    assert list(draw_gauntlet(table(row(0, kind="hotel", half="sixth")))) == ["gauntlet-sixth"]
+    assert list(draw_gauntlet(table(row(0, kind="lake", half="seventh")))) == ["gauntlet-seventh"]

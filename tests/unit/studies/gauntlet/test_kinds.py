@@ -8,8 +8,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from bettersafe.mdp.constrained import optimal_policy
-from bettersafe.mdp.values import expected_return
+from bettersafe.mdp.constrained import cmdp_optimum, optimal_policy
+from bettersafe.mdp.values import expected_return, occupancy
 from bettersafe.studies.gauntlet.experiment import _harm_unseen
 from bettersafe.studies.gauntlet.instance import Half
 from bettersafe.studies.gauntlet.kinds import KINDS, best_safe, best_safe_gain, sample_log, true_gain
@@ -23,10 +23,14 @@ HARMS = (
     "catastrophe", "pit", "hazards", "unseen", "door", "late-harm", "machine",
     "mines", "passes", "bridges", "reservoir", "bus", "transfers", "skippers", "epidemic", "tandem",
     "debts", "pipeline", "cart", "car-park", "triage", "greenhouse", "ferry", "building", "tram",
+    "prescriptions", "hotel", "faults", "pumps", "crews", "members",
+    "lake", "fields", "rides", "fruit-tree",
 )  # fmt: skip
 FRESH = [name for name, kind in KINDS.items() if kind.half == "fresh"]
 FOURTH = [name for name, kind in KINDS.items() if kind.half == "fourth"]
 FIFTH = [name for name, kind in KINDS.items() if kind.half == "fifth"]
+SIXTH = [name for name, kind in KINDS.items() if kind.half == "sixth"]
+SEVENTH = [name for name, kind in KINDS.items() if kind.half == "seventh"]
 
 
 def made(name, seed):
@@ -35,7 +39,7 @@ def made(name, seed):
 
 def test_all_halves_have_every_family():
     halves = {half: [kind for kind in KINDS.values() if kind.half == half] for half in get_args(Half)}
-    assert (len(KINDS), len(FRESH), len(FOURTH), len(FIFTH)) == (89, 18, 12, 12)
+    assert (len(KINDS), len(FRESH), len(FOURTH), len(FIFTH), len(SIXTH), len(SEVENTH)) == (111, 18, 12, 12, 12, 10)
     assert abs(len(halves["choose"]) - len(halves["confirm"])) <= 2
     for kinds in halves.values():
         assert {kind.family for kind in kinds} == {"hazard", "rewards", "visits", "baseline", "benchmark", "model"}
@@ -193,6 +197,30 @@ def test_no_shift_at_the_kiln_is_the_practice():
 
 @pytest.mark.parametrize("name", FIFTH)
 def test_worlds_of_the_fifth_set_are_small_and_partly_covered(name):
+    lengths = check_small_and_partly_covered(name)
+    assert 5.0 < np.mean(lengths) <= (260.0 if name == "apiary" else 60.0)
+
+
+@pytest.mark.parametrize("name", SIXTH)
+def test_worlds_of_the_sixth_set_are_small_and_partly_covered(name):
+    lengths = check_small_and_partly_covered(name)
+    assert 2.5 < np.mean(lengths) <= 60.0
+    for seed in SEEDS:
+        truth = made(name, seed).truth
+        assert np.all(occupancy(truth, made(name, seed).baseline) > 0.0)  # every state is reached
+
+
+@pytest.mark.parametrize("name", SEVENTH)
+def test_worlds_of_the_seventh_set_are_small_and_partly_covered(name):
+    lengths = check_small_and_partly_covered(name, tried=name != "headaches")
+    assert 2.5 < np.mean(lengths) <= 60.0
+    for seed in SEEDS:
+        instance = made(name, seed)
+        assert np.all(occupancy(instance.truth, instance.baseline) > 0.0)  # every state is reached
+
+
+def check_small_and_partly_covered(name, *, tried=True):
+    """Lengths of episodes of worlds whose smaller logs cover some pairs, and whose larger logs show the harm."""
     kind, hidden, lengths, covered = KINDS[name], 0, [], []
     for seed in range(2):
         instance = made(name, seed)
@@ -205,10 +233,10 @@ def test_worlds_of_the_fifth_set_are_small_and_partly_covered(name):
         assert np.all(returns.std(axis=0) > 0.0)
         assert 10 <= n_states <= 150
         assert 2 <= n_actions <= 20
-        assert np.all(instance.baseline > 0.0)
+        assert np.all(instance.baseline > 0.0) == tried  # every action in every state
     assert hidden <= 1
-    assert 5.0 < np.mean(lengths) <= (260.0 if name == "apiary" else 60.0)
     assert 0.1 < np.mean(covered) < 1.0
+    return lengths
 
 
 def test_a_few_leads_in_100_sign():
@@ -238,6 +266,85 @@ def test_the_miller_does_nearly_anything_and_the_desk_has_rules():
     assert (mill.from_counts, desk.baseline_known) == (True, False)
     assert np.median(mill.baseline.max(axis=1)) < 0.4
     assert np.all(desk.baseline.max(axis=1) > 0.7)
+
+
+def test_few_guests_complain_and_bleeds_are_rare():
+    for name, most in (("hotel", 0.06), ("prescriptions", 0.15)):
+        rate = [-sample_log(made(name, seed), 2000, np.random.default_rng(seed)).rewards[:, 1].sum() for seed in SEEDS]
+        assert min(rate) > 0.0
+        assert max(rate) / 2000 < most
+
+
+def test_most_members_outlast_the_log_and_little_is_left_for_the_crews():
+    log = sample_log(made("members", 0), 500, np.random.default_rng(0))
+    assert np.diff(log.episode_ptr).max() == 24
+    assert 0.2 < 1.0 - log.terminated.sum() / 500 < 0.8
+    for seed in SEEDS:
+        instance = made("crews", seed)
+        assert best_safe_gain(instance) < 0.1 * instance.before[0]
+
+
+def test_some_faults_fill_the_log_and_pumps_keep_to_thresholds():
+    instance = made("faults", 0)
+    visits = np.bincount(sample_log(instance, 800, np.random.default_rng(0)).states // 6, minlength=18)
+    assert visits.max() > 20 * visits.min()
+    assert (instance.from_counts, made("pumps", 0).baseline_known) == (True, False)
+    assert np.all(made("pumps", 0).baseline.max(axis=1) > 0.85)
+
+
+def test_who_pursues_premiums_alone_takes_storms_and_a_careful_insurer_gains():
+    """Discounts differ, so that no program gives the best; policies for one discount, with a margin, bound it."""
+    for seed in SEEDS:
+        instance = made("insurer", seed)
+        assert best_safe_gain(instance) is None
+        same = replace(instance.truth, discount=np.full(3, 0.98))
+        greedy = true_gain(instance, optimal_policy(same, [1.0, 0.0, 0.0]))
+        assert greedy[0] > 0.0
+        assert greedy[1] < 0.5 * instance.before[1]
+        careful = cmdp_optimum(same, 0.8 * expected_return(same, instance.baseline)[1:])
+        gain = true_gain(instance, careful.policy)
+        assert np.all(gain > 0.0)
+        assert gain[0] > 0.1 * instance.before[0]
+
+
+def test_larger_logs_of_the_seventh_set_can_show_what_is_to_be_gained():
+    """The best safe gain is several standard errors of the return of the larger log."""
+    for name in ("chats", "portal", "exercises", "fields", "rides", "fruit-tree"):
+        for seed in SEEDS:
+            instance, size = made(name, seed), max(KINDS[name].sizes)
+            log = sample_log(instance, size, np.random.default_rng(seed))
+            step = np.arange(log.n_rows) - np.repeat(log.episode_ptr[:-1], np.diff(log.episode_ptr))
+            paid = log.rewards[:, 0] * instance.world.discount[0] ** step
+            error = np.add.reduceat(paid, log.episode_ptr[:-1]).std() / np.sqrt(size)
+            assert best_safe_gain(instance) > 4.0 * error
+
+
+def test_doctors_never_try_what_the_guideline_forbids_and_gain_without_it():
+    for seed in SEEDS:
+        instance = made("headaches", seed)
+        forbidden = instance.baseline == 0.0
+        assert np.all(np.sum(~forbidden, axis=1) >= 2)
+        assert 0.2 < forbidden.mean() < 0.35
+        truth = instance.truth
+        keeps = truth.reward - 1e3 * forbidden[truth.pair_state, truth.pair_action]
+        program = replace(truth, reward=np.vstack([keeps[:1], truth.reward]), discount=np.full(4, truth.discount[0]), unseen_value=np.zeros((4, truth.n_states)))  # fmt: skip
+        kept = cmdp_optimum(program, instance.before - 1e-9 * instance.scale).policy
+        assert np.all(kept[forbidden] < 1e-9)
+        assert true_gain(instance, kept)[0] > 0.04 * instance.before[0]
+
+
+def test_an_objective_of_the_mail_order_has_another_discount():
+    """No program gives the best; a policy for one discount bounds it."""
+    for seed in SEEDS:
+        instance = made("mail-order", seed)
+        assert best_safe_gain(instance) is None
+        same = replace(instance.truth, discount=np.full(3, 0.95))
+        greedy = true_gain(instance, optimal_policy(same, instance.preference))
+        assert greedy[0] > 0.5 * instance.before[0]
+        assert greedy[1] < instance.before[1]
+        before = expected_return(same, instance.baseline)
+        found = [true_gain(instance, cmdp_optimum(same, share * before[1:]).policy) for share in (0.95, 0.9, 0.85, 0.8)]
+        assert any(np.all(gain > 0.0) for gain in found)
 
 
 def test_late_toxicity_harms_those_who_look_at_the_response():

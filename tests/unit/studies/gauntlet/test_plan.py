@@ -30,9 +30,11 @@ def test_later_kinds_run_only_if_they_are_asked_for():
     assert halves(half="fresh") == {"fresh"}
     assert halves(half="fourth") == {"fourth"}
     assert halves(half="fifth") == {"fifth"}
+    assert halves(half="sixth") == {"sixth"}
+    assert halves(half="seventh") == {"seventh"}
     assert halves(kinds="mines,taxi") == {"fresh", "confirm"}
-    assert halves(kinds="ferry,mill") == {"fourth", "fifth"}
-    assert halves(half="all") == {"choose", "confirm", "fresh", "fourth", "fifth"}
+    assert halves(kinds="ferry,mill,hotel,lake") == {"fourth", "fifth", "sixth", "seventh"}
+    assert halves(half="all") == {"choose", "confirm", "fresh", "fourth", "fifth", "sixth", "seventh"}
 
 
 def test_a_smaller_delta_has_more_draws():
@@ -48,7 +50,9 @@ def test_wrong_options():
         gauntlet_study(worlds=0)
     with pytest.raises(ParameterError, match="delta"):
         gauntlet_study(delta=1.5)
-    with pytest.raises(ParameterError, match="half must be one of choose, confirm, fresh, fourth, fifth, all"):
+    with pytest.raises(
+        ParameterError, match="half must be one of choose, confirm, fresh, fourth, fifth, sixth, seventh, all"
+    ):
         make_study("gauntlet", half="first")
     with pytest.raises(ParameterError, match="Did you mean 'wet-chicken'"):
         make_study("gauntlet", kinds="wet-chiken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bettersafe.studies.gauntlet.kinds import KINDS
 from bettersafe.studies.gauntlet.tables import gauntlet_tables
 from gauntlet_rows import row, table
 
@@ -38,6 +39,10 @@ def test_what_is_too_much_is_marked():
     assert line(fourth, "Fourth set", "four unknown shifts at a kiln")[1:3] == ["40", "0/1 [0.00, 0.97]"]
     fifth = gauntlet_tables(table(row(0, kind="windy", half="fifth", episodes=30)))
     assert line(fifth, "Fifth set", "windy gridworld with slippery cells")[1:3] == ["30", "0/1 [0.00, 0.97]"]
+    sixth = gauntlet_tables(table(row(0, kind="insurer", half="sixth", episodes=60)))
+    assert line(sixth, "Sixth set", KINDS["insurer"].title)[1:3] == ["60", "0/1 [0.00, 0.97]"]
+    seventh = gauntlet_tables(table(row(0, kind="lake", half="seventh", episodes=30)))
+    assert line(seventh, "Seventh set", KINDS["lake"].title)[1:3] == ["30", "0/1 [0.00, 0.97]"]
     assert line(page, "Averages", "B-OPT")[:3] == ["B-OPT", "40 %", "1 of 1"]
 
 

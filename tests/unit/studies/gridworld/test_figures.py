@@ -18,6 +18,7 @@ NAMES = {
     "gridworld/tuned": {"mean", "grid", "objectives"},
     "gridworld/delta-0.9": {"mean", "grid"},
     "gridworld/lagrangian": {"lagrangian"},
+    "gridworld/lagrangian-grid": set(),
     "gridworld/scaling": {"scaling"},
     "gridworld/conventions": {"conventions"},
     "gridworld/bopt": {"mean", "grid", "objectives"},

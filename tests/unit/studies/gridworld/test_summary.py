@@ -101,3 +101,39 @@ def test_changes_are_paired():
     assert [(r["cmdp"], r["improvement"], r["failure"]) for r in found] == [(0, 3.0, -1.0), (1, -2.0, 1.0)]
     with pytest.raises(ParameterError, match="'nothing'"):
         changes(rows, reference="nothing")
+
+
+def test_one_choice_for_all_sizes_as_in_the_paper():
+    """0.1 is best on average among those that failed at no size; with a choice for each size, 0.01 is best at 10 and 1.0 at 50."""
+    given = {10: {"0.01": 6, "0.1": 5, "1.0": 4}, 50: {"0.01": 1, "0.1": 8, "1.0": 9}}
+    rows = rows_table(
+        *(
+            gridworld_row(0, gain, parameter=parameter, episodes=size, failure=(parameter, size) == ("1.0", 10))
+            for size, gains in given.items()
+            for parameter, gain in gains.items()
+        ),
+        *(
+            gridworld_row(1, gain + 100, parameter=parameter, episodes=size)
+            for size, gains in given.items()
+            for parameter, gain in gains.items()
+        ),
+    )
+    once = {r["episodes"]: (r["parameter"], r["chosen"], r["improvement"]) for r in tuned(rows, once=True).to_pylist()}
+    assert once == {10: ("tuned once", "0.1", 105.0), 50: ("tuned once", "0.1", 108.0)}
+    each = {r["episodes"]: (r["parameter"], r["chosen"], r["improvement"]) for r in tuned(rows).to_pylist()}
+    assert each == {10: ("tuned", "0.01", 106.0), 50: ("tuned", "1.0", 109.0)}
+
+
+def test_where_every_parameter_failed_somewhere_the_baseline_is_kept_at_all_sizes():
+    rows = rows_table(
+        *(
+            gridworld_row(cmdp, 5, parameter="0.1", episodes=size, failure=size == 10 and cmdp == 0)
+            for cmdp in (0, 1)
+            for size in (10, 50)
+        )
+    )
+    found = tuned(rows, once=True).to_pylist()
+    assert [(r["episodes"], r["chosen"], r["improvement"]) for r in found] == [
+        (10, "baseline", 0.0),
+        (50, "baseline", 0.0),
+    ]

@@ -362,3 +362,19 @@ def test_splits_that_are_not_of_one_study_are_refused(tmp_path, pair):
     ):
         with pytest.raises(RunError, match=match):
             find_splits([two, tmp_path / folder])
+
+
+def test_cohort_statistics_by_hand(tmp_path):
+    """The paper's table of the cohort: stays, % female, mean age in years and mean hours, of those who survived and who died."""
+    listed, blocks = tables(40)
+    found = prepare(tmp_path, listed, blocks, outcome="mortality_90d")["statistics"]
+    stays = {}
+    for i, stay in enumerate(blocks["icustayid"]):
+        stays.setdefault(int(stay), []).append(i)
+    kept = {int(stay) - 200_000 for stay in listed["icustayid"]} | {int(stay) for stay in listed["icustayid"]}
+    for group, died in (("survivors", 0), ("non-survivors", 1)):
+        own = [rows for stay, rows in stays.items() if stay in kept and blocks["mortality_90d"][rows[0]] == died]
+        assert found[group]["stays"] == len(own)
+        assert found[group]["female"] == pytest.approx(100 * np.mean([blocks["gender"][rows[0]] for rows in own]))
+        assert found[group]["age"] == pytest.approx(np.mean([blocks["age"][rows[0]] / 365.25 for rows in own]))
+        assert found[group]["hours"] == pytest.approx(np.mean([4 * len(rows) for rows in own]))

@@ -18,7 +18,7 @@ def test_options_belong_to_their_studies():
     assert {job["preset"] for job in make_study("sepsis/icu-published").jobs} == {"published"}
     for study_id, options, match in (
         ("sepsis/icu", {"cmdps": 3}, "`cmdps` does not belong to the study sepsis/icu, which takes `seeds`"),
-        ("gridworld/fixed", {"patients": 9}, "`patients` does not belong .* takes `cmdps`. Leave it out"),
+        ("gridworld/fixed", {"patients": 9}, "`patients` does not belong .* takes `cmdps`, `delta`. Leave it out"),
         ("sepsis/mimic", {}, "needs `data`, a folder that `prepare_mimic` wrote"),
         ("sepsis/mimic", {"data": ["."], "cohort": "fixed"}, "`cohort` does not belong"),
         ("sepsis/icu", {"unseen": "deth"}, "unseen must be one of death, end, baseline.*'death'"),

@@ -57,7 +57,9 @@ def test_without_a_truth_none_is_shown():
     assert "exact" not in page.lower()
     assert "nan" not in page
     assert "1 seed" in page
-    assert draw_sepsis(table, "sepsis/mimic").keys() == {"doses"}
+    drawn = draw_sepsis(table, "sepsis/mimic")
+    assert drawn.keys() == {"doses", "epsilon"}
+    assert "exact" not in " ".join(texts(drawn["epsilon"]))
 
 
 @pytest.mark.parametrize(
