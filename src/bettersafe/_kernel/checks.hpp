@@ -16,6 +16,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "wide.hpp"
+
 namespace bettersafe {
 
 namespace nb = nanobind;
@@ -215,9 +217,7 @@ void check_rising(const Array<const T>& ptr, std::int64_t last) {
 
 // Index of the first entry for which `outside` of its bits has the sign bit set; −1 if there is none.
 template <typename Outside>
-std::int64_t first_outside(const Array<const double>& array, const Outside& outside) {
-    const double* data = array.data();
-    const std::int64_t size = array.size();
+std::int64_t first_outside(const double* data, std::int64_t size, const Outside& outside) {
     std::uint64_t found = 0;
     for (std::int64_t i = 0; i < size; ++i) {
         std::uint64_t bits;
@@ -234,22 +234,29 @@ std::int64_t first_outside(const Array<const double>& array, const Outside& outs
 
 constexpr std::uint64_t kInfinityBits = 0x7ffULL << 52, kSignBit = 1ULL << 63;  // without the sign, the bits of NaN exceed those of infinity
 
+BETTERSAFE_WIDE static std::int64_t first_not_finite(const double* data, std::int64_t size) {
+    return first_outside(data, size, [](std::uint64_t bits) { return kInfinityBits - 1 - (bits & ~kSignBit); });
+}
+
 inline void check_finite(const Array<const double>& array) {
-    const std::int64_t i = first_outside(array, [](std::uint64_t bits) { return kInfinityBits - 1 - (bits & ~kSignBit); });
+    const std::int64_t i = first_not_finite(array.data(), array.size());
     if (i >= 0) refuse(array.name() + " must be finite; entry " + text(i) + " is " + text(array[i]) + ".");
+}
+
+BETTERSAFE_WIDE static std::int64_t first_negative(const double* data, std::int64_t size) {
+    return first_outside(data, size, [](std::uint64_t bits) { return (bits & (bits - 1)) | (kInfinityBits - (bits & ~kSignBit)); });
 }
 
 // Raises unless all numbers are ≥ 0; −0 and infinity are allowed.
 inline void check_not_negative(const Array<const double>& array) {
-    const std::int64_t i =
-        first_outside(array, [](std::uint64_t bits) { return (bits & (bits - 1)) | (kInfinityBits - (bits & ~kSignBit)); });
+    const std::int64_t i = first_negative(array.data(), array.size());
     if (i >= 0) refuse(array.name() + " must be 0 or more; entry " + text(i) + " is " + text(array[i]) + ".");
 }
 
 // Raises unless all numbers are below infinity; −∞ is allowed.
 inline void check_below_infinity(const Array<const double>& array) {
     const std::int64_t i = first_outside(
-        array, [](std::uint64_t bits) { return (~bits & (kInfinityBits - 1 - bits)) | (kInfinityBits - (bits & ~kSignBit)); });
+        array.data(), array.size(), [](std::uint64_t bits) { return (~bits & (kInfinityBits - 1 - bits)) | (kInfinityBits - (bits & ~kSignBit)); });
     if (i >= 0) refuse(array.name() + " must be below infinity; entry " + text(i) + " is " + text(array[i]) + ".");
 }
 

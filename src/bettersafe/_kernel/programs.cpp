@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel.hpp"
+#include "wide.hpp"
 
 namespace bettersafe {
 namespace {
@@ -26,14 +27,6 @@ constexpr double kForbidden = 2.5e-9;   // an entry that a row holds below this 
                                         // worth at most kAcceptGap
 constexpr double kSmallReach = 1e-4;    // a row that can gain less than this share of its half-range is scaled by what it can gain
 constexpr int kRefactorEvery = 60;
-
-// If the compiler supports it, the solver is also built for AVX2 and selected at load time. Only element-wise loops use
-// it and nothing is fused (-ffp-contract=off), so the bits are equal.
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define BETTERSAFE_WIDE __attribute__((flatten, target_clones("avx2", "default")))
-#else
-#define BETTERSAFE_WIDE
-#endif
 
 int padded(int size) { return (size + 3) & ~3; }
 
@@ -116,7 +109,7 @@ public:
     }
 
 private:
-    int n_ = 0, m_ = 0, likeliest_ = 0;
+    int n_ = 0, m_ = 0;
     int wide_ = 0, tall_ = 0;            // n and m rounded up to whole vectors; the padding stays zero
     bool budget_ = false, all_free_ = false;
     double half_ = 0.0, limit_ = 0.0, mass_ = 0.0;
@@ -208,7 +201,6 @@ private:
             mass_ = 0.0;
             for (int f = 0; f < n_; ++f) mass_ += base_[f];
             if (!(mass_ > 0.0)) return false;
-            likeliest_ = largest(wide_, base_.data());
             half_ = centred(in.objective + begin, 1.0, cost_.data());
             if (half_ == 0.0) return false;  // constant objective: keep the baseline
             at_least(matrix_, (static_cast<std::size_t>(in.n_rows) + 2) * wide_);
@@ -301,10 +293,10 @@ private:
     }
 
     // Whether a centred row, (middle − value) / half, can surely gain more than kSmallReach: the gain is Σ base (row + 1). Most rows can,
-    // and need neither another scale nor a look for forbidden entries. No term is negative: the one of the likeliest entry is
-    // nearly always enough.
+    // and need neither another scale nor a look for forbidden entries. No term is negative: the first two, of at least two, are
+    // mostly enough.
     bool reaches_far(const double* target) const {
-        return base_[likeliest_] * (target[likeliest_] + 1.0) > 2.0 * kSmallReach * mass_ ||
+        return base_[0] * (target[0] + 1.0) + base_[1] * (target[1] + 1.0) > 2.0 * kSmallReach * mass_ ||
                dot(wide_, base_.data(), target) > (2.0 * kSmallReach - 1.0) * mass_;
     }
 
