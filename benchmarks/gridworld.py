@@ -59,7 +59,7 @@ def parts(n_cmdps):
                 )
                 case = Case(
                     truth=truth, baseline=baseline, before=expected_return(truth, baseline), model=models[0],
-                    train_model=models[1], data=data, safety=safety, delta=0.1, draws=100, draws_seed=0, max_rounds=10,
+                    train_model=models[1], data=data, train=train, safety=safety, delta=0.1, draws=100, draws_seed=0, max_rounds=10,
                 )  # fmt: skip
                 for method in METHODS:
                     clocked((method, n), lambda m=method, c=case: c.returns([m], np.array([1.0, 0.0])))

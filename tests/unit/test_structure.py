@@ -31,6 +31,7 @@ LEVELS = ("unit", "property", "statistical", "e2e")
 TESTED_WITH = {
     "cli.show.evaluation": "cli.runs",
     "cli.show.logs": "cli.logs",
+    "cli.show.plan": "cli.runs",
     "cli.show.studies": "cli.studies",
     "cli.show.tables": "cli.show.runs",
     "evaluation.choices": "tasks.settings",
@@ -49,9 +50,18 @@ TESTED_WITH = {
     "studies.gauntlet.sixth": "studies.gauntlet.kinds",
     "studies.rules": "studies.case",
     "tasks.draft.words": "tasks.draft.guess",
+    "tasks.plan": "cli.runs",
 }
 # Test files that are not about one module.
-WHOLE = {"test_structure.py", "test_public.py", "_kernel/test_kernel.py", "test_benchmarks.py", "test_killed.py"}
+WHOLE = {
+    "test_structure.py",
+    "test_public.py",
+    "_kernel/test_kernel.py",
+    "test_benchmarks.py",
+    "test_killed.py",
+    "logs/test_units.py",
+    "evaluation/test_units.py",
+}
 
 
 def imports(path):

@@ -248,7 +248,7 @@ def evaluate_many(
     Examples:
         >>> found = bettersafe.evaluate_many(later, baseline, baseline, folds=5)
         >>> sorted(found)
-        ['cwpdis', 'dr', 'is', 'model', 'pdis', 'wdr', 'wis']
+        ['cwpdis', 'dr', 'drl', 'is', 'mis', 'model', 'pdis', 'wdr', 'wis']
     """
     check_log("data", data)
     check_options(drop_unsupported=drop_unsupported)

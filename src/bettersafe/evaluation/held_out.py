@@ -301,7 +301,12 @@ def safety_test(
         covered = coverage(policy, baseline, tested, rule, model=model, known=known, found=found)
     if not BOUNDS[rule.bound].finite_sample:
         test = terms_test(terms, rule, covered=covered)
-        return _with_skew(test, terms, rule, tuning, policy, baseline, model=model) if rule.strict else test
+        if not rule.strict or rule.bound != "t":
+            return test
+        before = (
+            None if tuning is None else by_unit(paired_terms(policy, baseline, tuning, rule, model=model), tuning.units)
+        )
+        return with_skew(test, terms, rule, None if before is None else before.min(axis=0))
     low = _least(safety, rule, terms, _against(baseline, safety, rule, model))
     cap = _given_cap(safety, rule, low)
     if np.any(np.isnan(cap)):
@@ -349,27 +354,20 @@ def coverage(
     return Covered(unsupported=unsupported, unseen=unseen, few_effective_episodes=weights.few_effective_episodes)
 
 
-def _with_skew(
-    test: SafetyTest,
-    terms: Floats,
-    rule: SafetyRule,
-    tuning: Log | None,
-    policy: Floats,
-    baseline: Floats,
-    *,
-    model: Model | None,
-) -> SafetyTest:
+def with_skew(test: SafetyTest, terms: Floats, rule: SafetyRule, least: Floats | None = None) -> SafetyTest:
     """The test with the bound "skew" instead of "t" on objectives of which few large losses carry the variance.
 
-    Losses are also those of ``tuning``: the rarer they are, the more often the test's episodes show none.
+    Args:
+        test: Test of the terms by the rule.
+        terms: Paired terms, shape [n, d].
+        rule: Settings of the test.
+        least: Smallest terms on the training episodes, shape [d]: the rarer losses are, the more often the test's episodes show none.
     """
     if rule.bound != "t":
         return test
     low = terms.min(axis=0)
-    if tuning is not None:
-        low = np.minimum(
-            low, by_unit(paired_terms(policy, baseline, tuning, rule, model=model), tuning.units).min(axis=0)
-        )
+    if least is not None:
+        low = np.minimum(low, least)
     skewed = (large_losses(terms, low) < MANY_LOSSES) & ~np.isneginf(test.bound)
     bound = np.where(skewed, lower_bound(terms, rule.level, method="skew", low=low), test.bound)
     return replace(test, bound=bound, skewed=skewed if skewed.any() else None)

@@ -41,7 +41,7 @@ from bettersafe.errors import (
 )
 from bettersafe.evaluation.evaluate import evaluate_policy, fold_seed
 from bettersafe.evaluation.facts import BOUNDS, ESTIMATORS
-from bettersafe.evaluation.held_out import Covered, SafetyRule, SafetyTest, safety_test, terms_test
+from bettersafe.evaluation.held_out import Covered, SafetyRule, SafetyTest, safety_test, terms_test, with_skew
 from bettersafe.logs.counts import count
 from bettersafe.mdp.ends import ending, undiscounted
 from bettersafe.mdp.mdp import by_state
@@ -275,6 +275,7 @@ class Trial:
         baseline: π_b, shape [X, A].
         terms: α and terms [n, d] of every candidate, nearest to the baseline first, by comparison and estimator.
         trained: Estimate of every candidate on the training episodes [d], in the same order, by estimator; empty if not computed.
+        least: Smallest paired term of every candidate on the training episodes [d], in the same order, by estimator; empty if not computed.
         covered: How much of every candidate the data covers, in the same order; empty for rules without the coverage rule.
     """
 
@@ -282,6 +283,7 @@ class Trial:
     baseline: Floats
     terms: Mapping[tuple[Comparison, str], Sequence[tuple[float, Floats]]]
     trained: Mapping[str, Sequence[Floats]]
+    least: Mapping[str, Sequence[Floats]]
     covered: Sequence[Covered]
 
     def choose(self, rule: SafetyRule, selection: Selection, preference: Floats) -> Floats:
@@ -289,6 +291,9 @@ class Trial:
         tests = []
         for i, (mix, terms) in enumerate(self.terms[rule.comparison, rule.estimator]):
             test = terms_test(terms, rule, mix=mix, covered=self.covered[i] if rule.strict else None)
+            if rule.strict:
+                least = self.least.get(rule.estimator)
+                test = with_skew(test, terms, rule, None if least is None else least[i])
             known = self.trained.get(rule.estimator)
             tests.append(test if known is None else replace(test, train_estimate=known[i]))
         chosen = choose_candidate(tests, selection, preference)
@@ -314,12 +319,14 @@ def try_candidates(
         estimators: Names of the estimators to keep.
         fixed: Number that each comparison but "paired" compares with, shape [d]: J(π_b) in the trained model for "published", the
             mean return for "empirical".
-        train: Function from a policy to its evaluations on the training part, for selection "paper".
+        train: Function from a policy to its evaluations on the training part, for selection "paper" and for rare losses.
         covered: Function from a policy to how much of it the safety part covers, for rules with the coverage rule.
     """
     own = evaluate(baseline)
+    own_train = {} if train is None else train(baseline)
     terms: dict[tuple[Comparison, str], list[tuple[float, Floats]]] = {}
     trained: dict[str, list[Floats]] = {}
+    least: dict[str, list[Floats]] = {}
     known: list[Covered] = []
     for mix, candidate in mixtures(proposal, baseline):
         found = evaluate(candidate)
@@ -332,7 +339,9 @@ def try_candidates(
                 terms.setdefault((comparison, estimator), []).append((mix, found[estimator].per_trajectory - subtract))
             if estimator in on_train:
                 trained.setdefault(estimator, []).append(on_train[estimator].value)
-    return Trial(proposal=proposal, baseline=baseline, terms=terms, trained=trained, covered=known)
+                paired = on_train[estimator].per_trajectory - own_train[estimator].per_trajectory
+                least.setdefault(estimator, []).append(paired.min(axis=0))
+    return Trial(proposal=proposal, baseline=baseline, terms=terms, trained=trained, least=least, covered=known)
 
 
 def choose_candidate(tests: Sequence[SafetyTest], selection: Selection, preference: Floats) -> SafetyTest | None:

@@ -127,9 +127,10 @@ def make_recipes(
         found.append((f"local, z = {z:g}", policy))
         for mix in () if equal else grid.mixes:
             found.append((f"local, z = {z:g}, {100 * mix:.0f} % baseline", (1.0 - mix) * policy + mix * baseline))
-    values = solve_policy(model.mdp, baseline)
-    for epsilon, policy in _along(model, baseline, preference, grid.epsilons, values, progress):
-        found.append((f"S-OPT ε = {epsilon:g}", policy))
+    if grid.epsilons:
+        values = solve_policy(model.mdp, baseline)
+        for epsilon, policy in _along(model, baseline, preference, grid.epsilons, values, progress):
+            found.append((f"S-OPT ε = {epsilon:g}", policy))
     for n in grid.least_visits if equal else ():
         well = _search(mean_model, model.counts >= n, baseline, preference, progress)
         found.append((f"well-tried, n = {n}", well.policies([-loss])[0]))

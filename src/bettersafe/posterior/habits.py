@@ -146,8 +146,8 @@ def _own_mean(o: Outcomes, k: int, value: Floats) -> tuple[Floats, Floats]:
     Rare events are left out. The variance of a visit is that of the pair, shrunk to that of the log.
     """
     size = np.maximum(o.visits, 1.0)
-    mean = np.bincount(o.count_pair, o.count * value, size.size) / size
-    spread = np.bincount(o.count_pair, o.count * (value - mean[o.count_pair]) ** 2, size.size)
+    mean = np.bincount(o.count_pair, o.count * value, size.size).astype(np.float64) / size
+    spread = np.bincount(o.count_pair, o.count * (value - mean[o.count_pair]) ** 2, size.size).astype(np.float64)
     noisy = [each for each in o.moments[:1] if each.asked[k]]  # the others are of rare events
     spread += sum(each.spread[k] for each in noisy)
     mean += o.known_reward[k] + sum(each.mean[k] for each in noisy)

@@ -109,7 +109,7 @@ def frequency_model(outcomes: Outcomes, model: Model, baseline_v: Floats) -> Mod
                 model.unseen_reward[:, None] + baseline_v if model.unseen == "baseline" else model.mdp.unseen_value
             ),
         ),
-        counts=frozen(visits[pairs], np.int64),
+        counts=frozen(np.ceil(visits[pairs]), np.int64),
         error=frozen(error, np.float64),
     )
 

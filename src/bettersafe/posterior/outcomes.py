@@ -472,6 +472,13 @@ def thin_outcomes(outcomes: Outcomes, rng: Rng) -> tuple[Outcomes, Outcomes]:
     """
     draw, o = generator(rng), outcomes
     one = draw.binomial(o.count.astype(np.int64), 0.5).astype(np.float64)
+    ended = np.flatnonzero(o.ends[o.count_outcome])
+    if ended.size:  # no half is without an end: with discount 1 it would have no values
+        often = ended[np.argmax(o.count[ended])]
+        if one[ended].sum() == 0.0:
+            one[often] = min(1.0, o.count[often] / 2.0)
+        elif one[ended].sum() == o.count[ended].sum():
+            one[often] -= min(1.0, o.count[often] / 2.0)
     starts = np.zeros(o.n_states)
     started = np.flatnonzero(o.starts)  # states without starts need no random numbers
     starts[started] = draw.binomial(o.starts[started].astype(np.int64), 0.5)

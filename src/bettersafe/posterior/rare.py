@@ -40,6 +40,9 @@ SURE = 2.0
 """Standard errors by which the value of where a step leads counts as less extreme than it is: else every state in which a rare event
 happened once would look like a place of rare events."""
 
+MOST_STEPS = 1000
+"""Largest number of steps to which values look ahead; they only tell rare events from others."""
+
 TOL = 1e-6
 """Relative change at which values are taken as settled."""
 
@@ -147,19 +150,23 @@ def _apart(x: Ints, value: Floats, times: Floats) -> Floats:
     if not x.size:
         return np.zeros(0)
     order = np.lexsort((value, x))
-    ordered, upto = value[order], np.cumsum(times[order])
+    ordered, often = value[order], times[order]
     first = np.flatnonzero(np.diff(x[order], prepend=-1))
-    last = np.append(first[1:], x.size) - 1
-    before = np.where(first > 0, upto[first - 1], 0.0)
-    half = 0.5 * (upto[last] - before)
+    size = np.diff(np.append(first, x.size))
+    total = np.add.reduceat(often, first)
+    upto = np.concatenate(
+        [np.cumsum(part) for part in np.split(often, first[1:])]
+    )  # within a state: the log may be far larger
+    half = 0.5 * total
     low, high = (
-        ordered[np.clip(np.searchsorted(upto, before + half * (1.0 + nudge)), first, last)] for nudge in (-1e-9, 1e-9)
+        ordered[first + np.minimum(np.add.reduceat(upto < np.repeat(limit, size), first, dtype=np.int64), size - 1)]
+        for limit in (half * (1.0 - 1e-9), half * (1.0 + 1e-9))
     )
     overall = float(times @ value) / float(times.sum())
     middle = np.where(np.abs(low - overall) <= np.abs(high - overall), low, high)
     middle = np.where(2.0 * half < 1.5, overall, middle)
     apart = np.empty(x.size)
-    apart[order] = ordered - np.repeat(middle, last - first + 1)
+    apart[order] = ordered - np.repeat(middle, size)
     return apart
 
 
@@ -208,7 +215,7 @@ def values_after(
 
     def settled(paid: Floats, matrix: sparse.csr_array) -> Floats:
         value = paid
-        for _ in range(longest - 1):
+        for _ in range(min(longest, MOST_STEPS) - 1):
             before, value = value, paid + matrix @ value
             if np.max(np.abs(value - before)) <= TOL * np.max(np.abs(value)):
                 break

@@ -299,7 +299,10 @@ def _learn(events: _Events) -> Strengths:
 
 def _average(weight: Floats, values: Floats) -> Floats:
     """Weighted sum of rows [G, P], shape [P]; every column is summed alike, whichever others there are."""
-    return np.asarray((weight[:, None] * values).sum(axis=0))
+    total = np.zeros(values.shape[1])
+    for w, row in zip(weight, values, strict=True):
+        total += w * row
+    return total
 
 
 def _first_component(apart: Floats, tried: Ints) -> Floats:

@@ -53,6 +53,9 @@ OWN_VISITS = 20.0
 MOST_AT_ONCE = 2_000_000
 """Numbers per array if several points of the grid are solved at once."""
 
+MOST_DISTRIBUTED = 10**9
+"""Visits of a pair from which on its events are divided as if drawn with replacement; more can't be drawn without."""
+
 LEAST_WEIGHT = 1e-3
 """Points of the grid with a smaller probability are ignored."""
 
@@ -434,7 +437,11 @@ class Moments:
         total, square = visits * self.mean, self.spread + visits * self.mean**2
         k, pair = np.nonzero(total)
         number = np.clip(np.rint(total[k, pair] ** 2 / square[k, pair]), 1.0, visits[pair]).astype(np.int64)
-        drawn = rng.hypergeometric(number, visits[pair].astype(np.int64) - number, mine[pair].astype(np.int64))
+        n, part_of = visits[pair].astype(np.int64), mine[pair].astype(np.int64)
+        if np.all(n < MOST_DISTRIBUTED):
+            drawn = rng.hypergeometric(number, n - number, part_of)
+        else:
+            drawn = np.clip(rng.binomial(number, part_of / n), number - (n - part_of), part_of)
         share = np.zeros(total.shape)
         share[k, pair] = drawn / number
         parts = []

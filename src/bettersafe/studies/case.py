@@ -215,7 +215,7 @@ class Case:
                 "published": expected_return(model.mdp, self.baseline),
                 "empirical": logged_return(self.safety),
             },
-            train=(lambda policy: evaluate(policy, self.train)) if on_train else None,
+            train=(lambda policy: evaluate(policy, self.train)) if on_train or strict else None,
             covered=covered if strict else None,
         )
 

@@ -16,7 +16,7 @@ def test_a_smoke_run_and_its_figures(tmp_path):
     folder = tmp_path / "smoke"
     text, _ = run("study", "run", "gridworld/fixed", "--cmdps", 1, "-o", folder)
     assert "4 experiments" in text
-    assert read_rows(folder).num_rows == 4 * 4 * 3 * 10
+    assert read_rows(folder).num_rows == 4 * 4 * 3 * 12
     again = json.loads(call("study", "run", "gridworld/fixed", "--cmdps", 1, "-o", folder, "--json")[0])
     assert (again["done"], again["skipped"]) == (0, 4)
     written = json.loads(run("study", "figures", folder, "--json")[0])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 
 from bettersafe.logs.dataset import Columns
-from bettersafe.logs.roles import FLAGS, OPTIONAL, REQUIRED, ROLES, VOCABULARY
+from bettersafe.logs.roles import FLAGS, OPTIONAL, REQUIRED, ROLES, UNIT, VOCABULARY
 from bettersafe.tasks.settings import COLUMNS
 
 
 def test_roles_are_the_columns_of_a_log_and_their_settings() -> None:
-    assert list(ROLES) == [field.name for field in fields(Columns)] == [row.name for row in COLUMNS]
+    assert [*ROLES, UNIT] == [field.name for field in fields(Columns)] == [row.name for row in COLUMNS]
     assert list(REQUIRED) == [row.name for row in COLUMNS if row.default is not None]
     assert set(REQUIRED) == {"episode", "step", "state", "action"}
 

@@ -17,10 +17,10 @@ from bettersafe.posterior.draws import drawn_gains, mean_process
 from bettersafe.posterior.judge import Question
 from bettersafe.posterior.linearised import linearised_gains
 from bettersafe.posterior.linearised_counts import gather_counted
-from bettersafe.posterior.outcomes import outcomes_of
+from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of
 from bettersafe.posterior.priors import posterior
 from bettersafe.posterior.rule import probability
-from posterior_cases import needs_kernel, noisy_log, random_case, same_candidate
+from posterior_cases import needs_kernel, noisy_log, one_step_log, random_case, same_candidate
 
 NONE = CandidateGrid(cautions=(), local_cautions=(), epsilons=(), least_visits=())
 
@@ -297,3 +297,27 @@ def test_what_recipes_made_keeps_its_optimism_whoever_hands_it_in():
     handed = fast(case, policies={"mine": new}).candidates[-1]
     assert handed.name == "mine"
     assert np.all(handed.optimism == 0.0)
+
+
+def test_tiny_logs_and_logs_with_few_ends_can_be_audited():
+    """A quarter without any step, and with discount 1 a part without an end, made the audit fail."""
+    tiny = one_step_log([(0, 0, 0, 0.0), (0, 1, 0, -1.0), (0, 1, -1, 1.0)], 1, 2, ("a",))
+    rows = [(0, 0, -1 if i == 14 else 0, -1.0 if i == 7 else 0.0) for i in range(15)]
+    few = one_step_log(rows, 1, 2, ("a",))
+    few = replace(
+        few,
+        objectives=(replace(few.objectives[0], discount=1.0),),
+        episode_ptr=np.array([0, 15]),
+        episode_labels=np.arange(1),
+    )
+    for data in (tiny, few):
+        baseline = np.array([[0.5, 0.5]])
+        for seed in range(4):
+            found = b_opt(
+                gather_outcomes(data),
+                estimate_model(data),
+                baseline,
+                preference=[1.0],
+                question=Question(draws=20, seed=seed),
+            )
+            assert np.all(np.isfinite(found.improvement.policy))

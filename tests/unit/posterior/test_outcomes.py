@@ -13,6 +13,7 @@ from bettersafe.posterior import recovered
 from bettersafe.posterior.draws import mean_process
 from bettersafe.posterior.outcomes import gather_outcomes, outcomes_of, thin_outcomes
 from bettersafe.posterior.priors import posterior
+from bettersafe.posterior.rewards import Moments
 from posterior_cases import LOG, SUPPORT, noisy_log, one_step_log, random_case
 
 
@@ -155,3 +156,24 @@ def test_one_episode_starts_in_both_halves():
     o, _, _ = random_case(1, episodes=1)
     for seed in range(8):
         assert all(half.starts.sum() > 0.0 for half in thin_outcomes(o, seed))
+
+
+def test_no_half_is_without_an_end():
+    """With discount 1 it would have no values; with a single end, both halves have half of it."""
+    for ends in (1, 2, 3):
+        rows = [(0, 0, 0 if i >= ends else -1, float(i == 7)) for i in range(12)]
+        o = gather_outcomes(one_step_log(rows, 1, 1, ("a",)))
+        for seed in range(20):
+            halves = thin_outcomes(o, seed)
+            quarters = [quarter for half in halves for quarter in thin_outcomes(half, seed)]
+            for part in (*halves, *quarters):
+                assert part.count @ part.ends[part.count_outcome] > 0.0
+            assert sum(part.count.sum() for part in halves) == 12.0
+
+
+def test_pairs_with_more_visits_than_can_be_distributed_are_divided_too():
+    visits, mean = np.full(4, 4e9), np.array([[-1e-6, 0.0, -2e-6, -1.0]])
+    events = Moments(mean=mean, spread=visits * (-mean - mean**2), asked=np.array([True]), rare=True)
+    one, other = events.thinned(visits, np.full(4, 2e9), np.random.default_rng(0))
+    assert (one.mean + other.mean) / 2.0 == pytest.approx(mean)
+    assert np.all(one.mean <= 0.0)

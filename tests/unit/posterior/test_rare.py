@@ -117,3 +117,12 @@ def test_a_state_in_which_something_happened_once_is_no_place_of_rare_events():
     assert not np.any(arrival[following != 300])
     certain = After(value=after.value, error=np.zeros(301))
     assert np.any(excess_of(states, following, reward, certain)[1][struck] < 0.0)  # as if all were known
+
+
+def test_what_is_rare_in_a_state_does_not_depend_on_the_size_of_the_log():
+    """A struck visit of a state with two visits stays the rare one, however often other states were seen."""
+    for often in (10.0, 1e8, 1e12):
+        x, reward = np.array([0, 1, 1]), np.array([0.0, -100.0, 0.0])
+        after = After(value=np.zeros(2), error=np.zeros(2))
+        excess, _ = excess_of(x, np.full(3, -1), reward, after, np.array([often, 1.0, 1.0]))
+        assert np.array_equal(excess, [0.0, -100.0, 0.0])

@@ -128,7 +128,7 @@ def print_description(
         console.print("[bold]Notes[/]")
         for problem in d.problems:
             console.print(f"  • {escape(problem)}", highlight=False)
-    else:
+    elif not any(check.against for check in checks):
         console.print("Nothing unusual was found.", style="dim")
 
 

@@ -23,7 +23,9 @@ def print_plan(found: tuple[Forecast, ...], objectives: tuple[Objective, ...], e
         worth = "too few effective episodes: it would be refused" if not each.trusted else "could pass"
         if each.trusted and not each.could_pass:
             worth = "would hardly pass"
-        needed = "" if math.isinf(each.needed) else f"; about {math.ceil(each.needed):,} episodes needed"
+        needed = (
+            "" if math.isinf(each.needed) or not each.trusted else f"; about {math.ceil(each.needed):,} episodes needed"
+        )
         typer.echo(
             f"  {100 * each.step:.0f} % of the change: {worth} (about {each.effective:,.0f} effective episodes{needed})"
         )

@@ -308,7 +308,7 @@ class _Case:
                 "published": expected_return(self.model.mdp, self.baseline),
                 "empirical": logged_return(self.valid),
             },
-            train=None if covered else lambda policy: self._evaluate(self.train, policy),
+            train=lambda policy: self._evaluate(self.train, policy),
             covered=(lambda policy: coverage(policy, self.behaviour, self.valid, rule, model=self.model))
             if covered
             else None,

@@ -88,7 +88,7 @@ def test_route_b_in_small(tmp_path):
     assert [(job["repetition"], job["seed"]) for job in study.jobs] == [(0, 5), (1, 6)]
     run_sweep(study, tmp_path / "study", workers=1)
     written = {path.name for path in write_figures(tmp_path / "study")}
-    assert written == {"doses.png", "doses.svg", "table.md", "summary.csv"}
+    assert written == {"doses.png", "doses.svg", "epsilon.png", "epsilon.svg", "table.md", "summary.csv"}
     page = (tmp_path / "study" / "figures" / "table.md").read_text(encoding="utf-8")
     assert "worse in truth" not in page
     assert "2 seeds; ±" in page
