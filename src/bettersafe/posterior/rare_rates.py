@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bettersafe.posterior.rewards import LEAST_WEIGHT, MOST_LEARNT, Effects, Strengths
+from bettersafe.posterior.rewards import LEAST_WEIGHT, MOST_LEARNT, Effects, Strengths, shared_by_all
 
 if TYPE_CHECKING:
     from bettersafe.posterior.rewards import Moments
@@ -82,7 +82,7 @@ def rare_rewards(
     """
     d = moments.asked.size
     mean, noise, share, common = (np.zeros((d, visits.size)) for _ in range(4))
-    state_sd, action_sd, level_sd = np.zeros((d, n_states)), np.zeros((d, n_actions)), np.zeros((d, 1))
+    state_sd, action_sd, level_sd = np.zeros((d, n_states)), np.zeros((d, n_actions)), np.zeros(d)
     learnt = dict(moments.strengths)
     for k in np.flatnonzero(moments.asked).tolist():
         found = rate_posterior(
@@ -100,19 +100,13 @@ def rare_rewards(
         mean[k], noise[k], share[k], common[k] = found.mean, found.sd, found.share, found.common
         state_sd[k], action_sd[k], level_sd[k] = found.state_sd, found.action_sd, found.level_sd
         learnt[k] = found.strengths
-    together = Effects(
-        share=common,
-        state_sd=np.ones((d, 1)),
-        action_sd=np.zeros((d, n_actions)),
-        group=np.zeros(visits.size, dtype=np.int64),
-    )
     return RareRewards(
         mean=mean,
         noise=noise,
         effects=(
             Effects(share=share, state_sd=state_sd, action_sd=action_sd),
-            replace(together, share=share, state_sd=level_sd),
-            together,
+            shared_by_all(share, level_sd, n_actions),
+            shared_by_all(common, np.ones(d), n_actions),
         ),
         moments=replace(moments, strengths=learnt),
     )

@@ -392,6 +392,16 @@ class Effects:
         return replace(self, share=self.share[:, keep], group=None if self.group is None else self.group[keep])
 
 
+def shared_by_all(share: Floats, sd: Floats, n_actions: int) -> Effects:
+    """One effect that all pairs share: change of their means [d, P] with it, and its standard deviation [d]."""
+    return Effects(
+        share=share,
+        state_sd=sd[:, None],
+        action_sd=np.zeros((sd.size, n_actions)),
+        group=np.zeros(share.shape[1], dtype=np.int64),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Moments:
     """Observed moments of a noisy reward, for d objectives.
@@ -507,12 +517,7 @@ def pair_rewards(
         mean=mean,
         noise=noise,
         effects=Effects(share=share, state_sd=state_sd, action_sd=action_sd),
-        common=Effects(
-            share=common,
-            state_sd=np.ones((d, 1)),
-            action_sd=np.zeros((d, n_actions)),
-            group=np.zeros(visits.size, dtype=np.int64),
-        ),
+        common=shared_by_all(common, np.ones(d), n_actions),
         untried=untried,
         untried_action=untried_action,
         untried_state_var=state_var,
