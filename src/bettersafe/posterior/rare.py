@@ -12,7 +12,7 @@ in no light-tailed distribution, and lose their excess over it. Above, for gains
 how much these differ is learnt from the log (`rare_rates`). What an action does everywhere is then expected everywhere, and what it does
 in single states is uncertain where few visits could not have shown it.
 
-A noisy reward that is the same in most steps (`SPARSE`), such as a yes/no cost, has nothing but events, however small: the rates of its
+A noisy reward that is the same in most steps (`SPARSE`), such as a yes/no cost but not the price of an action, has nothing but events, however small: the rates of its
 events differ by factors, and where they are low its noise is small, so effects that add up do not describe it.
 
 The value of an end does not count, because ends have a model of their own (`priors`). The split changes no mean of a pair, whatever v
@@ -104,8 +104,8 @@ def excess_of(
     led, paid = np.zeros(x.size), _apart(x, reward, often)
     led[goes] = _apart(x[goes], after.value[place][goes], often[goes])
     doubt = SURE * after.error[place]
-    paid_at_times = float(often @ (np.abs(paid) > 1e-9 * float(np.max(np.abs(reward))))) <= SPARSE * float(often.sum())
-    sparse = paid if paid_at_times and random and not tied and noise == 0.0 else np.zeros(x.size)
+    seldom_paid = float(often @ (np.abs(paid) > 1e-9 * float(np.max(np.abs(reward))))) <= SPARSE * float(often.sum())
+    sparse = paid if seldom_paid and random and not tied and noise == 0.0 else np.zeros(x.size)
     paid = paid - sparse
     excess, arrival = sparse.copy(), np.zeros(x.size)
     # harm, then gains; what only some outcomes pay, such as a goal, is learnt with how often they happen
